@@ -1,0 +1,147 @@
+"""Data sets by specification: ``kind:path?key=value&key=value``.
+
+    folder:photos                                   pictures in a folder, references in .txt beside them
+    flickr8k:../shared/data/flickr8k?split=test     the original files
+    coco:coco280?part=1/2&limit=100                 the first hundred of one half
+    scenes:plain?split=test&n=500&seed=0            the embedded world
+
+The kind is one of `READERS`. A path alone will do for a folder of pictures, a picture, or a ``.jsonl`` file. The path
+ends at the last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
+
+    split=test        also val, dev, validation, …; several: split=train,val
+    part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
+    limit=100         the first hundred
+
+An unknown kind or key, an unknown split, ids that stand in a file twice, and a data set without items are
+`UsageError`s. Pictures that the files name and the disk lacks are left out and listed in ``Dataset.missing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from tellapart.data import coco, flickr, folder, jsonl, karpathy, scenes
+from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids
+from tellapart.errors import UsageError, nearest
+from tellapart.pictures import SUFFIXES
+from tellapart.types import Item
+
+__all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]
+
+COMMON_KEYS = ("split", "part", "limit")
+
+# A new layout is a module with a `read`, one line here, and a test.
+READERS: dict[str, Reader] = {
+    "scenes": Reader(scenes.read, (*scenes.WHOLE, "seed", "detail"), "the embedded world; the path is a domain"),
+    "folder": Reader(folder.read, (), "the pictures in a folder and below it"),
+    "jsonl": Reader(jsonl.read, ("images",), "a JSON object a line: image, captions, id, split"),
+    "flickr8k": Reader(flickr.read, ("images",), "the folder with Flickr8k's own files"),
+    "coco": Reader(coco.read, ("images",), "COCO captions JSON, or its folder"),
+    "karpathy": Reader(karpathy.read, ("images",), "Karpathy's JSON of splits"),
+}
+
+
+def open_data(spec: str) -> Dataset:
+    """The data set of a specification (the module's docstring has the grammar). Raises `UsageError`."""
+    kind, path, options = parse(spec)
+    items, missing = READERS[kind].read(path, options)
+    items = choose_part(items, options)
+    if "limit" in options.values:
+        items = items[: options.integer("limit", 0, least=1)]
+    if not len(items):
+        raise UsageError(_nothing(spec, kind, options, missing))
+    return Dataset(spec, items, missing)
+
+
+def open_many(specs: Sequence[str]) -> Dataset:
+    """Several specifications, folders or picture files as one data set, in that order.
+
+    One specification is `open_data`. Of several, the items of a bare path get the path as it was typed before their
+    id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
+    """
+    if len(specs) == 1:
+        return open_data(specs[0])
+    if not specs:
+        raise UsageError("no pictures were named; type a folder, files, or kind:path")
+    items: list[Item] = []
+    missing = Skipped()
+    for spec in specs:
+        part = open_data(spec)
+        bare = Path(spec).expanduser()
+        for item in part:
+            if bare.is_dir():
+                item = replace(item, id=(Path(spec) / item.id).as_posix())
+            items.append(replace(item, id=Path(spec).as_posix()) if _is_picture(bare) else item)
+        for name, reason in part.missing:
+            missing.add(name, reason)
+    no_double_ids(items, " ".join(specs))
+    return Dataset(" ".join(specs), items, missing)
+
+
+def parse(spec: str) -> tuple[str, Path, Options]:
+    """A specification as (kind, path, options), with kind and keys checked. Raises `UsageError`."""
+    if not spec:
+        raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(READERS)}")
+    body, query = (spec, "") if Path(spec).exists() else _split_query(spec)
+    kind, colon, rest = body.partition(":")
+    if not colon or Path(body).exists() or kind not in READERS:
+        kind, rest = _bare_kind(spec, body, kind if colon else ""), body
+    options = Options(spec, _values(spec, query))
+    known = (*COMMON_KEYS, *READERS[kind].keys)
+    for key in options.values:
+        if key not in known:
+            raise UsageError(f"{spec}: '{kind}:' has no key '{key}'{nearest(key, known)}")
+    if not rest and kind != "scenes":
+        raise UsageError(f"{spec}: no path after '{kind}:'")
+    return kind, Path(rest).expanduser(), options
+
+
+def _split_query(spec: str) -> tuple[str, str]:
+    body, mark, query = spec.rpartition("?")
+    return (body, query) if mark else (spec, "")
+
+
+def _values(spec: str, query: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            raise UsageError(f"{spec}: '{pair}' is not key=value")
+        if key in values:
+            raise UsageError(f"{spec}: the key '{key}' stands there twice")
+        values[key] = unquote(value)
+    return values
+
+
+def _bare_kind(spec: str, body: str, kind: str) -> str:
+    """The kind of a path without one; a `UsageError` where there is no such path or its kind is not plain."""
+    path = Path(body).expanduser()
+    if path.is_dir() or _is_picture(path):
+        return "folder"
+    if path.is_file():
+        if path.suffix.lower() in (".jsonl", ".ndjson"):
+            return "jsonl"
+        if path.suffix.lower() == ".json":
+            raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
+        raise UsageError(f"{spec}: neither a picture, a folder of pictures, nor a .jsonl file")
+    if len(kind) > 1 and "/" not in kind:
+        raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
+    raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(READERS)})")
+
+
+def _is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
+    left_out = missing.line(len(missing), what="were left out", shown=2)
+    if left_out and "images" in READERS[kind].keys and "images" not in options.values:
+        return f"{spec}: no items; {left_out}; if the pictures are elsewhere, type images=FOLDER"
+    if left_out:
+        return f"{spec}: no items; {left_out}"
+    if kind == "folder":
+        return f"{spec}: no pictures in this folder ({' '.join(sorted(SUFFIXES))} are looked for)"
+    return f"{spec}: no items"

@@ -1,0 +1,283 @@
+"""What every reader shares: the data set, the options of a specification, and the list of what was left out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from tellapart.errors import PictureError, UsageError, nearest
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Skipped(Sequence[tuple[str, str]]):
+    """(name, reason) of what a job left out, each name once. Commands print `line` at their end."""
+
+    def __init__(self, entries: Iterable[tuple[str, str]] = ()) -> None:
+        self._reasons: dict[str, str] = dict(entries)
+
+    def add(self, name: str, reason: str) -> None:
+        """Remember one. A name that is here already keeps its first reason."""
+        self._reasons.setdefault(name, reason)
+
+    def add_error(self, name: str, error: PictureError) -> None:
+        """Remember a `PictureError` of that picture; its line is usually ``name: reason``."""
+        self.add(name, str(error).removeprefix(f"{name}: "))
+
+    def line(self, total: int, *, what: str = "pictures could not be read", shown: int = 5) -> str | None:
+        """Such as ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``; None where all went well."""
+        if not self._reasons:
+            return None
+        some = ", ".join(f"{name} ({reason})" for name, reason in list(self)[:shown])
+        more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
+        return f"{len(self):,} of {total:,} {what}: {some}{more}"
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        return list(self._reasons.items())[index]
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._reasons.items())
+
+    def __repr__(self) -> str:
+        return f"Skipped({list(self)!r})"
+
+
+class Dataset(Sequence[Item]):
+    """Items in a fixed order. Slicing gives a data set again.
+
+    ``spec`` is what was opened; ``missing`` what its files name and the disk does not have (known at
+    opening); ``unreadable`` the pictures that turned out damaged since (`load_image` and the commands add
+    to it). ``items`` may be any sequence: a reader that makes its items on demand is never copied to a list.
+    """
+
+    def __init__(self, spec: str, items: Sequence[Item], missing: Skipped | None = None) -> None:
+        self.spec = spec
+        self._items = items
+        self.missing = missing if missing is not None else Skipped()
+        self.unreadable = Skipped()
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: int | slice) -> Item | Dataset:
+        return self.subset(range(len(self))[index]) if isinstance(index, slice) else self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def subset(self, indices: Iterable[int]) -> Dataset:
+        """The items at these places, in this order; what was left out is shared with the whole."""
+        part = Dataset(self.spec, [self._items[index] for index in indices], self.missing)
+        part.unreadable = self.unreadable
+        return part
+
+    def load_image(self, item: Item) -> Image.Image | None:
+        """The item's picture; None where it cannot be read, which `unreadable` then says."""
+        try:
+            return item.picture.image()
+        except PictureError as error:
+            self.unreadable.add_error(item.picture.name, error)
+            return None
+
+    def report(self) -> list[str]:
+        """The lines that a command prints at its end about what was left out; none where nothing was."""
+        total = len(self) + len(self.missing)
+        lines = [
+            self.missing.line(total, what="were left out at opening"),
+            self.unreadable.line(len(self)),
+        ]
+        return [line for line in lines if line]
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.spec!r}, {len(self):,} items)"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The ``key=value`` pairs of a specification, as text, and what they are called in messages."""
+
+    spec: str
+    values: dict[str, str] = field(default_factory=dict)
+
+    def text(self, key: str, default: str = "") -> str:
+        """The value as written."""
+        return self.values.get(key, default)
+
+    def integer(self, key: str, default: int, *, least: int = 0) -> int:
+        """A whole number of at least ``least``, or a `UsageError`."""
+        written = self.values.get(key)
+        if written is None:
+            return default
+        if not re.fullmatch(r"[0-9_]+", written) or int(written) < least:
+            raise UsageError(f"{self.spec}: {key}={written} is not a whole number of at least {least}")
+        return int(written)
+
+    def number(self, key: str, default: float) -> float:
+        """A finite number, or a `UsageError`."""
+        written = self.values.get(key)
+        try:
+            value = default if written is None else float(written)
+        except ValueError:
+            value = float("nan")
+        if value != value or value in (float("inf"), float("-inf")):
+            raise UsageError(f"{self.spec}: {key}={written} is not a number")
+        return value
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """The splits asked for, by their usual names; empty where none was named: everything."""
+        return frozenset(split_name(name) for name in self.text("split").split(",") if name.strip())
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One layout: the function that reads it, the keys it knows beside the common ones, and one line of help."""
+
+    read: Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
+    keys: tuple[str, ...]
+    help: str
+
+
+_SPLIT_NAMES = {
+    "training": "train",
+    "trn": "train",
+    "restval": "train",  # Karpathy's split of COCO trains on it
+    "dev": "val",
+    "valid": "val",
+    "validation": "val",
+    "testing": "test",
+    "tst": "test",
+}
+
+
+def split_name(name: str) -> str:
+    """``train``, ``val`` or ``test`` for their many spellings; other names in lower case."""
+    name = name.strip().lower()
+    return _SPLIT_NAMES.get(name, name)
+
+
+def choose_split(items: list[Item], options: Options) -> list[Item]:
+    """The items of the splits asked for. A split that no item has is a `UsageError`."""
+    if not options.splits:
+        return items
+    counts = Counter(item.split for item in items if item.split)
+    if not counts:
+        raise UsageError(f"{options.spec}: these files know no splits; leave out split={options.text('split')}")
+    for split in sorted(options.splits - set(counts)):
+        raise UsageError(f"{options.spec}: no item is in the split '{split}'{nearest(split, counts)}")
+    return [item for item in items if item.split in options.splits]
+
+
+def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
+    """``part=i/n`` (or ``1,2/3``): the i-th of n disjoint parts of the list, in the list's order.
+
+    The list is dealt out in the order of a hash of the ids, so parts differ by at most one in size, look
+    alike, and are the same on every machine that has the same list.
+    """
+    written = options.text("part")
+    if not written:
+        return items
+    match = re.fullmatch(r"(\d+(?:,\d+)*)/(\d+)", written)
+    chosen = {int(part) for part in match[1].split(",")} if match else set()
+    parts = int(match[2]) if match else 0
+    if not chosen or not all(1 <= part <= parts for part in chosen):
+        raise UsageError(f"{options.spec}: part={written} is not like part=1/2 or part=1,2/3 (parts count from 1)")
+    order = sorted(range(len(items)), key=lambda index: hashlib.blake2b(items[index].id.encode()).digest())
+    kept = sorted(index for rank, index in enumerate(order) if rank % parts + 1 in chosen)
+    return [items[index] for index in kept]
+
+
+def no_double_ids(items: Iterable[Item], where: str) -> None:
+    """A `UsageError` that names the ids which ``where`` has more than once."""
+    double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
+    if double:
+        some = ", ".join(repr(id_) for id_ in double[:5]) + (", …" if len(double) > 5 else "")
+        raise UsageError(f"{where}: {len(double):,} ids stand there more than once: {some}; give every picture its own")
+
+
+class Listing:
+    """Which files exist, with one look at each folder instead of one at each file."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, frozenset[str]] = {}
+
+    def has(self, path: Path) -> bool:
+        """Whether there is something of that name (file or link) in its folder."""
+        folder = str(path.parent)
+        if folder not in self._folders:
+            try:
+                self._folders[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names alone: a Path for each costs)
+            except OSError:
+                self._folders[folder] = frozenset()
+        return path.name in self._folders[folder]
+
+
+def on_disk(items: Iterable[Item], missing: Skipped) -> list[Item]:
+    """The items whose file is there; the others are named in ``missing``."""
+    listing, kept = Listing(), []
+    for item in items:
+        if isinstance(item.picture, FilePicture) and not listing.has(item.picture.path):
+            missing.add(item.picture.name, "no such file")
+        else:
+            kept.append(item)
+    return kept
+
+
+def first_folder(*candidates: Path) -> Path:
+    """The first of these that is a folder; the first of all where none is (a message then names it)."""
+    return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file (a byte order mark is dropped), or a `UsageError` that names it."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: a folder where a file was expected") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, or a `UsageError` that names it and the line at fault."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from None
+
+
+def clean_captions(captions: Iterable[str]) -> tuple[str, ...]:
+    """Each caption on one line without blanks around it; empty ones are dropped."""
+    joined = (" ".join(caption.split()) for caption in captions)
+    return tuple(caption for caption in joined if caption)
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """A sorting key under which ``2.jpg`` comes before ``10.jpg``."""
+    return [(0, int(run), "") if run.isdecimal() else (1, 0, run.casefold()) for run in re.split(r"(\d+)", text)]

@@ -1,0 +1,98 @@
+"""``coco:FILE`` or ``coco:FOLDER``: COCO's captions JSON.
+
+``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. A folder
+stands for its ``captions*.json`` (there or in ``annotations/``). A file's split is in its name
+(``captions_val2017.json``). Pictures are sought in ``images=FOLDER``, else beside the file in ``images/``,
+``val2017/``, ``images/val2017/``. The id is the image's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    choose_split,
+    clean_captions,
+    first_folder,
+    no_double_ids,
+    on_disk,
+    read_json,
+    split_name,
+)
+from tellapart.errors import UsageError
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file's ``images``. Captions of pictures that it does not list are reported."""
+    files = _files(path, options)
+    missing = Skipped()
+    items = [item for file in files for item in _read_file(file, options, missing)]
+    no_double_ids(items, ", ".join(map(str, files)))
+    return on_disk(choose_split(items, options), missing), missing
+
+
+def _files(path: Path, options: Options) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such file or folder; coco: wants a captions JSON, or the folder that holds it")
+    files = sorted([*path.glob("captions*.json"), *path.glob("annotations/captions*.json")])
+    if not files:
+        raise UsageError(f"{path}: no captions*.json in this folder; name the file: coco:{path}/FILE.json")
+    if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
+        files = [file for file in files if _split_of(file) in options.splits] or files
+    return files
+
+
+def _split_of(file: Path) -> str:
+    found = re.search(r"(train|val|test)", file.name.lower())
+    return split_name(found[1]) if found else ""
+
+
+def _read_file(file: Path, options: Options, missing: Skipped) -> list[Item]:
+    content = read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        raise UsageError(f'{file}: not COCO captions: an object with "images" and "annotations" was expected')
+    captions = _captions(content.get("annotations", []), file)
+    folder, split = _folder(file, options), _split_of(file)
+    items = []
+    for number, image in enumerate(content["images"]):
+        if not isinstance(image, dict) or "id" not in image or not isinstance(image.get("file_name"), str):
+            raise UsageError(f'{file}: images[{number}] has no "id" or no "file_name"')
+        id_ = str(image["id"])
+        references = clean_captions(captions.pop(id_, ()))
+        items.append(Item(id_, FilePicture(folder / image["file_name"]), references, split))
+    listed = {item.id for item in items}
+    for id_ in captions:
+        if id_ not in listed:  # not merely a second image of the same id, which is reported as such
+            missing.add(f"image_id {id_}", 'has captions, but is not among "images"')
+    return items
+
+
+def _captions(annotations: Any, file: Path) -> dict[str, list[str]]:
+    if not isinstance(annotations, list):
+        raise UsageError(f'{file}: "annotations" is not a list')
+    captions: dict[str, list[str]] = {}
+    for number, annotation in enumerate(annotations):
+        if not isinstance(annotation, dict) or "image_id" not in annotation:
+            raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
+        if not isinstance(annotation.get("caption"), str):
+            raise UsageError(f'{file}: annotations[{number}] has no "caption" (are these the captions, not the boxes?)')
+        captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+    return captions
+
+
+def _folder(file: Path, options: Options) -> Path:
+    if options.text("images"):
+        return Path(options.text("images")).expanduser()
+    home = file.parent.parent if file.parent.name == "annotations" else file.parent
+    year = re.search(r"(?:train|val|test)\d{4}", file.name)
+    named = [home / year[0], home / "images" / year[0]] if year else []
+    return first_folder(*named, home / "images", home)

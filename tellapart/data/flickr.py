@@ -1,0 +1,79 @@
+"""``flickr8k:FOLDER``: the original files of Flickr8k (Hodosh, Young and Hockenmaier, 2013).
+
+``Flickr8k.token.txt`` has a caption a line, ``name.jpg#k<TAB>caption``; ``Flickr_8k.trainImages.txt``,
+``…devImages.txt`` and ``…testImages.txt`` have a name a line; the pictures are in ``images/`` (or
+``Flicker8k_Dataset/``, as it was published, or ``images=FOLDER``). The id is the file name. Pictures that
+are in no list have no split. The token file names two pictures that do not exist: reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    choose_split,
+    clean_captions,
+    first_folder,
+    on_disk,
+    read_text,
+)
+from tellapart.errors import UsageError
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+TOKENS = "Flickr8k.token.txt"
+LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt", "test": "Flickr_8k.testImages.txt"}
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the token file; pictures that only a list names come last, without references."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such folder; flickr8k: wants the folder that holds {TOKENS}")
+    if not (path / TOKENS).is_file():
+        raise UsageError(f"{path}: no {TOKENS} in this folder, so it does not hold Flickr8k's own files")
+    captions = _captions(path / TOKENS)
+    splits = _splits(path)
+    names = dict.fromkeys([*captions, *splits])
+    chosen = options.text("images")
+    folder = (
+        Path(chosen).expanduser()
+        if chosen
+        else first_folder(path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
+    )
+    items = [
+        Item(name, FilePicture(folder / name), clean_captions(captions.get(name, ())), splits.get(name, ""))
+        for name in names
+    ]
+    missing = Skipped()
+    return on_disk(choose_split(items, options), missing), missing
+
+
+def _captions(path: Path) -> dict[str, list[str]]:
+    """Name to captions, in the order of their numbers k."""
+    numbered: dict[str, dict[int, str]] = {}
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        label, tab, caption = line.partition("\t")
+        name, mark, k = label.rpartition("#")
+        if not tab or not mark or not k.isdecimal() or not name:
+            raise UsageError(f"{path}, line {number}: 'name.jpg#0<TAB>caption' was expected, found {line[:40]!r}")
+        if int(k) in numbered.setdefault(name, {}):
+            raise UsageError(f"{path}, line {number}: {label} stands there more than once")
+        numbered[name][int(k)] = caption
+    return {name: [by_k[k] for k in sorted(by_k)] for name, by_k in numbered.items()}
+
+
+def _splits(path: Path) -> dict[str, str]:
+    splits: dict[str, str] = {}
+    for split, list_name in LISTS.items():
+        if not (path / list_name).is_file():
+            continue
+        for name in read_text(path / list_name).split():
+            if name in splits:
+                raise UsageError(f"{path / list_name}: {name} is in the split '{splits[name]}' already")
+            splits[name] = split
+    return splits

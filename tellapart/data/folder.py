@@ -1,0 +1,71 @@
+"""``folder:PATH``: the pictures in a folder and the folders below it.
+
+Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder. References,
+where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``). Hidden
+files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …) are reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart.data.base import Options, Skipped, clean_captions, natural_key, read_text
+from tellapart.errors import UsageError
+from tellapart.pictures import SUFFIXES, UNREAD_SUFFIXES, FilePicture
+from tellapart.types import Item
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items of the pictures below ``path``; of that one picture where it is a file."""
+    if options.splits:
+        raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
+    missing = Skipped()
+    if path.is_file():
+        return [_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such folder")
+    pictures, texts = _walk(path, missing)
+    names = sorted(pictures, key=natural_key)
+    return [_item(path / name, name, _stem(name) + ".txt" in texts, missing) for name in names], missing
+
+
+def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
+    """Paths inside ``root``, with forward slashes: the pictures, and the text files."""
+    pictures: list[str] = []
+    texts: set[str] = set()
+
+    def unreadable(error: OSError) -> None:
+        missing.add(str(error.filename), f"folder not read: {error.strerror}")
+
+    for folder, below, files in os.walk(root, onerror=unreadable):
+        below[:] = [name for name in below if not name.startswith(".")]
+        inside = Path(folder).relative_to(root)
+        for file in files:
+            suffix = Path(file).suffix.lower()
+            name = (inside / file).as_posix()
+            if file.startswith("."):
+                continue
+            if suffix in SUFFIXES:
+                pictures.append(name)
+            elif suffix == ".txt":
+                texts.add(name)
+            elif suffix in UNREAD_SUFFIXES:
+                missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: convert it to JPEG or PNG")
+    return pictures, texts
+
+
+def _stem(name: str) -> str:
+    return name[: -len(Path(name).suffix)]
+
+
+def _item(path: Path, id_: str, has_text: bool, missing: Skipped) -> Item:
+    references: tuple[str, ...] = ()
+    if has_text:
+        text = path.with_suffix(".txt")
+        try:
+            references = clean_captions(read_text(text).splitlines())
+        except UsageError as error:  # the picture is good all the same
+            missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
+    return Item(id=id_, picture=FilePicture(path), references=references)

@@ -1,0 +1,63 @@
+"""``karpathy:FILE``: Karpathy's JSON of splits (``dataset_coco.json``, ``dataset_flickr30k.json``, …).
+
+``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
+"…"}]}]}``. ``restval`` belongs to ``train``. Pictures are sought in ``images=FOLDER`` (default: ``images/`` beside
+the file, else the file's folder), there under ``filepath``. The id is ``cocoid``, else the file name: the
+same ids as ``coco:`` and ``flickr8k:`` give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import (
+    Listing,
+    Options,
+    Skipped,
+    choose_split,
+    clean_captions,
+    first_folder,
+    no_double_ids,
+    on_disk,
+    read_json,
+    split_name,
+)
+from tellapart.errors import UsageError
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
+    chosen = options.text("images")
+    folder = Path(chosen).expanduser() if chosen else first_folder(path.parent / "images", path.parent)
+    listing = Listing()
+    items = [_item(image, f"{path}: images[{n}]", folder, listing) for n, image in enumerate(content["images"])]
+    no_double_ids(items, str(path))
+    missing = Skipped()
+    return on_disk(choose_split(items, options), missing), missing
+
+
+def _item(image: Any, where: str, folder: Path, listing: Listing) -> Item:
+    if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
+        raise UsageError(f'{where} has no "filename"')
+    if not isinstance(image.get("split", ""), str):
+        raise UsageError(f'{where}: "split" must be a text')
+    sentences = image.get("sentences", [])
+    if not isinstance(sentences, list) or not all(
+        isinstance(s, dict) and isinstance(s.get("raw"), str) for s in sentences
+    ):
+        raise UsageError(f'{where}: "sentences" must be a list of objects with "raw"')
+    path = folder / str(image.get("filepath", "")) / image["filename"]
+    flat = folder / image["filename"]  # many copies of COCO have all pictures in one folder
+    return Item(
+        id=str(image.get("cocoid", image["filename"])),
+        picture=FilePicture(flat if path != flat and not listing.has(path) and listing.has(flat) else path),
+        references=clean_captions(raws),
+        split=split_name(image.get("split", "")),
+    )

@@ -1,0 +1,42 @@
+"""``scenes:DOMAIN``: the embedded world; nothing is read from disk.
+
+``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is how often a
+reference names a detail, ``family`` how many scenes one attribute apart stand together; see `tellapart.scenes.Scenes`,
+whose defaults hold for what is not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+WHOLE = ("n", "size", "family", "references", "frames")
+DEFAULT_N = 500
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
+    from tellapart.scenes import Scenes
+
+    if len(options.splits) > 1:
+        raise UsageError(f"{options.spec}: scenes have one split at a time")
+    wanted: dict[str, Any] = {key: options.integer(key, 0, least=1) for key in WHOLE if key in options.values}
+    wanted.setdefault("n", DEFAULT_N)
+    if "seed" in options.values:
+        wanted["seed"] = options.integer("seed", 0)
+    if "detail" in options.values:
+        wanted["detail"] = options.number("detail", 0.0)
+    if options.splits:
+        wanted["split"] = next(iter(options.splits))
+    if str(path) not in ("", "."):
+        wanted["domain"] = str(path)
+    try:
+        scenes = Scenes(wanted.pop("n"), **wanted)
+    except ValueError as error:
+        raise UsageError(f"{options.spec}: {error}") from None
+    return [scene.item() for scene in scenes], Skipped()

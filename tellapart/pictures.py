@@ -1,0 +1,250 @@
+"""Where pixels come from: a file on disk, or bytes in hand.
+
+Whatever a picture is (turned by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel), it
+leaves here as RGB, eight bits a channel, transparency laid on white, the first frame of several. Colour
+profiles are not applied: neither are they by the programs that published encoders were trained with.
+Whatever is wrong with one, a `PictureError` says so in one line; nothing else is raised for a bad file.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import io
+import os
+import stat
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import PictureError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
+# signature is so weak that a text file passes for a picture.
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+SUFFIXES = frozenset(
+    f".{suffix}"
+    for suffix in (
+        *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "gif", "webp", "bmp", "dib", "tif", "tiff"),
+        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif"),
+    )
+)
+# Picture formats that people have, and that this package does not read: reported, never passed over.
+UNREAD_SUFFIXES = frozenset(
+    f".{suffix}"
+    for suffix in (
+        *("heic", "heif", "jxl", "svg", "psd", "eps"),
+        *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
+    )
+)
+MAX_FILE_BYTES = 1 << 30
+MAX_PIXELS = 178_956_970  # Pillow's own bound: beyond it a file is taken for a decompression bomb
+
+
+def content_key(data: bytes) -> str:
+    """BLAKE2b of the bytes, 128 bits as 32 hexadecimal digits: equal bytes have equal keys."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class BytesPicture:
+    """A picture whose encoded bytes are in memory (an archive's member, an upload, a file just read)."""
+
+    __slots__ = ("_key", "data", "name")
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.data = data
+        self.name = name
+        self._key: str | None = None
+
+    def key(self) -> str:
+        """The content key of the encoded bytes."""
+        if self._key is None:
+            self._key = content_key(self.data)
+        return self._key
+
+    def image(self) -> Image.Image:
+        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
+        return decode(self.data, self.name)
+
+    def __repr__(self) -> str:
+        return f"BytesPicture({self.name!r}, {len(self.data)} bytes)"
+
+
+class FilePicture:
+    """A picture in a file. Nothing is read before it is asked for, and no bytes are kept afterwards.
+
+    Who needs both the key and the pixels calls `read` once and asks its answer for both.
+    """
+
+    __slots__ = ("_known", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._known: tuple[tuple[int, int], str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The path as it was given."""
+        return str(self.path)
+
+    def signature(self) -> tuple[int, int]:
+        """(size in bytes, time of last change in ns): while it stands, the content is taken to stand."""
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            raise PictureError(f"{self.name}: {_os_reason(error)}") from None
+        return found.st_size, found.st_mtime_ns
+
+    def key(self) -> str:
+        """The content key of the file. Reads the file once for as long as its signature stands."""
+        signature = self.signature()
+        if self._known is None or self._known[0] != signature:
+            self._known = (signature, self.read().key())
+        return self._known[1]
+
+    def read(self) -> BytesPicture:
+        """The file's bytes, read now. Raises `PictureError` for whatever cannot be read."""
+        try:
+            # O_NONBLOCK, so that a pipe named .jpg is refused below instead of waited on for ever.
+            with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
+                found = os.fstat(file.fileno())
+                if stat.S_ISDIR(found.st_mode):
+                    raise PictureError(f"{self.name}: a folder, not a picture")
+                if not stat.S_ISREG(found.st_mode):
+                    raise PictureError(f"{self.name}: not an ordinary file")
+                if found.st_size > MAX_FILE_BYTES:
+                    raise PictureError(f"{self.name}: too large ({found.st_size / 2**30:.1f} GiB; at most 1 GiB)")
+                return BytesPicture(file.read(), self.name)
+        except OSError as error:
+            raise PictureError(f"{self.name}: {_os_reason(error)}") from None
+
+    def image(self) -> Image.Image:
+        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
+        return self.read().image()
+
+    def __repr__(self) -> str:
+        return f"FilePicture({self.name!r})"
+
+
+def decode(data: bytes, name: str) -> Image.Image:
+    """Encoded bytes to an RGB picture; ``name`` is what a message calls it. Raises `PictureError`."""
+    if not data:
+        raise PictureError(f"{name}: empty file")
+    pil = _pillow()
+    try:
+        with pil.open(io.BytesIO(data), formats=FORMATS) as opened:
+            width, height = opened.size
+            if width * height > MAX_PIXELS:
+                raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
+            opened.load()
+            return _to_rgb(_upright(opened))
+    except PictureError:
+        raise
+    except Exception as error:
+        # Pillow answers damaged bytes with almost any exception (OSError, SyntaxError, ValueError, IndexError,
+        # struct.error, zlib.error, MemoryError): a bad picture must not be able to stop a long job.
+        raise PictureError(f"{name}: {_decode_reason(error, data)}") from None
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The picture as its EXIF orientation says it is to be seen; damaged EXIF leaves it as it is."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # the pixels are good, only their metadata are not
+        return image
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith(("I", "F")):
+        image = _eight_bits(image)
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        white = _pillow().new("RGBA", layer.size, (255, 255, 255, 255))
+        return _pillow().alpha_composite(white, layer).convert("RGB")
+    # A copy where the mode is RGB already: what is handed out must outlive the file it came from.
+    return image.convert("RGB") if image.mode != "RGB" else image.copy()
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Grey of more than eight bits, scaled; Pillow alone would clip everything above 255 to white.
+
+    Integers are taken as 16-bit where any value exceeds 255 (or the mode says so); floats as 0 to 1, or as
+    0 to 255 where they exceed 1.
+    """
+    import numpy as np
+
+    grey_HW = np.asarray(image)
+    if image.mode == "F":
+        grey_HW = np.nan_to_num(grey_HW)
+        grey_HW = grey_HW * 255.0 if grey_HW.max(initial=0) <= 1 else grey_HW
+    elif image.mode.startswith("I;16") or grey_HW.max(initial=0) > 255:
+        grey_HW = grey_HW.astype(np.int64) / 257.0
+    return _pillow().fromarray(np.clip(np.rint(grey_HW), 0, 255).astype(np.uint8))
+
+
+@functools.cache
+def _pillow() -> Any:
+    from PIL import Image
+
+    # Between Pillow's warning and its error lie honest panoramas: decode() has its own bound.
+    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    with _init_lock:
+        Image.init()  # all plug-ins at once: loading them lazily from several threads races
+    return Image
+
+
+_init_lock = threading.Lock()
+
+
+def _os_reason(error: OSError) -> str:
+    known = {
+        errno.ENOENT: "no such file",
+        errno.EACCES: "no permission to read it",
+        errno.EPERM: "no permission to read it",
+        errno.EISDIR: "a folder, not a picture",
+        errno.ENOTDIR: "no such file",
+        errno.ELOOP: "a link that leads to itself",
+    }
+    return known.get(error.errno or 0, error.strerror or str(error))
+
+
+def _decode_reason(error: Exception, data: bytes) -> str:
+    """Why the bytes are no picture, for a person: short, and without Pillow's buffer addresses."""
+    from PIL import Image, UnidentifiedImageError
+
+    text = " ".join(str(error).split())
+    if isinstance(error, Image.DecompressionBombError):
+        return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
+    if isinstance(error, MemoryError):
+        return "too large for this machine's memory"
+    if "truncated" in text.lower() or "unexpected end" in text.lower():
+        return "truncated (the file ends before the picture does)"
+    if isinstance(error, UnidentifiedImageError):
+        return f"not a picture that can be read here ({_looks_like(data)})"
+    return f"damaged ({text or type(error).__name__})"
+
+
+def _looks_like(data: bytes) -> str:
+    head = data[:512]
+    if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif"):
+        return "HEIC: convert it to JPEG or PNG"
+    if head.startswith((b"%PDF", b"%!PS")):
+        return "PDF or PostScript: convert it to PNG"
+    if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")):
+        return "it begins like one, but its header is damaged"
+    if b"<svg" in head:
+        return "SVG: convert it to PNG"
+    try:
+        start = head.decode("utf-8", errors="strict" if len(data) <= 512 else "ignore").strip()
+    except UnicodeDecodeError:
+        return f"its first bytes are {head[:8].hex(' ')}"
+    if start.isprintable() or "\n" in start:
+        return f"it is a text file: {start[:24].splitlines()[0]!r}" if start else "it holds only blanks"
+    return f"its first bytes are {head[:8].hex(' ')}"

@@ -1,0 +1,100 @@
+"""Progress of a long job on stderr: a bar with rate and time left in a terminal, a line now and then elsewhere.
+
+Nothing is shown for the first two seconds: a job that ends by then needs no bar.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+QUIET_SECONDS = 2.0
+LINE_SECONDS = 30.0
+
+
+class Progress:
+    """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
+
+    ``total`` None: the end is not known, and only the count and the rate are shown.
+    """
+
+    def __init__(self, total: int | None, label: str, *, enabled: bool = True) -> None:
+        self.total, self.label, self.enabled = total, label, enabled
+        self.done = 0
+        self._started = self._last_line = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int = 1) -> None:
+        """``count`` more are done."""
+        self.done += count
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            self._advance_bar(now)
+        elif now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
+            print(self.line(now - self._started), file=sys.stderr, flush=True)
+
+    def line(self, seconds: float) -> str:
+        """The state after ``seconds`` in one line of text."""
+        rate = self.done / seconds if seconds > 0 else 0.0
+        if self.total is None:
+            return f"{self.label}: {self.done:,}, {rate:.1f}/s"
+        left = (self.total - self.done) / rate if rate > 0 else 0.0
+        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {_clock(left)} left"
+
+    def _advance_bar(self, now: float) -> None:
+        if self._bar is None:
+            if now - self._started < QUIET_SECONDS:
+                return
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self.label, total=self.total, rate="")
+        rate = self.done / max(now - self._started, 1e-9)
+        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s")
+
+
+def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
+    """Yield what ``iterable`` yields and show how far it is. ``total`` defaults to its length where it has one."""
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    with Progress(total, label, enabled=enabled) as progress:
+        for value in iterable:
+            yield value
+            progress.advance()
+
+
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    ]
+    return RichProgress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
