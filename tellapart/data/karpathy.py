@@ -49,15 +49,14 @@ def _item(image: Any, where: str, folder: Path, listing: Listing) -> Item:
     if not isinstance(image.get("split", ""), str):
         raise UsageError(f'{where}: "split" must be a text')
     sentences = image.get("sentences", [])
-    if not isinstance(sentences, list) or not all(
-        isinstance(s, dict) and isinstance(s.get("raw"), str) for s in sentences
-    ):
+    raws = [s.get("raw") if isinstance(s, dict) else None for s in sentences] if isinstance(sentences, list) else [None]
+    if not all(isinstance(raw, str) for raw in raws):
         raise UsageError(f'{where}: "sentences" must be a list of objects with "raw"')
     path = folder / str(image.get("filepath", "")) / image["filename"]
     flat = folder / image["filename"]  # many copies of COCO have all pictures in one folder
     return Item(
         id=str(image.get("cocoid", image["filename"])),
         picture=FilePicture(flat if path != flat and not listing.has(path) and listing.has(flat) else path),
-        references=clean_captions(raws),
+        references=clean_captions(map(str, raws)),
         split=split_name(image.get("split", "")),
     )
