@@ -1,0 +1,193 @@
+"""Learning curves as plain numbers for an inline SVG: thinned points, paths, ticks. The template only draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tellapart.report.folder import Log
+from tellapart.report.words import MINUS
+
+WIDTH, HEIGHT = 360, 210
+LEFT, RIGHT, TOP, BOTTOM = 44, 10, 14, 28
+POINTS = 120
+_FIRST = ("loss", "reward")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Neighbouring log lines drawn as one point: their mean, and the range that they span."""
+
+    first: int
+    last: int
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def step(self) -> float:
+        """Where the point stands on the step axis."""
+        return (self.first + self.last) / 2
+
+
+@dataclass(frozen=True)
+class Point:
+    """A drawn point with its hover text and the strip that catches the pointer."""
+
+    x: float
+    y: float
+    left: float
+    width: float
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """All that the template needs to draw one curve; coordinates in the view box ``WIDTH``×``HEIGHT``."""
+
+    key: str
+    title: str
+    line: str
+    band: str
+    points: tuple[Point, ...]
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    best: Point | None
+    summary: str
+    note: str
+    dots: bool
+
+
+def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
+    """At most ``points`` buckets of neighbouring steps, equally full; each value lies in exactly one."""
+    items = sorted(series.items())
+    buckets = []
+    count = min(points, len(items))
+    for i in range(count):
+        part = items[i * len(items) // count : (i + 1) * len(items) // count]
+        values = [value for _, value in part]
+        buckets.append(Bucket(part[0][0], part[-1][0], math.fsum(values) / len(values), min(values), max(values)))
+    return buckets
+
+
+def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round values (1, 2 or 5 times a power of ten apart) inside ``low``..``high``, about ``count`` of them."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    gap = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+    first = math.ceil(low / gap - 1e-9)
+    return [k * gap for k in range(first, math.floor(high / gap + 1e-9) + 1)]
+
+
+def value_text(x: float) -> str:
+    """Four significant digits; powers of ten where zeros would fill the axis."""
+    if x == 0:
+        return "0"
+    text = f"{abs(x):.4g}" if 1e-3 <= abs(x) < 1e5 else f"{abs(x):.3g}"
+    return (MINUS if x < 0 else "") + text
+
+
+def step_text(step: float) -> str:
+    """Steps for an axis: 800, 1.5k, 20k, 2M."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if abs(step) >= unit:
+            return f"{step / unit:g}{letter}"
+    return f"{step:g}"
+
+
+def draw(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
+    """The chart of one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
+    buckets = thin(series)
+    to_x = _scale(buckets[0].step, buckets[-1].step, LEFT, WIDTH - RIGHT)
+    low, high = _value_range(buckets)
+    to_y = _scale(low, high, HEIGHT - BOTTOM, TOP)
+    xs = [to_x(b.step) for b in buckets]
+    points = tuple(_point(b, xs[i], to_y(b.mean), *_strip(xs, i)) for i, b in enumerate(buckets))
+    thinned = any(b.first != b.last for b in buckets)
+    best = None
+    if best_step is not None and best_step in series:
+        bucket = Bucket(best_step, best_step, *(series[best_step],) * 3)
+        best = _point(bucket, to_x(best_step), to_y(series[best_step]), 0, 0)
+    return Chart(
+        key,
+        title,
+        line="M" + "L".join(f"{p.x:.1f} {p.y:.1f}" for p in points),
+        band=_band(buckets, xs, to_y, low, high) if thinned else "",
+        points=points,
+        x_ticks=tuple((to_x(t), step_text(t)) for t in nice_ticks(buckets[0].step, buckets[-1].step)),
+        y_ticks=tuple((to_y(t), value_text(t)) for t in nice_ticks(low, high)),
+        best=best,
+        summary=_summary(title, series, best_step if best else None),
+        note=f"{len(series):,} values drawn as {len(buckets)} means; the pale band is their range" if thinned else "",
+        dots=len(buckets) <= 40,
+    )
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """``low``..``high`` onto ``start``..``end``; a single value lands in the middle."""
+    span = (high - low) or 1.0
+    middle = 0.0 if high > low else 0.5
+    return lambda value: start + (end - start) * ((value - low) / span + middle)
+
+
+def _value_range(buckets: Sequence[Bucket]) -> tuple[float, float]:
+    """Room for the means and a little more: a single spike may leave the frame, and must not flatten the curve."""
+    low, high = min(b.mean for b in buckets), max(b.mean for b in buckets)
+    margin = 0.15 * (high - low) or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin
+
+
+def _strip(xs: Sequence[float], i: int) -> tuple[float, float]:
+    left = (xs[i - 1] + xs[i]) / 2 if i else LEFT
+    right = (xs[i] + xs[i + 1]) / 2 if i + 1 < len(xs) else WIDTH - RIGHT
+    return left, max(right - left, 0.5)
+
+
+def _point(bucket: Bucket, x: float, y: float, left: float, width: float) -> Point:
+    if bucket.first == bucket.last:
+        text = f"step {bucket.first:,}: {value_text(bucket.mean)}"
+    else:
+        text = f"steps {bucket.first:,}–{bucket.last:,}: {value_text(bucket.mean)}"
+    anchor = "start" if x < WIDTH / 3 else "end" if x > WIDTH * 2 / 3 else "middle"
+    return Point(round(x, 1), round(y, 1), round(left, 1), round(width, 1), text, anchor)
+
+
+def _band(
+    buckets: Sequence[Bucket], xs: Sequence[float], to_y: Callable[[float], float], low: float, high: float
+) -> str:
+    def inside(value: float) -> float:
+        return to_y(min(max(value, low), high))
+
+    upper = [f"{x:.1f} {inside(b.high):.1f}" for b, x in zip(buckets, xs, strict=True)]
+    lower = [f"{x:.1f} {inside(b.low):.1f}" for b, x in zip(buckets, xs, strict=True)]
+    return "M" + "L".join(upper + lower[::-1]) + "Z"
+
+
+def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> str:
+    first, last = min(series), max(series)
+    if first == last:
+        return f"{title}: {value_text(series[first])} at step {first:,}, its only value."
+    text = f"{title}: {value_text(series[first])} at step {first:,}, {value_text(series[last])} at step {last:,}"
+    if best_step is not None:
+        text += f"; the kept checkpoint, step {best_step:,}, has {value_text(series[best_step])}"
+    return text + "."
+
+
+def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
+    """The curves worth a first look (loss, reward, validation R@1), and all others that were logged."""
+    recall = next((key for key in ("recall@1", *log.validation) if key in log.validation and "recall@1" in key), None)
+    first = [draw(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
+    if recall:
+        title = "Validation R@1" if recall == "recall@1" else f"Validation {recall}"
+        first.append(draw(f"validation {recall}", title, log.validation[recall], log.best_step))
+    rest = [draw(key, key, series) for key, series in log.training.items() if key not in _FIRST]
+    rest += [
+        draw(f"validation {key}", f"validation {key}", series, log.best_step)
+        for key, series in log.validation.items()
+        if key != recall
+    ]
+    return first, rest

@@ -1,0 +1,219 @@
+"""Read a run folder for the report. Only ``run.json`` must be there; all else may be absent, and is then named."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tellapart.errors import UsageError
+
+
+class _Lenient(BaseModel):
+    """What other parts add to a file later is no error here. 7 is taken where "7" was meant."""
+
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+
+
+class RunInfo(_Lenient):
+    """``run.json``: what was run, when, with what."""
+
+    name: str = ""
+    created: str = ""
+    finished: str | None = None
+    seconds: float | None = None
+    command: str | list[str] = ""
+    seed: int | str | None = None
+    versions: dict[str, str | None] = {}
+    device: str | None = None
+    commit: str | None = None
+
+
+class Estimate(_Lenient):
+    """One number of one system with its 95 % interval, over ``n`` pictures, in the unit in which it is shown."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+class Pair(_Lenient):
+    """A paired comparison, picture by picture. ``difference`` is **b minus a**, and so are its bounds."""
+
+    a: str
+    b: str
+    metric: str
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+
+
+class Results(_Lenient):
+    """``results.json``."""
+
+    systems: dict[str, dict[str, Estimate | None]] = {}
+    pairs: list[Pair] = []
+    signatures: dict[str, str] = {}
+
+
+class Answer(_Lenient):
+    """What a system wrote of a set's target, and which candidate the scorer took for it."""
+
+    caption: str = ""
+    scores: dict[str, float | None] = {}
+    picked: str | None = None
+
+
+class LookalikeSet(_Lenient):
+    """Pictures that look alike: the candidates, the target among them, and each system's answer."""
+
+    target: str
+    candidates: list[str] = []
+    references: list[str] = []
+    systems: dict[str, Answer] = {}
+
+
+class Gallery(_Lenient):
+    """``gallery.json``; ``pictures`` maps an id to its file inside the run folder."""
+
+    sets: list[LookalikeSet] = []
+    pictures: dict[str, str] = {}
+
+
+Series = dict[int, float]
+
+
+@dataclass
+class Log:
+    """The numbers of ``log.jsonl``: a value by step for each key. A later line of the same step wins (resumed runs)."""
+
+    training: dict[str, Series] = field(default_factory=dict)
+    validation: dict[str, Series] = field(default_factory=dict)
+    best_step: int | None = None
+    unreadable: int = 0
+    not_finite: int = 0
+
+
+@dataclass
+class RunFolder:
+    """All that a run folder tells; ``gaps`` are lines for the page, one for each part that could not be shown."""
+
+    path: Path
+    info: RunInfo
+    log: Log
+    recipe: str | None = None
+    results: Results | None = None
+    gallery: Gallery | None = None
+    gaps: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The run's own name, or its folder's."""
+        return self.info.name or self.path.resolve().name
+
+
+def read_run(path: Path) -> RunFolder:
+    """Read the run folder ``path``. Raises `UsageError` where it is none, naming what is missing."""
+    info = _read_info(path)
+    run = RunFolder(path, info, Log())
+    run.recipe = _read_text(run, "recipe.toml", "the recipe")
+    run.results = _read_model(run, "results.json", Results, "the numbers before and after")
+    run.gallery = _read_model(run, "gallery.json", Gallery, "the look-alike pictures")
+    _read_log(run)
+    return run
+
+
+def _read_info(path: Path) -> RunInfo:
+    expected = "expected a run folder, which holds run.json; type: tellapart report RUN"
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; {expected}")
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file; {expected}")
+    file = path / "run.json"
+    if not file.is_file():
+        raise UsageError(f"{path} is not a run folder: run.json is missing; {expected}")
+    try:
+        return RunInfo.model_validate(_parse(file))
+    except (ValueError, OSError) as error:
+        raise UsageError(f"{file} cannot be read ({_short(error)}); {expected}") from error
+
+
+def _parse(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8-sig"))
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}"
+    return str(error).splitlines()[0]
+
+
+def _read_text(run: RunFolder, name: str, what: str) -> str | None:
+    file = run.path / name
+    if not file.is_file():
+        run.gaps.append(f"{name} is not in the run folder, so {what} cannot be shown.")
+        return None
+    return file.read_text(encoding="utf-8-sig", errors="replace")
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _read_model(run: RunFolder, name: str, model: type[Model], what: str) -> Model | None:
+    file = run.path / name
+    if not file.is_file():
+        run.gaps.append(f"{name} is not in the run folder, so {what} cannot be shown.")
+        return None
+    try:
+        return model.model_validate(_parse(file))
+    except (ValueError, OSError) as error:
+        run.gaps.append(f"{name} cannot be read ({_short(error)}), so {what} cannot be shown.")
+        return None
+
+
+def _read_log(run: RunFolder) -> None:
+    file = run.path / "log.jsonl"
+    if not file.is_file():
+        run.gaps.append("log.jsonl is not in the run folder, so the learning curves cannot be shown.")
+        return
+    for line in _lines(file, run.log):
+        event, step = line.get("event"), line.get("step")
+        if isinstance(step, bool) or not isinstance(step, int) or event not in (None, "training", "validation"):
+            continue
+        series = run.log.validation if event == "validation" else run.log.training
+        for key, value in line.items():
+            if key == "step" or isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if math.isfinite(value):
+                series.setdefault(key, {})[step] = float(value)
+            else:
+                run.log.not_finite += 1
+        if event == "validation" and line.get("best") is True:
+            run.log.best_step = step
+    if run.log.unreadable:
+        run.gaps.append(f"log.jsonl: {run.log.unreadable} unreadable line(s) left out.")
+    if run.log.not_finite:
+        run.gaps.append(f"log.jsonl: {run.log.not_finite} value(s) that are not finite numbers left out of the curves.")
+
+
+def _lines(file: Path, log: Log) -> Iterator[dict[str, Any]]:
+    """The log's objects. A half-written last line is how a killed run ends, and is not counted as unreadable."""
+    with file.open(encoding="utf-8", errors="replace") as stream:
+        for raw in stream:
+            if not raw.strip():
+                continue
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                log.unreadable += raw.endswith("\n")
+                continue
+            if isinstance(line, dict):
+                yield line

@@ -1,0 +1,171 @@
+"""The gallery's view: each set's pictures in a row, and each system's caption with what was taken for it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from tellapart.report.folder import Answer, Gallery, LookalikeSet, RunFolder
+from tellapart.report.pictures import Album, unreadable_line
+from tellapart.report.verdict import compare, order
+from tellapart.report.words import number
+
+# A gallery is looked through by a person; more sets than this only make the page slow.
+MOST_SETS = 60
+OUTCOMES = {
+    "improved": "improved",
+    "worse": "got worse",
+    "missed": "both missed",
+    "hit": "both hit",
+    "": "",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One picture of a set; ``taken_by`` names the systems whose caption led the scorer to it instead of the target."""
+
+    number: int
+    id: str
+    symbol: str | None
+    alt: str
+    is_target: bool
+    taken_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A system's caption of the target, and what the scorer took for it. Scores are formatted, ``–`` where absent."""
+
+    name: str
+    caption: str
+    hit: bool
+    picked: Candidate | None
+    target_score: str
+    picked_score: str
+    rival: Candidate | None
+    rival_score: str
+    scores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetView:
+    """One set as the page shows it; ``outcome`` is a key of `OUTCOMES`."""
+
+    number: int
+    target: str
+    outcome: str
+    candidates: tuple[Candidate, ...]
+    references: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def outcome_words(self) -> str:
+        """The outcome as people say it."""
+        return OUTCOMES[self.outcome]
+
+
+@dataclass(frozen=True)
+class GalleryView:
+    """The sets that are shown, how many there were, and how often each outcome occurs."""
+
+    sets: tuple[SetView, ...]
+    total: int
+    counts: Counter[str]
+    before: str
+    after: str
+
+
+def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
+    """The run's gallery, its pictures added to ``album``; None where there is none. Unreadable pictures become a gap."""
+    if run.gallery is None:
+        return None
+    if not run.gallery.sets:
+        run.gaps.append("gallery.json holds no sets, so no look-alike pictures can be shown.")
+        return None
+    before, after = _pair(run)
+    shown = run.gallery.sets[:MOST_SETS]
+    symbols = _embed(run, shown, album)
+    described = {s.target: s.references[0] for s in run.gallery.sets if s.references}
+    views = tuple(_view(i + 1, s, symbols, described, (before, after)) for i, s in enumerate(shown))
+    return GalleryView(views, len(run.gallery.sets), Counter(v.outcome for v in views), before, after)
+
+
+def _pair(run: RunFolder) -> tuple[str, str]:
+    comparison = compare(run.results) if run.results else None
+    return (comparison.before, comparison.after) if comparison else ("before", "after")
+
+
+def _embed(run: RunFolder, sets: list[LookalikeSet], album: Album) -> dict[str, str]:
+    gallery: Gallery = run.gallery  # type: ignore[assignment]
+    symbols, failed = {}, []
+    for id in dict.fromkeys(id for s in sets for id in _ids(s)):
+        try:
+            symbols[id] = album.add(run.path, gallery.pictures[id])
+        except (KeyError, OSError, ValueError):
+            failed.append(id)
+    if failed:
+        run.gaps.append(unreadable_line(failed))
+    return symbols
+
+
+def _ids(s: LookalikeSet) -> list[str]:
+    return list(dict.fromkeys(s.candidates if s.target in s.candidates else [s.target, *s.candidates]))
+
+
+def picked(answer: Answer) -> str | None:
+    """The candidate that was taken: as stored, else the one with the highest score."""
+    if answer.picked is not None:
+        return answer.picked
+    scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}
+    return max(scores, key=lambda id: scores[id]) if scores else None
+
+
+def _view(
+    position: int, s: LookalikeSet, symbols: dict[str, str], described: dict[str, str], pair: tuple[str, str]
+) -> SetView:
+    names = order(list(s.systems))
+    taken = {name: picked(s.systems[name]) for name in names}
+    candidates = []
+    for i, id in enumerate(_ids(s)):
+        takers = tuple(name for name in names if taken[name] == id and id != s.target)
+        alt = described.get(id) or (f"the target, {id}" if id == s.target else f"look-alike, {id}")
+        candidates.append(Candidate(i + 1, id, symbols.get(id), alt, id == s.target, takers))
+    verdicts = tuple(_verdict(name, s, candidates, taken[name]) for name in names)
+    hits = [None if taken.get(name) is None else taken[name] == s.target for name in pair]
+    outcome = {(False, True): "improved", (True, False): "worse", (False, False): "missed", (True, True): "hit"}
+    return SetView(position, s.target, outcome.get((hits[0], hits[1]), ""), tuple(candidates), tuple(s.references), verdicts)  # type: ignore[arg-type]  # fmt: skip
+
+
+def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> Verdict:
+    answer = s.systems[name]
+    scores = {c.id: answer.scores.get(c.id) for c in candidates}
+    places = _places([x for x in scores.values() if x is not None])
+
+    def text(id: str | None) -> str:
+        return number(scores.get(id) if id else None, places)
+
+    by_id = {c.id: c for c in candidates}
+    rivals = [c for c in candidates if not c.is_target and scores[c.id] is not None]
+    rival = max(rivals, key=lambda c: scores[c.id] or 0.0, default=None)
+    return Verdict(
+        name,
+        answer.caption,
+        hit=taken == s.target,
+        picked=by_id.get(taken) if taken else None,
+        target_score=text(s.target),
+        picked_score=text(taken),
+        rival=rival,
+        rival_score=text(rival.id if rival else None),
+        scores=tuple(text(c.id) for c in candidates),
+    )
+
+
+def _places(scores: list[float]) -> int:
+    """Decimals that tell the best two scores apart, where two to four can."""
+    finite = sorted((x for x in scores if math.isfinite(x)), reverse=True)
+    places = 1 if finite and abs(finite[0]) >= 10 else 2 if finite and abs(finite[0]) >= 1 else 3
+    while len(finite) > 1 and finite[0] != finite[1] and places < 4 and round(finite[0], places) == round(finite[1], places):  # fmt: skip
+        places += 1
+    return places

@@ -1,0 +1,194 @@
+"""Run folders to one HTML page that needs nothing else: no network, no file beside it, no script to be readable."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tellapart import __version__
+from tellapart.errors import TellapartError, UsageError
+from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
+from tellapart.report.folder import RunFolder, read_run
+from tellapart.report.gallery import GalleryView, view_gallery
+from tellapart.report.pictures import Album
+from tellapart.report.tables import Overview, Table, overview, overview_headline, table
+from tellapart.report.verdict import Comparison, compare, headline
+
+_HERE = Path(__file__).parent
+# Recipe entries that say the most in a line; the whole recipe stands in a fold-out.
+_TELLING = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
+            "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class RunView:
+    """All that the template shows of one run; ``anchor`` is its id on the page."""
+
+    anchor: str
+    run: RunFolder
+    headline: str
+    facts: list[tuple[str, str]]
+    summary: list[tuple[str, str]]
+    comparison: Comparison | None
+    table: Table | None
+    charts: list[Chart]
+    more_charts: list[Chart]
+    gallery: GalleryView | None
+
+
+def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
+    """Write one HTML page about ``runs`` (run folders) and return its path.
+
+    ``out`` defaults to ``report.html`` in the run folder, for several runs in the current folder. The file is
+    replaced in one step, so that a reader never meets half a page. Raises `UsageError` where a run is no run
+    folder, `TellapartError` where the page cannot be written.
+    """
+    if not runs:
+        raise UsageError("no run was given; type: tellapart report RUN")
+    folders = [read_run(Path(path)) for path in runs]
+    out = Path(out) if out else (folders[0].path if len(folders) == 1 else Path()) / "report.html"
+    if out.is_dir():
+        raise UsageError(
+            f"{out} is a folder, expected the file to write; type: tellapart report RUN -o {out}/report.html"
+        )
+    _write(out, render(folders))
+    return out
+
+
+def render(folders: Sequence[RunFolder]) -> str:
+    """The page as text."""
+    album = Album()
+    views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
+    several: Overview | None = overview(folders) if len(folders) > 1 else None
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+    )
+    return environment.get_template("page.html").render(
+        views=views,
+        title=overview_headline(folders) if several else views[0].headline,
+        overview=several,
+        sprites=album.sprites(),
+        style=(_HERE / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=__version__,
+        chart_size=(WIDTH, HEIGHT),
+    )
+
+
+def _printable(value: Any) -> Any:
+    """Captions come from anywhere: what cannot stand in a UTF-8 page becomes the replacement character."""
+    if not isinstance(value, str):
+        return value
+    return _UNPRINTABLE.sub("\ufffd", value) if _UNPRINTABLE.search(value) else value
+
+
+def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
+    gallery = view_gallery(run, album)
+    first, more = charts(run.log)
+    return RunView(
+        anchor,
+        run,
+        headline(run.results),
+        _facts(run),
+        _recipe_summary(run),
+        compare(run.results) if run.results else None,
+        table(run.results) if run.results else None,
+        first,
+        more,
+        gallery,
+    )
+
+
+def _facts(run: RunFolder) -> list[tuple[str, str]]:
+    """What was run, as label and text."""
+    info = run.info
+    versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
+    facts = [
+        ("Run", run.name),
+        ("Started", moment(info.created)),
+        ("Took", duration(info.seconds) if info.seconds is not None else "not finished" if not info.finished else ""),
+        ("Device", info.device or ""),
+        ("Seed", "" if info.seed is None else str(info.seed)),
+        ("Versions", versions),
+        ("Commit", info.commit or ""),
+        ("Folder", str(run.path.resolve())),
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def moment(text: str) -> str:
+    """An ISO time as people read it; any other text as it is."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{when.day} {when:%B %Y, %H:%M}{' UTC' if when.utcoffset() is not None and not when.utcoffset() else ''}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two units that matter: ``3 min 12 s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600:,} h {whole % 3600 // 60} min"
+
+
+def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
+    """The recipe's most telling entries, dotted; the whole of it stands in the fold-out."""
+    if run.recipe is None:
+        return []
+    try:
+        entries = _flatten(tomllib.loads(run.recipe))
+    except tomllib.TOMLDecodeError as error:
+        run.gaps.append(f"recipe.toml is not TOML ({error}); it is shown as it is.")
+        return []
+
+    def place(key: str) -> int:
+        parts = key.split(".")
+        return min((_TELLING.index(part) for part in parts if part in _TELLING), default=len(_TELLING))
+
+    telling = sorted((key for key in entries if place(key) < len(_TELLING)), key=place)
+    return [(key, entries[key]) for key in telling[:12]]
+
+
+def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{start}{key}.")
+        else:
+            flat[f"{start}{key}"] = str(value).lower() if isinstance(value, bool) else str(value)
+    return flat
+
+
+def _write(out: Path, page: str) -> None:
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(page, encoding="utf-8", errors="replace", newline="\n")
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise TellapartError(
+            f"{out} cannot be written ({error.strerror or error}); name another file with -o"
+        ) from error

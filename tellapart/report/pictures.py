@@ -1,0 +1,90 @@
+"""Pictures as data URIs, each embedded once: a page refers to it as ``<use href="#p0">`` wherever it is shown."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from PIL import Image, ImageOps
+
+# Pictures up to this side keep every pixel (PNG) and are enlarged crisp; larger ones become small JPEG photos.
+SMALL = 96
+# What all pictures of a page may take, in characters of base64, and the sides tried until they fit.
+BUDGET = 3_800_000
+SIDES = (288, 224, 176, 136, 104)
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """One embedded picture: ``symbol`` is its id on the page, ``uri`` its data."""
+
+    symbol: str
+    uri: str
+    width: int
+    height: int
+    crisp: bool
+
+
+@dataclass
+class Album:
+    """The pictures of a page. `add` files first, then `sprites`; equal files are one picture, whatever their names."""
+
+    _by_hash: dict[str, bytes] = field(default_factory=dict)
+    _symbols: dict[str, str] = field(default_factory=dict)
+
+    def add(self, root: Path, name: str) -> str:
+        """The symbol of the picture ``root``/``name``. Raises ValueError or OSError where it cannot be read."""
+        inside = PurePosixPath(name.replace("\\", "/"))
+        if inside.is_absolute() or ".." in inside.parts:
+            raise ValueError("it lies outside the run folder")
+        content = (root / inside).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self._symbols:
+            _open(content)
+            self._symbols[digest] = f"p{len(self._symbols)}"
+            self._by_hash[digest] = content
+        return self._symbols[digest]
+
+    def sprites(self) -> list[Sprite]:
+        """All pictures, as large as the page's budget allows."""
+        made: list[Sprite] = []
+        for side in SIDES:
+            made = [_sprite(self._symbols[digest], content, side) for digest, content in self._by_hash.items()]
+            if sum(len(s.uri) for s in made) <= BUDGET:
+                break
+        return made
+
+
+def _open(content: bytes) -> Image.Image:
+    """Decode to RGB, upright. The result has none of the file's metadata (a photo's may name a place)."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except (Image.DecompressionBombError, SyntaxError, EOFError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _sprite(symbol: str, content: bytes, side: int) -> Sprite:
+    image = _open(content)
+    crisp = max(image.size) <= SMALL
+    if not crisp:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if crisp:
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.save(stream, "JPEG", quality=80, optimize=True)
+    kind = "png" if crisp else "jpeg"
+    uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return Sprite(symbol, uri, *image.size, crisp)
+
+
+def unreadable_line(names: Iterable[str]) -> str:
+    """The page's line about pictures that could not be read; the first few are named."""
+    names = list(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {', '.join(names[:3])}{more}."

@@ -1,0 +1,187 @@
+"""The tables' view: systems by metric for one run, and runs by metric for several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tellapart.report.folder import Estimate, Results, RunFolder
+from tellapart.report.verdict import Change, Comparison, compare, main_metric, order
+from tellapart.report.words import Metric, arrange, decimals, describe, number
+
+# The strip that shows intervals, in its own units.
+STRIP = 120.0
+_OVERVIEW_METRICS = 6
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One system's number in a row: formatted, its interval, and the exact value for the hover."""
+
+    value: str
+    interval: str
+    exact: str
+    n: int | None
+
+
+@dataclass(frozen=True)
+class Whisker:
+    """An interval in the strip: where it starts, ends, and where its value lies, 0..`STRIP`."""
+
+    low: float
+    high: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric. ``change`` is None where one of the two compared systems lacks it."""
+
+    metric: Metric
+    cells: tuple[Cell | None, ...]
+    change: Change | None
+    whiskers: tuple[Whisker, ...]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The systems by metric, as groups of rows."""
+
+    systems: tuple[str, ...]
+    compared: tuple[str, str] | None
+    groups: tuple[tuple[str, tuple[Row, ...]], ...]
+
+
+def table(results: Results) -> Table | None:
+    """The table of one run, or None where nothing was measured."""
+    systems = order([name for name, found in results.systems.items() if found])
+    if not systems:
+        return None
+    comparison = compare(results)
+    if comparison:
+        rest = [name for name in systems if name not in (comparison.before, comparison.after)]
+        systems = [comparison.before, comparison.after, *rest]
+    metrics = arrange(key for name in systems for key in results.systems[name])
+    rows = [_row(results, m, systems, comparison) for m in metrics]
+    groups = dict.fromkeys(m.group for m in metrics)
+    return Table(
+        tuple(systems),
+        (comparison.before, comparison.after) if comparison else None,
+        tuple((group, tuple(r for r in rows if r.metric.group == group)) for group in groups),
+    )
+
+
+def _row(results: Results, metric: Metric, systems: Sequence[str], comparison: Comparison | None) -> Row:
+    estimates = [results.systems[name].get(metric.key) for name in systems]
+    change = comparison.get(metric.key) if comparison else None
+    difference = (change.difference, change.low, change.high) if change else ()
+    places = decimals(estimates, difference)
+    return Row(
+        metric,
+        tuple(_cell(e, places) for e in estimates),
+        change,
+        _whiskers((change.before, change.after)) if change else (),
+        results.signatures.get(metric.key, ""),
+    )
+
+
+def _cell(estimate: Estimate | None, places: int) -> Cell | None:
+    if estimate is None or estimate.value is None:
+        return None
+    interval = ""
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"{number(estimate.low, places)} to {number(estimate.high, places)}"
+    return Cell(number(estimate.value, places), interval, repr(estimate.value), estimate.n)
+
+
+def _whiskers(pair: tuple[Estimate, Estimate]) -> tuple[Whisker, ...]:
+    """Before and after on one scale of their own; nothing where an interval is missing."""
+    numbers = [x for e in pair for x in (e.low, e.value, e.high)]
+    if any(x is None or x != x for x in numbers):
+        return ()
+    lowest, highest = min(numbers), max(numbers)  # type: ignore[type-var]
+    span = (highest - lowest) or 1.0  # type: ignore[operator]
+
+    def place(x: float | None) -> float:
+        return round(4 + (STRIP - 8) * (x - lowest) / span, 1)  # type: ignore[operator]
+
+    return tuple(Whisker(place(e.low), place(e.high), place(e.value)) for e in pair)
+
+
+@dataclass(frozen=True)
+class OverviewRow:
+    """One run in the table of several: what it ended with, and its change, metric by metric."""
+
+    name: str
+    anchor: str
+    created: str
+    seed: str
+    cells: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The comparison of several runs; a cell is (value after, change, verdict)."""
+
+    metrics: tuple[Metric, ...]
+    rows: tuple[OverviewRow, ...]
+
+
+def overview(folders: Sequence[RunFolder]) -> Overview:
+    """The table of several runs: the headline's metric, then those that most runs share."""
+    endings = [_ending(folder.results) for folder in folders]
+    metrics = arrange(key for ending in endings for key in ending)
+    wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
+    rows = []
+    for i, (folder, ending) in enumerate(zip(folders, endings, strict=True)):
+        comparison = compare(folder.results) if folder.results else None
+        cells = tuple(_overview_cell(ending.get(m.key), comparison, m, [e.get(m.key) for e in endings]) for m in wanted)
+        rows.append(OverviewRow(unique_names(folders)[i], f"run{i + 1}", folder.info.created[:10], str(folder.info.seed), cells))  # fmt: skip
+    return Overview(tuple(wanted), tuple(rows))
+
+
+def _ending(results: Results | None) -> dict[str, Estimate]:
+    """The numbers of the system that a run ended with: ``after``, or the only one that is no yardstick."""
+    if results is None:
+        return {}
+    comparison = compare(results)
+    name = comparison.after if comparison else next(iter(order(list(results.systems))), None)
+    found = results.systems.get(name, {}) if name else {}
+    return {key: e for key, e in found.items() if e is not None and e.value is not None}
+
+
+def _overview_cell(
+    estimate: Estimate | None, comparison: Comparison | None, metric: Metric, column: Sequence[Estimate | None]
+) -> tuple[str, str, str]:
+    if estimate is None:
+        return "–", "", ""
+    change = comparison.get(metric.key) if comparison else None
+    places = decimals(column, (change.difference,) if change else ())
+    shown = number(change.difference, places, signed=True) if change else ""
+    return number(estimate.value, places), shown, change.verdict if change else ""
+
+
+def unique_names(folders: Sequence[RunFolder]) -> list[str]:
+    """The runs' names; where two are equal, with their folders."""
+    names = [folder.name for folder in folders]
+    return [name if names.count(name) == 1 else f"{name} ({folder.path})" for name, folder in zip(names, folders, strict=True)]  # fmt: skip
+
+
+def overview_headline(folders: Sequence[RunFolder]) -> str:
+    """One sentence about several runs: which ends highest in the headline's metric, and whether that is sure."""
+    endings = [_ending(folder.results) for folder in folders]
+    shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
+    key = main_metric(shared)
+    if key is None:
+        return f"{len(folders)} runs side by side; they share no recall by which they could be compared."
+    names = unique_names(folders)
+    ranked = sorted((i for i, e in enumerate(endings) if key in e), key=lambda i: -(endings[i][key].value or 0.0))
+    best, second = endings[ranked[0]][key], endings[ranked[1]][key]
+    places = decimals([best, second])
+    sure = best.low is not None and second.high is not None and best.low > second.high
+    doubt = "" if sure else ", though their intervals overlap" if best.low is not None and second.high is not None else ", without intervals to judge by"  # fmt: skip
+    return (
+        f"Of {len(folders)} runs, “{names[ranked[0]]}” ends highest: {describe(key).name} "
+        f"{number(best.value, places)} against {number(second.value, places)} for “{names[ranked[1]]}”{doubt}."
+    )

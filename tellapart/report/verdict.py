@@ -1,0 +1,198 @@
+"""What changed: each metric's change judged better, worse, unclear or neutral, and the sentence that sums it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tellapart.report.folder import Estimate, Pair, Results
+from tellapart.report.words import Metric, arrange, decimals, describe, number
+
+# Systems that are yardsticks: they are shown, but a run is not judged by them unless there is nothing else.
+YARDSTICKS = ("human", "chance", "random")
+# The first of these that was measured is what the headline is about.
+HEADLINE = ("recall@1.lookalike", "recall@1.lookalikes", "recall@1.truematch", "recall@1.random100", "recall@1",
+            "listener_accuracy")  # fmt: skip
+# Where several things got worse, the headline names these first.
+COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "wrong_binding_rate", "cider", "bleu4", "clipscore")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric from before to after; ``difference``, ``low`` and ``high`` are after minus before."""
+
+    metric: Metric
+    before: Estimate
+    after: Estimate
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    places: int
+
+    @property
+    def clear(self) -> bool:
+        """True where the 95 % interval leaves zero out; without a paired one, where the two intervals lie apart."""
+        if self.low is not None and self.high is not None:
+            return self.low > 0 or self.high < 0
+        a, b = self.before, self.after
+        if None in (a.low, a.high, b.low, b.high):
+            return False
+        return b.low > a.high or b.high < a.low  # type: ignore[operator]
+
+    @property
+    def verdict(self) -> str:
+        """``better``, ``worse``, ``unclear``, or ``neutral`` where the metric has no good direction."""
+        if self.metric.direction == 0:
+            return "neutral"
+        if not self.clear:
+            return "unclear"
+        return "better" if self.difference * self.metric.direction > 0 else "worse"
+
+    @property
+    def values(self) -> str:
+        """As in ``41.2 to 68.0``."""
+        return f"{number(self.before.value, self.places)} to {number(self.after.value, self.places)}"
+
+    @property
+    def interval(self) -> str:
+        """As in ``+22.1 to +31.0``; empty without a paired interval."""
+        if self.low is None or self.high is None:
+            return ""
+        low, high = (number(x, self.places, signed=True) for x in (self.low, self.high))
+        return f"{low} to {high}"
+
+    @property
+    def by(self) -> str:
+        """As in ``+26.8``."""
+        return number(self.difference, self.places, signed=True)
+
+    @property
+    def verb(self) -> str:
+        """``rose`` or ``fell``."""
+        return "rose" if self.difference > 0 else "fell"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """System ``before`` against system ``after``, metric by metric, as the tables show them."""
+
+    before: str
+    after: str
+    changes: tuple[Change, ...]
+
+    def of(self, verdict: str) -> list[Change]:
+        """The changes judged so, in the table's order."""
+        return [c for c in self.changes if c.verdict == verdict]
+
+    def get(self, key: str) -> Change | None:
+        """The change of the metric ``key``, if both systems have it."""
+        return next((c for c in self.changes if c.metric.key == key), None)
+
+
+def order(names: list[str]) -> list[str]:
+    """Systems as the tables show them: before, after, others, and the yardsticks last."""
+    place = {"before": 0, "after": 1, **{name: 3 + i for i, name in enumerate(YARDSTICKS)}}
+    return sorted(names, key=lambda name: place.get(name, 2))
+
+
+def compare(results: Results) -> Comparison | None:
+    """The comparison that the page is about, or None where there are no two systems to compare."""
+    pair = _base_pair(results)
+    if pair is None:
+        return None
+    a, b = pair
+    found = [_change(results, a, b, m) for m in arrange(key for key in results.systems[a] if key in results.systems[b])]
+    return Comparison(a, b, tuple(c for c in found if c is not None))
+
+
+def _base_pair(results: Results) -> tuple[str, str] | None:
+    names = order(list(results.systems))
+    if "before" in names and "after" in names:
+        return "before", "after"
+    for pair in results.pairs:
+        if pair.a in names and pair.b in names and not {pair.a, pair.b} & set(YARDSTICKS):
+            return pair.a, pair.b
+    own = [name for name in names if name not in YARDSTICKS]
+    return (own[0], own[1]) if len(own) > 1 else None
+
+
+def _change(results: Results, a: str, b: str, metric: Metric) -> Change | None:
+    before, after = results.systems[a][metric.key], results.systems[b][metric.key]
+    if before is None or after is None or before.value is None or after.value is None:
+        return None
+    pair = _find_pair(results, a, b, metric.key)
+    difference = after.value - before.value if pair is None or pair.difference is None else pair.difference
+    low, high, p = (pair.low, pair.high, pair.p) if pair else (None, None, None)
+    places = decimals((before, after), (difference, low, high))
+    return Change(metric, before, after, difference, low, high, p, places)
+
+
+def _find_pair(results: Results, a: str, b: str, key: str) -> Pair | None:
+    """The pair (a, b), or (b, a) turned round, so that its difference is always b minus a."""
+    for pair in results.pairs:
+        if pair.metric == key and (pair.a, pair.b) == (a, b):
+            return pair
+        if pair.metric == key and (pair.a, pair.b) == (b, a):
+            turned = {"difference": _minus(pair.difference), "low": _minus(pair.high), "high": _minus(pair.low)}
+            return pair.model_copy(update={"a": a, "b": b, **turned})
+    return None
+
+
+def _minus(x: float | None) -> float | None:
+    return None if x is None else -x
+
+
+def main_metric(keys: list[str]) -> str | None:
+    """The metric that the headline is about: recall among look-alikes before recall among random pictures."""
+    recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).judge]
+    return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
+
+
+def headline(results: Results | None) -> str:
+    """One sentence that says what changed, for the better and for the worse, with the numbers that were measured."""
+    if results is None or not any(results.systems.values()):
+        return "This run has not been evaluated, so nothing can be said about what it changed."
+    comparison = compare(results)
+    if comparison is None or not comparison.changes:
+        return _lone_headline(results)
+    key = main_metric([c.metric.key for c in comparison.changes])
+    if key is None:
+        better, worse = (len(comparison.of(v)) for v in ("better", "worse"))
+        return f"Of {len(comparison.changes)} measures {better} got better and {worse} got worse; none of them is a recall."
+    main = comparison.get(key)
+    assert main is not None
+    start = f"{main.metric.name} {main.verb} from {main.values}" if main.clear else f"{main.metric.name} did not clearly change, {main.values}"  # fmt: skip
+    interval = f"95 % interval {main.interval}" if main.interval else "no paired interval"
+    sentence = f"{start} ({main.by}, {interval}){_doubt(comparison, main)}; {_costs(comparison, main)}."
+    return sentence[0].upper() + sentence[1:]
+
+
+def _doubt(comparison: Comparison, main: Change) -> str:
+    """A gain that another scorer does not see may be a gain at fooling the first: it belongs in the headline."""
+    others = [c for c in comparison.changes if c.metric.judge and c.metric.key == f"{main.metric.key}@{c.metric.judge}"]
+    if main.verdict == "better" and any(c.verdict != "better" for c in others):
+        return "; a second scorer does not confirm it"
+    return ""
+
+
+def _costs(comparison: Comparison, main: Change) -> str:
+    worse = [c for c in comparison.of("worse") if c is not main]
+    if not worse:
+        if len(comparison.changes) == 1:
+            return "nothing else was measured"
+        return "nothing else that was measured got clearly worse"
+    place = {key: i for i, key in enumerate(COSTS)}
+    worse.sort(key=lambda c: place.get(c.metric.key, len(COSTS)))
+    named = " and ".join(f"{c.metric.name} {c.verb} from {c.values}" for c in worse[:2])
+    rest = len(worse) - 2
+    return named + (f", and {rest} more measure{'s' if rest > 1 else ''} got worse" if rest > 0 else "")
+
+
+def _lone_headline(results: Results) -> str:
+    """One system only: its number, and that there is nothing to compare it with."""
+    name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
+    key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
+    estimate = results.systems[name][key] or Estimate()
+    places = decimals([estimate])
+    within = f" (95 % interval {number(estimate.low, places)} to {number(estimate.high, places)})" if estimate.low is not None else ""  # fmt: skip
+    return f"{describe(key).name} is {number(estimate.value, places)}{within} for “{name}”; there is no second system to compare it with."  # fmt: skip

@@ -1,0 +1,111 @@
+"""Metrics in words: what a key of ``results.json`` means, and which direction is the good one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tellapart.report.folder import Estimate
+
+MINUS = "\u2212"
+GROUPS = ("Telling pictures apart", "Truth", "Closeness to what people wrote", "The language itself", "Other")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """``direction`` is +1 where more is better, -1 where less is, 0 where neither can be said."""
+
+    key: str
+    name: str
+    explain: str
+    direction: int
+    group: str
+    judge: str = ""
+
+    @property
+    def base(self) -> str:
+        """The key without a second scorer's suffix."""
+        return self.key.removesuffix(f"@{self.judge}") if self.judge else self.key
+
+
+_APART, _TRUTH, _HUMAN, _LANGUAGE, _OTHER = GROUPS
+_KNOWN: dict[str, tuple[str, str, int, str]] = {
+    "listener_accuracy": ("picked by an exact listener", "how often a listener who knows the exact truth of every picture, and reads the caption literally, picks the right one", 1, _APART),
+    "attribute_precision": ("attribute precision", "of the attributes that the captions name, the share that is true of the picture", 1, _TRUTH),
+    "attribute_recall": ("attribute recall", "of the attributes that the picture has, the share that the captions name", 1, _TRUTH),
+    "hallucination_rate": ("hallucination", "how often captions name things that are not in the picture", -1, _TRUTH),
+    "wrong_binding_rate": ("wrong bindings", "how often an attribute is given to the wrong object", -1, _TRUTH),
+    "clipscore": ("CLIPScore", "similarity of caption and picture as the scorer sees it: 2.5 · max(cosine, 0)", 1, _HUMAN),
+    "bleu1": ("BLEU-1", "words shared with the references", 1, _HUMAN),
+    "bleu4": ("BLEU-4", "word sequences, up to four long, shared with the references", 1, _HUMAN),
+    "cider": ("CIDEr", "agreement with the references, rare words weighing more", 1, _HUMAN),
+    "meteor": ("METEOR", "words matched with the references, stems and synonyms included", 1, _HUMAN),
+    "rouge_l": ("ROUGE-L", "longest common word sequence with the references", 1, _HUMAN),
+    "spice": ("SPICE", "objects, attributes and relations shared with the references", 1, _HUMAN),
+    "repetition_rate": ("repetition", "how often captions repeat themselves", -1, _LANGUAGE),
+    "length": ("length", "words per caption; neither good nor bad in itself", 0, _LANGUAGE),
+    "lexical_diversity": ("lexical diversity", "how varied the words of all captions together are", 1, _LANGUAGE),
+    "vocabulary": ("vocabulary", "different words in all captions together; neither good nor bad in itself", 0, _LANGUAGE),
+}  # fmt: skip
+_POOLS = {"lookalike": "look-alikes", "lookalikes": "look-alikes", "truematch": "TrueMatch look-alikes"}
+_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<judge>.+))?")
+_RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pool>.+))?")
+
+
+def describe(key: str) -> Metric:
+    """The metric behind a key such as ``recall@1.random100@judge``; an unknown key describes itself."""
+    found = _KEY.fullmatch(key)
+    base, judge = (found["base"], found["judge"] or "") if found else (key, "")
+    name, explain, direction, group = _base(base)
+    if judge:
+        name = f"{name}, scorer “{judge}”"
+        explain = f"{explain}, by the scorer “{judge}”"
+    return Metric(key, name, explain, direction, group, judge)
+
+
+def arrange(keys: Iterable[str]) -> list[Metric]:
+    """The metrics as the tables show them: by group, then as they come, a second scorer's right after the first's."""
+    metrics = [describe(key) for key in dict.fromkeys(keys)]
+    seen: dict[str, int] = {}
+    for metric in metrics:
+        seen.setdefault(metric.base, len(seen))
+    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.judge))
+
+
+def _base(base: str) -> tuple[str, str, int, str]:
+    if recall := _RECALL.fullmatch(base):
+        k, pool = recall["k"], recall["pool"] or ""
+        if random := re.fullmatch(r"random(\d+)", pool):
+            among = f"{random[1]} random pictures"
+        else:
+            among = _POOLS.get(pool, pool.replace("_", " ") or "the pool")
+        first = "first" if k == "1" else f"among the first {k}"
+        return f"R@{k} among {among}", f"how often the scorer, given the caption, ranks its picture {first} among {among}", 1, _APART  # fmt: skip
+    if base in _KNOWN:
+        return _KNOWN[base]
+    return base.replace("_", " "), "no explanation is on file for this one", 0, _OTHER
+
+
+def decimals(estimates: Iterable[Estimate | None], difference: Iterable[float | None] = ()) -> int:
+    """Decimals that suit one metric's row, so that no bound of a difference is shown as a zero that it is not."""
+    values = [x for e in estimates if e for x in (e.value, e.low, e.high) if x is not None]
+    values = values or [x for x in difference if x is not None]
+    if not values or all(x == int(x) for x in values):
+        places = 0
+    else:
+        largest = max(map(abs, values))
+        places = 0 if largest >= 1000 else 1 if largest >= 1 else 3
+    for x in difference:
+        while x and places < 4 and round(x, places) == 0:
+            places += 1
+    return places
+
+
+def number(x: float | None, places: int, *, signed: bool = False) -> str:
+    """``x`` for reading: a true minus sign, thousands apart, an en dash where there is none."""
+    if x is None or x != x:
+        return "–"
+    text = f"{abs(x):,.{places}f}"
+    negative = x < 0 and float(text.replace(",", "")) != 0
+    return (MINUS if negative else "+" if signed else "") + text
