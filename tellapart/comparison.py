@@ -1,0 +1,143 @@
+"""Systems side by side: each metric for every system, then for every pair, picture by picture."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tellapart import __version__
+from tellapart.errors import UsageError
+from tellapart.measures import METRICS, Context, Corpus, Measured, Metric, Slot
+from tellapart.metrics.results import Pair, Results
+from tellapart.metrics.significance import (
+    Difference,
+    Interval,
+    Resampled,
+    Statistic,
+    mean_interval,
+    paired_difference,
+    paired_resampled,
+    resample,
+)
+
+HUMAN = "human"
+CHANCE = "chance"
+HUMAN_CHOICES = ("first", "random", "mean")
+
+
+class Comparison:
+    """Fills a `Results` metric by metric: every system, then every pair of systems."""
+
+    def __init__(
+        self, results: Results, slots: Mapping[str, list[Slot]], resamples: int, seed: int, human: str
+    ) -> None:
+        self.results, self.slots, self.human = results, slots, human
+        self.draw: dict[str, Any] = {"resamples": resamples, "seed": seed}
+
+    def measure(self, name: str, suffix: str, context: Context, chance: bool) -> None:
+        metric, key = METRICS[name], name + suffix
+        found = {
+            system: _merged([metric.measure(context, slot) for slot in slots], slots)
+            for system, slots in self.slots.items()
+            if not (system == HUMAN and self._has_no_references(metric, slots))
+        }
+        if chance and metric.chance is not None:
+            found[CHANCE] = Measured(metric.chance(context))
+        bootstrap = f"bootstrap:{self.draw['resamples']}@{self.draw['seed']}"
+        self.results.signatures[key] = f"{name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}" + (
+            self.human if HUMAN in found else ""
+        )
+        self.results.formats[key] = metric.digits
+        drawn = self._resampled(found)
+        for system, measured in found.items():
+            self.results.systems.setdefault(system, {})[key] = self._interval(system, measured, drawn)
+            if measured.value_N is not None:
+                self.results.values.setdefault(system, {})[key] = measured.value_N
+        for a, b in itertools.combinations((system for system in found if system != CHANCE), 2):
+            self.results.pairs.append(Pair(a, b, key, self._difference(a, b, found, drawn)))
+
+    def _has_no_references(self, metric: Metric, slots: list[Slot]) -> bool:
+        """A reference is scored against the others; where a picture has no other, people cannot be scored."""
+        if "references" not in metric.needs:
+            return False
+        alone = any(not held for slot in slots for held in slot.references or [[]])
+        note = f"{HUMAN} has no metric that needs references: some pictures have only one, which is the one scored"
+        if alone and note not in self.results.notes:
+            self.results.notes.append(note)
+        return alone
+
+    def _resampled(self, found: Mapping[str, Measured]) -> dict[str, Resampled]:
+        return {
+            system: resample(measured.corpus.build(measured.corpus.rows), len(measured.corpus.rows), **self.draw)
+            for system, measured in found.items()
+            if measured.corpus is not None
+        }
+
+    def _interval(self, system: str, measured: Measured, drawn: Mapping[str, Resampled]) -> Interval:
+        if system in drawn:
+            return drawn[system].interval()
+        assert measured.value_N is not None
+        return mean_interval(measured.value_N, **self.draw)
+
+    def _difference(self, a: str, b: str, found: Mapping[str, Measured], drawn: Mapping[str, Resampled]) -> Difference:
+        base, system = found[a], found[b]
+        if base.corpus is not None and system.corpus is not None:
+            rows, base_rows = _as_wide(system.corpus.rows, base.corpus.rows)
+            return paired_resampled(drawn[b], drawn[a], system.corpus.build(rows + base_rows), **self.draw)
+        assert base.value_N is not None and system.value_N is not None
+        return paired_difference(system.value_N, base.value_N, **self.draw)
+
+
+def _merged(measured_S: list[Measured], slots: list[Slot]) -> Measured:
+    """A system's measurement: that of its captions, or the mean over a person's several references."""
+    values = [measured.value_N for measured in measured_S if measured.value_N is not None]
+    value_N = values[0] if values else None
+    if len(values) > 1:
+        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
+        value_SN = np.array([_unless(slot.repeats, own_N) for slot, own_N in zip(slots, values, strict=True)])
+        count_N = np.count_nonzero(~np.isnan(value_SN), axis=0)
+        value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
+    corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
+    if not corpora:
+        return Measured(value_N)
+    rows = list(zip(*[corpus.rows for corpus in corpora], strict=True))
+    return Measured(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
+
+
+def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:
+    return value_N if repeats_N is None else np.where(repeats_N, np.nan, value_N)
+
+
+def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ...]]) -> Statistic:
+    statistics = [build(list(column)) for column in zip(*rows, strict=True)]
+    return lambda weight_N: float(np.mean([statistic(weight_N) for statistic in statistics]))
+
+
+def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Rows of equally many slots: a system with one caption a picture says it in every slot."""
+    width = max(len(rows[0]), len(base[0]))
+    return [row * (width // len(row)) for row in rows], [row * (width // len(row)) for row in base]
+
+
+def human_slots(choice: str, held: list[list[str]] | None, seed: int) -> list[Slot]:
+    """People's captions as a system, each held against the picture's other references."""
+    if choice not in HUMAN_CHOICES:
+        raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
+    if held is None:
+        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
+    if choice == "first":
+        return [_human_slot(held, [0] * len(held), 0)]
+    if choice == "random":
+        rng = np.random.default_rng(seed)
+        return [_human_slot(held, [int(rng.integers(len(texts))) for texts in held], 0)]
+    return [_human_slot(held, [slot % len(texts) for texts in held], slot) for slot in range(max(map(len, held)))]
+
+
+def _human_slot(held: list[list[str]], picks: list[int], slot: int) -> Slot:
+    captions = [texts[pick] for texts, pick in zip(held, picks, strict=True)]
+    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(held, picks, strict=True)]
+    return Slot(captions, others, np.array([slot >= len(texts) for texts in held]))

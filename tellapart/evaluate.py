@@ -1,0 +1,256 @@
+"""Evaluation: systems' captions to numbers with intervals, paired differences and signatures.
+
+`evaluate` is for programs, `run_eval` is what ``tellapart eval`` calls. What can be measured, and what each
+metric needs, stands in the table of `tellapart.measures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.benchmarks.gallery import gallery
+from tellapart.captions_file import align_ids, problems, read_caption_lists, read_references, some
+from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, human_slots
+from tellapart.errors import UsageError
+from tellapart.measures import METRICS, Context, Slot, choose
+from tellapart.metrics.results import Results
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+    from tellapart.scorers import Scorer
+    from tellapart.types import Item
+
+__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
+
+
+def evaluate(
+    systems: Mapping[str, Mapping[str, str]],
+    *,
+    items: Sequence[Item] | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+    scorer: Any = None,
+    image_features: np.ndarray | None = None,
+    judges: Mapping[str, tuple[Any, np.ndarray]] | None = None,
+    metrics: Sequence[str] | None = None,
+    human: str | None = None,
+    chance: bool = False,
+    lookalike: int = 10,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Results:
+    """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
+
+    ``items`` gives the order (random pools are cut from it), references and truth; ``image_features`` are
+    the scorer's normalised features of the items, N×D, else they are read from the feature store.
+    ``judges`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
+    the look-alike sets that ``scorer`` mined. ``human`` scores the references as a system: "first" (paper 3),
+    a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
+    ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
+    that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
+    """
+    ids = _same_ids(systems, items)
+    held, notes = _references(ids, items, references)
+    if scorer is not None and image_features is None and items is not None:
+        from tellapart.features import FeatureStore
+
+        image_features = np.asarray(FeatureStore().features(items, scorer.encoder))
+    context = Context(ids, items, held, scorer, image_features, lookalike, seed)
+    chosen, left_out = choose(metrics, context)
+    slots = {name: [Slot([captions[key] for key in ids], held)] for name, captions in systems.items()}
+    if human is not None:
+        slots[HUMAN] = human_slots(human, held, seed)
+    results = Results(
+        ids, captions={name: own[0].captions for name, own in slots.items()}, references=held, notes=notes + left_out
+    )
+    evaluation = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
+    contexts = {"": context} | {
+        f"@{name}": Context(ids, items, held, judge, features, lookalike, seed, sets_from=context)
+        for name, (judge, features) in (judges or {}).items()
+    }
+    for suffix, where in contexts.items():
+        for name in chosen:
+            if not suffix or METRICS[name].judged:
+                evaluation.measure(name, suffix, where, chance)
+    if any(name.endswith(".lookalike") for name in chosen):
+        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    return results
+
+
+def _same_ids(systems: Mapping[str, Mapping[str, str]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(f"a system may not be called '{name}': that names a yardstick; rename the caption file")
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({some(lacking)}), {len(unknown)} captions have no picture ({some(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def _references(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    held = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, held, strict=True) if not texts]
+    if without:
+        return None, [f"{len(without)} pictures have no reference ({some(without)}): references are not used"]
+    return held, []
+
+
+def run_eval(
+    captions: Sequence[Path],
+    references: Path | None = None,
+    data: str | None = None,
+    scorer: str | None = None,
+    metrics: Sequence[str] | None = None,
+    *,
+    judges: Sequence[str] = (),
+    human: str | None = None,
+    chance: bool = False,
+    lookalike: int = 10,
+    resamples: int = 1000,
+    seed: int = 0,
+    allow_missing: bool = False,
+) -> Results:
+    """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
+
+    ``references`` is a file, ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are
+    used where no file is given), ``scorer`` and ``judges`` are model folders or names. Captions and pictures or
+    references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
+    was left out. Torch is loaded with a scorer only.
+    """
+    if resamples < 1 or lookalike < 2:
+        raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
+    if judges and scorer is None:
+        raise UsageError("a second scorer judges beside a first one; add --scorer MODEL")
+    if scorer is not None and data is None:
+        raise UsageError("a scorer needs pictures; add --data SPEC")
+    systems = {name: read_caption_lists(path) for name, path in _names(captions).items()}
+    told = read_references(references) if references is not None else None
+    dataset = _open(data)
+    kept, told, notes = _matched(systems, told, dataset, allow_missing)
+    ids = list(next(iter(kept.values())))
+    items = _chosen(dataset, ids)
+    held = _references(ids, items, told)[0]
+    choose(metrics, Context(ids, items, held, scorer))  # before anything slow: a wrong name, a missing option
+    models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
+    if readable is not None:
+        kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
+    results = evaluate(
+        kept,
+        items=readable,
+        references=told,
+        scorer=models[0][0] if models else None,
+        image_features=models[0][1] if models else None,
+        judges={_last(name): model for name, model in zip(judges, models[1:], strict=True)},
+        metrics=metrics,
+        human=human,
+        chance=chance,
+        lookalike=lookalike,
+        resamples=resamples,
+        seed=seed,
+    )
+    cut = [(model.name, model.cut_texts) for model, _ in models if model.cut_texts]
+    results.notes[:0] = notes
+    results.notes += [f"{_last(name)}: {count} texts were longer than its window and were cut" for name, count in cut]
+    results.extra["items"] = readable
+    return results
+
+
+def _names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
+    paths = [Path(path) for path in paths]
+    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
+        names = {name_of(path): path for path in paths}
+        if len(names) == len(paths):
+            return names
+    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def _last(name: str) -> str:
+    return Path(name).name
+
+
+def _open(data: str | None) -> Dataset | None:
+    if data is None:
+        return None
+    from tellapart.data import open_data
+
+    return open_data(data)
+
+
+def _matched(
+    systems: Mapping[str, Mapping[str, list[str]]],
+    told: dict[str, list[str]] | None,
+    dataset: Dataset | None,
+    allow_missing: bool,
+) -> tuple[dict[str, dict[str, str]], dict[str, list[str]] | None, list[str]]:
+    """Captions and references over the ids that all have; `UsageError` where some differ and may not."""
+    notes = dataset.report() if dataset is not None else []
+    if dataset is not None:
+        ids = [item.id for item in dataset]
+        lacking = [key for key in ids if told is not None and not told.get(key)]
+        notes += problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
+        ids = [key for key in ids if told is None or told.get(key)]
+        other = "the data"
+    elif told is not None:
+        ids, other = list(told), "the references"
+    else:
+        ids, other = list(next(iter(systems.values()), {})), "the first caption file"
+    kept = {}
+    for name, lists in systems.items():
+        kept[name], more = align_ids(lists, ids, allow_missing, name, other)
+        notes += more
+    common = [key for key in ids if all(key in captions for captions in kept.values())]
+    if not common and systems:
+        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
+
+
+def _chosen(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    if dataset is None:
+        return None
+    wanted = set(ids)
+    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
+
+
+def _models(
+    names: Sequence[str], items: Sequence[Item] | None, notes: list[str]
+) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
+    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    if not names or items is None:
+        return [], items
+    from tellapart.data import Skipped
+    from tellapart.features import FeatureStore
+    from tellapart.scorers import load_scorer
+
+    store, skipped, whole = FeatureStore(), Skipped(), len(items)
+    scorers = [load_scorer(name) for name in names]
+    for scorer in scorers:
+        items = store.readable(items, scorer.encoder, skipped=skipped)
+    if not items:
+        raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
+    notes += [line for line in [skipped.line(whole)] if line]
+    return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items

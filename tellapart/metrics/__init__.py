@@ -1,0 +1,32 @@
+"""Captions and references to numbers. Nothing here loads torch; parts load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_WHERE = {
+    "Difference": "significance",
+    "Interval": "significance",
+    "Results": "results",
+    "length": "lexical",
+    "lexical_diversity": "lexical",
+    "mean_interval": "significance",
+    "paired_difference": "significance",
+    "paired_resampled": "significance",
+    "repetition_rate": "lexical",
+    "resample": "significance",
+    "vocabulary": "lexical",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

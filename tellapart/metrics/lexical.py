@@ -1,0 +1,153 @@
+"""What the words of captions tell without any model: length, diversity, vocabulary, repetition.
+
+Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)``; the references
+are not looked at here. A corpus number that is no mean of its captions has None for ``per_caption_N``
+and a companion ``*_statistic(captions, references)`` that returns the number as a function of integer
+weights of the captions (how often a resample drew each), which is what the bootstrap needs.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+References = Sequence[Sequence[str]] | None
+Statistic = Callable[[np.ndarray], float]
+
+FREQUENT = 5  # "words with frequency ≥ 5" (paper 2, table 6)
+_LONG_RUN = 4
+_FIRST_USES = 40
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+# Closed-class words: only they may stand between two uses of a word that are no repetition.
+_FUNCTION_WORDS_TEXT = """
+    a an the this that these those some another other each one two three four and or but nor of in on at to into
+    onto by with without from for as up down over under near off out behind beside between next while is are was
+    be being has have it its his her their he she they who which
+"""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_TEXT.split())
+
+
+def words(caption: str, *, lower: bool = False) -> list[str]:
+    """The words of a caption: punctuation stripped, split on white space (paper 1's program); case is kept."""
+    return (caption.lower() if lower else caption).translate(_NO_PUNCTUATION).split()
+
+
+def length(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
+    """Words in a caption: their mean, and one number per caption (paper 1, table 1)."""
+    length_N = np.array([len(words(caption)) for caption in captions], dtype=float)
+    return _mean(length_N), length_N
+
+
+def lexical_diversity(captions: Sequence[str], references: References = None) -> tuple[float, None]:
+    """Distinct words over all captions, in thousands, case kept (paper 1, table 1)."""
+    return len({word for caption in captions for word in words(caption)}) / 1000, None
+
+
+def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> Statistic:
+    """`lexical_diversity` as a function of the captions' weights."""
+    count = _words_used(captions, 1, lower=False)
+    return lambda weight_N: count(weight_N) / 1000
+
+
+def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
+    """Distinct words, in lower case, that all captions together use at least 5 times (paper 2, table 6)."""
+    used = Counter(word for caption in captions for word in words(caption, lower=True))
+    return float(sum(count >= FREQUENT for count in used.values())), None
+
+
+def vocabulary_statistic(captions: Sequence[str], references: References = None) -> Statistic:
+    """`vocabulary` as a function of the captions' weights."""
+    return _words_used(captions, FREQUENT, lower=True)
+
+
+def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
+    """Percent of a caption's words that only say again what it said: the mean, and one number per caption.
+
+    A word counts (once) if it is part of
+    1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
+    2. a run of at least 4 words that the caption has used before, or
+    3. a word used again before any function word came between ("snow dog brown snow": 1 of 4).
+    So "a man in a red shirt and a red hat" has none. Over the 40,460 human captions of Flickr8k the mean
+    is 0.07 (tests/metrics/test_lexical.py). An empty caption has no words and abstains (NaN).
+    """
+    rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
+    return _mean(rate_N), rate_N
+
+
+def _repetition(said: Sequence[str]) -> float:
+    if not said:
+        return float("nan")
+    if len(set(said)) == len(said):
+        return 0.0
+    again = _immediate_runs(said) | _long_runs(said) | _unseparated_words(said)
+    return 100 * len(again) / len(said)
+
+
+def _immediate_runs(said: Sequence[str]) -> set[int]:
+    """Positions in the second and later copies of a run that follows itself."""
+    again: set[int] = set()
+    for size in range(1, len(said) // 2 + 1):
+        same = 0  # how many words up to here equal the word `size` before
+        for position in range(size, len(said)):
+            same = same + 1 if said[position] == said[position - size] else 0
+            if same >= size:
+                again.update(range(position - size + 1, position + 1))
+    return again
+
+
+def _long_runs(said: Sequence[str]) -> set[int]:
+    again: set[int] = set()
+    seen: set[tuple[str, ...]] = set()
+    for start in range(len(said) - _LONG_RUN + 1):
+        run = tuple(said[start : start + _LONG_RUN])
+        if run in seen:
+            again.update(range(start, start + _LONG_RUN))
+        seen.add(run)
+    return again
+
+
+def _unseparated_words(said: Sequence[str]) -> set[int]:
+    again: set[int] = set()
+    since: set[str] = set()
+    for position, word in enumerate(said):
+        if word in FUNCTION_WORDS:
+            since.clear()
+        elif word in since:
+            again.add(position)
+        else:
+            since.add(word)
+    return again
+
+
+def _words_used(captions: Sequence[str], least: int, *, lower: bool) -> Statistic:
+    """How many words are used at least ``least`` times, as a function of the captions' weights.
+
+    Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
+    first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
+    """
+    uses: dict[str, list[int]] = {}
+    for number, caption in enumerate(captions):
+        for word in words(caption, lower=lower):
+            uses.setdefault(word, []).append(number)
+    first = [numbers[:_FIRST_USES] for numbers in uses.values()]
+    rest = [np.array(numbers[_FIRST_USES:], dtype=np.intp) for numbers in uses.values()]
+    caption_E = np.array([number for numbers in first for number in numbers], dtype=np.intp)
+    word_E = np.repeat(np.arange(len(first)), [len(numbers) for numbers in first])
+    common_W = np.array([len(numbers) > 0 for numbers in rest], dtype=bool)
+
+    def statistic(weight_N: np.ndarray) -> float:
+        count_W = np.bincount(word_E, weights=weight_N[caption_E], minlength=len(first))
+        for word in np.flatnonzero(common_W & (count_W < least)):
+            count_W[word] += weight_N[rest[word]].sum()
+        return float(np.count_nonzero(count_W >= least))
+
+    return statistic
+
+
+def _mean(value_N: np.ndarray) -> float:
+    kept_N = value_N[~np.isnan(value_N)]
+    return float(kept_N.mean()) if len(kept_N) else float("nan")
