@@ -14,7 +14,6 @@ import hashlib
 import io
 import os
 import stat
-import threading
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 # What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
-FORMATS = ("JPEG", "MPO", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+# (MPO, which phones write into .jpg, comes with JPEG.)
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
@@ -137,7 +137,7 @@ def decode(data: bytes, name: str) -> Image.Image:
         raise PictureError(f"{name}: empty file")
     pil = _pillow()
     try:
-        with pil.open(io.BytesIO(data), formats=FORMATS) as opened:
+        with pil.open(io.BytesIO(data), formats=[name for name in FORMATS if name in pil.OPEN]) as opened:
             width, height = opened.size
             if width * height > MAX_PIXELS:
                 raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
@@ -193,14 +193,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 def _pillow() -> Any:
     from PIL import Image
 
-    # Between Pillow's warning and its error lie honest panoramas: decode() has its own bound.
+    # Between Pillow's warning and its error lie honest panoramas: decode() has its own bound. Its remarks on
+    # damaged metadata name no file, so they help nobody in a job over many.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
-    with _init_lock:
-        Image.init()  # all plug-ins at once: loading them lazily from several threads races
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+    Image.init()  # all plug-ins at once: which of them there are depends on how Pillow was built
     return Image
-
-
-_init_lock = threading.Lock()
 
 
 def _os_reason(error: OSError) -> str:

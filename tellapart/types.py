@@ -73,3 +73,19 @@ class Rollout:
     valid_RT: torch.Tensor
     texts: list[str]
     samples: int = 1
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one training step sees: B pictures and, where the objective reads them, their references.
+
+    ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of
+    them (features, first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and
+    ``valid_RT`` hold R = B·captions references, picture by picture.
+    """
+
+    items: list[Item]
+    rows_B: torch.Tensor
+    visual: torch.Tensor
+    tokens_RT: torch.Tensor | None = None
+    valid_RT: torch.Tensor | None = None

@@ -35,7 +35,7 @@ COMMON_KEYS = ("split", "part", "limit")
 
 # A new layout is a module with a `read`, one line here, and a test.
 READERS: dict[str, Reader] = {
-    "scenes": Reader(scenes.read, (*scenes.WHOLE, "seed", "detail"), "the embedded world; the path is a domain"),
+    "scenes": Reader(scenes.read, (*scenes.WHOLE, "detail"), "the embedded world; the path is a domain"),
     "folder": Reader(folder.read, (), "the pictures in a folder and below it"),
     "jsonl": Reader(jsonl.read, ("images",), "a JSON object a line: image, captions, id, split"),
     "flickr8k": Reader(flickr.read, ("images",), "the folder with Flickr8k's own files"),

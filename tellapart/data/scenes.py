@@ -8,14 +8,15 @@ whose defaults hold for what is not named.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped
+from tellapart.data.base import Options, Skipped, split_name
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-WHOLE = ("n", "size", "family", "references", "frames")
+WHOLE = ("n", "seed", "size", "family", "references", "frames")
 DEFAULT_N = 500
 
 
@@ -25,18 +26,13 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
     if len(options.splits) > 1:
         raise UsageError(f"{options.spec}: scenes have one split at a time")
-    wanted: dict[str, Any] = {key: options.integer(key, 0, least=1) for key in WHOLE if key in options.values}
-    wanted.setdefault("n", DEFAULT_N)
-    if "seed" in options.values:
-        wanted["seed"] = options.integer("seed", 0)
+    wanted: dict[str, Any] = {key: options.integer(key, 0) for key in WHOLE if key in options.values}
     if "detail" in options.values:
         wanted["detail"] = options.number("detail", 0.0)
     if options.splits:
-        wanted["split"] = next(iter(options.splits))
+        split = next(iter(options.splits))
+        wanted["split"] = "validation" if split == "val" else split  # the name under which the world keeps it apart
     if str(path) not in ("", "."):
         wanted["domain"] = str(path)
-    try:
-        scenes = Scenes(wanted.pop("n"), **wanted)
-    except ValueError as error:
-        raise UsageError(f"{options.spec}: {error}") from None
-    return [scene.item() for scene in scenes], Skipped()
+    scenes = Scenes(wanted.pop("n", DEFAULT_N), **wanted)
+    return [replace(item, split=split_name(item.split)) for item in (scene.item() for scene in scenes)], Skipped()

@@ -78,7 +78,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
         return [low]
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
-    gap = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+    gap = power * next(m for m, most in ((1, 1.5), (2, 3.5), (5, 7.5), (10, math.inf)) if raw / power < most)
     first = math.ceil(low / gap - 1e-9)
     return [k * gap for k in range(first, math.floor(high / gap + 1e-9) + 1)]
 

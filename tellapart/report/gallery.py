@@ -78,7 +78,10 @@ class GalleryView:
 
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
-    """The run's gallery, its pictures added to ``album``; None where there is none. Unreadable pictures become a gap."""
+    """The run's gallery, its pictures added to ``album``; None where there is none.
+
+    Pictures that cannot be read stay blank, and become a line of the run's gaps.
+    """
     if run.gallery is None:
         return None
     if not run.gallery.sets:
@@ -133,9 +136,23 @@ def _view(
         alt = described.get(id) or (f"the target, {id}" if id == s.target else f"look-alike, {id}")
         candidates.append(Candidate(i + 1, id, symbols.get(id), alt, id == s.target, takers))
     verdicts = tuple(_verdict(name, s, candidates, taken[name]) for name in names)
-    hits = [None if taken.get(name) is None else taken[name] == s.target for name in pair]
-    outcome = {(False, True): "improved", (True, False): "worse", (False, False): "missed", (True, True): "hit"}
-    return SetView(position, s.target, outcome.get((hits[0], hits[1]), ""), tuple(candidates), tuple(s.references), verdicts)  # type: ignore[arg-type]  # fmt: skip
+    return SetView(
+        position,
+        s.target,
+        _outcome(*(taken.get(name) for name in pair), target=s.target),
+        tuple(candidates),
+        tuple(s.references),
+        verdicts,
+    )
+
+
+def _outcome(before: str | None, after: str | None, *, target: str) -> str:
+    """A key of `OUTCOMES`; empty where one of the two picked nothing."""
+    if before is None or after is None:
+        return ""
+    if before == target:
+        return "hit" if after == target else "worse"
+    return "improved" if after == target else "missed"
 
 
 def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> Verdict:
@@ -163,9 +180,11 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
 
 
 def _places(scores: list[float]) -> int:
-    """Decimals that tell the best two scores apart, where two to four can."""
-    finite = sorted((x for x in scores if math.isfinite(x)), reverse=True)
-    places = 1 if finite and abs(finite[0]) >= 10 else 2 if finite and abs(finite[0]) >= 1 else 3
-    while len(finite) > 1 and finite[0] != finite[1] and places < 4 and round(finite[0], places) == round(finite[1], places):  # fmt: skip
+    """Decimals that suit the size of the scores, and more where the best two would look equal without being so."""
+    best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
+    if not best:
+        return 0
+    places = 1 if abs(best[0]) >= 10 else 2 if abs(best[0]) >= 1 else 3
+    while places < 4 and best[0] != best[-1] and round(best[0], places) == round(best[-1], places):
         places += 1
     return places

@@ -133,11 +133,13 @@ def overview(folders: Sequence[RunFolder]) -> Overview:
     endings = [_ending(folder.results) for folder in folders]
     metrics = arrange(key for ending in endings for key in ending)
     wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
+    names = unique_names(folders)
     rows = []
     for i, (folder, ending) in enumerate(zip(folders, endings, strict=True)):
         comparison = compare(folder.results) if folder.results else None
         cells = tuple(_overview_cell(ending.get(m.key), comparison, m, [e.get(m.key) for e in endings]) for m in wanted)
-        rows.append(OverviewRow(unique_names(folders)[i], f"run{i + 1}", folder.info.created[:10], str(folder.info.seed), cells))  # fmt: skip
+        seed = "" if folder.info.seed is None else str(folder.info.seed)
+        rows.append(OverviewRow(names[i], f"run{i + 1}", folder.info.created[:10], seed, cells))
     return Overview(tuple(wanted), tuple(rows))
 
 
@@ -165,7 +167,8 @@ def _overview_cell(
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
     """The runs' names; where two are equal, with their folders."""
     names = [folder.name for folder in folders]
-    return [name if names.count(name) == 1 else f"{name} ({folder.path})" for name, folder in zip(names, folders, strict=True)]  # fmt: skip
+    paths = [f" ({folder.path})" if names.count(folder.name) > 1 else "" for folder in folders]
+    return [name + path for name, path in zip(names, paths, strict=True)]
 
 
 def overview_headline(folders: Sequence[RunFolder]) -> str:
@@ -175,13 +178,21 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     key = main_metric(shared)
     if key is None:
         return f"{len(folders)} runs side by side; they share no recall by which they could be compared."
-    names = unique_names(folders)
+    names = [f"“{name}”" for name in unique_names(folders)]
     ranked = sorted((i for i, e in enumerate(endings) if key in e), key=lambda i: -(endings[i][key].value or 0.0))
-    best, second = endings[ranked[0]][key], endings[ranked[1]][key]
+    best, second = (endings[i][key] for i in ranked[:2])
     places = decimals([best, second])
-    sure = best.low is not None and second.high is not None and best.low > second.high
-    doubt = "" if sure else ", though their intervals overlap" if best.low is not None and second.high is not None else ", without intervals to judge by"  # fmt: skip
+    first, other = number(best.value, places), number(second.value, places)
+    metric = describe(key).name
+    if first == other:
+        return f"Of {len(folders)} runs, {names[ranked[0]]} and {names[ranked[1]]} end level: {metric} {first}."
     return (
-        f"Of {len(folders)} runs, “{names[ranked[0]]}” ends highest: {describe(key).name} "
-        f"{number(best.value, places)} against {number(second.value, places)} for “{names[ranked[1]]}”{doubt}."
+        f"Of {len(folders)} runs, {names[ranked[0]]} ends highest: {metric} {first} against {other} "
+        f"for {names[ranked[1]]}{_overlap(best, second)}."
     )
+
+
+def _overlap(best: Estimate, second: Estimate) -> str:
+    if best.low is None or second.high is None:
+        return ", without intervals to judge by"
+    return "" if best.low > second.high else ", though their intervals overlap"

@@ -10,10 +10,9 @@ from tellapart.report.words import Metric, arrange, decimals, describe, number
 # Systems that are yardsticks: they are shown, but a run is not judged by them unless there is nothing else.
 YARDSTICKS = ("human", "chance", "random")
 # The first of these that was measured is what the headline is about.
-HEADLINE = ("recall@1.lookalike", "recall@1.lookalikes", "recall@1.truematch", "recall@1.random100", "recall@1",
-            "listener_accuracy")  # fmt: skip
+HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
 # Where several things got worse, the headline names these first.
-COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "wrong_binding_rate", "cider", "bleu4", "clipscore")  # fmt: skip
+COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "wrong_binding_rate", "cider", "bleu4")
 
 
 @dataclass(frozen=True)
@@ -156,13 +155,14 @@ def headline(results: Results | None) -> str:
     if comparison is None or not comparison.changes:
         return _lone_headline(results)
     key = main_metric([c.metric.key for c in comparison.changes])
-    if key is None:
+    main = comparison.get(key) if key else None
+    if main is None:
         better, worse = (len(comparison.of(v)) for v in ("better", "worse"))
-        return f"Of {len(comparison.changes)} measures {better} got better and {worse} got worse; none of them is a recall."
-    main = comparison.get(key)
-    assert main is not None
-    start = f"{main.metric.name} {main.verb} from {main.values}" if main.clear else f"{main.metric.name} did not clearly change, {main.values}"  # fmt: skip
-    interval = f"95 % interval {main.interval}" if main.interval else "no paired interval"
+        total = len(comparison.changes)
+        return f"Of {total} measures {better} got better and {worse} got worse; none of them is a recall."
+    what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
+    start = f"{main.metric.name} {what}"
+    interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
     sentence = f"{start} ({main.by}, {interval}){_doubt(comparison, main)}; {_costs(comparison, main)}."
     return sentence[0].upper() + sentence[1:]
 
@@ -194,5 +194,7 @@ def _lone_headline(results: Results) -> str:
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
     estimate = results.systems[name][key] or Estimate()
     places = decimals([estimate])
-    within = f" (95 % interval {number(estimate.low, places)} to {number(estimate.high, places)})" if estimate.low is not None else ""  # fmt: skip
-    return f"{describe(key).name} is {number(estimate.value, places)}{within} for “{name}”; there is no second system to compare it with."  # fmt: skip
+    low, high = number(estimate.low, places), number(estimate.high, places)
+    within = "" if estimate.low is None else f" (95\u00a0% interval {low} to {high})"
+    sentence = f"{describe(key).name} is {number(estimate.value, places)}{within} for “{name}”"
+    return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."

@@ -30,13 +30,29 @@ class Metric:
 
 
 _APART, _TRUTH, _HUMAN, _LANGUAGE, _OTHER = GROUPS
+# key: name, what it says, the good direction, group
 _KNOWN: dict[str, tuple[str, str, int, str]] = {
-    "listener_accuracy": ("picked by an exact listener", "how often a listener who knows the exact truth of every picture, and reads the caption literally, picks the right one", 1, _APART),
-    "attribute_precision": ("attribute precision", "of the attributes that the captions name, the share that is true of the picture", 1, _TRUTH),
-    "attribute_recall": ("attribute recall", "of the attributes that the picture has, the share that the captions name", 1, _TRUTH),
-    "hallucination_rate": ("hallucination", "how often captions name things that are not in the picture", -1, _TRUTH),
+    "listener_accuracy": (
+        "picked by an exact listener",
+        "how often a listener who knows every picture exactly, and takes the caption at its word, picks the right one",
+        1,
+        _APART,
+    ),
+    "attribute_precision": (
+        "attribute precision",
+        "of the attributes that captions name, the share that is true",
+        1,
+        _TRUTH,
+    ),
+    "attribute_recall": (
+        "attribute recall",
+        "of the attributes that the picture has, the share that captions name",
+        1,
+        _TRUTH,
+    ),
+    "hallucination_rate": ("hallucination", "how often captions name what is not in the picture", -1, _TRUTH),
     "wrong_binding_rate": ("wrong bindings", "how often an attribute is given to the wrong object", -1, _TRUTH),
-    "clipscore": ("CLIPScore", "similarity of caption and picture as the scorer sees it: 2.5 · max(cosine, 0)", 1, _HUMAN),
+    "clipscore": ("CLIPScore", "likeness of caption and picture to the scorer: 2.5 · max(cosine, 0)", 1, _HUMAN),
     "bleu1": ("BLEU-1", "words shared with the references", 1, _HUMAN),
     "bleu4": ("BLEU-4", "word sequences, up to four long, shared with the references", 1, _HUMAN),
     "cider": ("CIDEr", "agreement with the references, rare words weighing more", 1, _HUMAN),
@@ -44,10 +60,10 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "rouge_l": ("ROUGE-L", "longest common word sequence with the references", 1, _HUMAN),
     "spice": ("SPICE", "objects, attributes and relations shared with the references", 1, _HUMAN),
     "repetition_rate": ("repetition", "how often captions repeat themselves", -1, _LANGUAGE),
-    "length": ("length", "words per caption; neither good nor bad in itself", 0, _LANGUAGE),
+    "length": ("length", "words per caption", 0, _LANGUAGE),
     "lexical_diversity": ("lexical diversity", "how varied the words of all captions together are", 1, _LANGUAGE),
-    "vocabulary": ("vocabulary", "different words in all captions together; neither good nor bad in itself", 0, _LANGUAGE),
-}  # fmt: skip
+    "vocabulary": ("vocabulary", "different words in all captions together", 0, _LANGUAGE),
+}
 _POOLS = {"lookalike": "look-alikes", "lookalikes": "look-alikes", "truematch": "TrueMatch look-alikes"}
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<judge>.+))?")
 _RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pool>.+))?")
@@ -81,7 +97,8 @@ def _base(base: str) -> tuple[str, str, int, str]:
         else:
             among = _POOLS.get(pool, pool.replace("_", " ") or "the pool")
         first = "first" if k == "1" else f"among the first {k}"
-        return f"R@{k} among {among}", f"how often the scorer, given the caption, ranks its picture {first} among {among}", 1, _APART  # fmt: skip
+        explain = f"how often the scorer, given the caption, ranks its picture {first} among {among}"
+        return f"R@{k} among {among}", explain, 1, _APART
     if base in _KNOWN:
         return _KNOWN[base]
     return base.replace("_", " "), "no explanation is on file for this one", 0, _OTHER

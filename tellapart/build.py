@@ -1,0 +1,75 @@
+"""New models from a recipe: the small captioners and scorers that are trained from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.recipe import NewCaptioner, NewScorer
+from tellapart.scorers.base import Scorer
+from tellapart.tokens import word_tokenizer
+from tellapart.vision import grid_resnet_config
+
+
+def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
+    """A dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
+    from transformers import (
+        CLIPImageProcessorPil,
+        CLIPTextConfig,
+        VisionTextDualEncoderConfig,
+        VisionTextDualEncoderModel,
+    )
+
+    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
+    text = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=new.text_width,
+        intermediate_size=4 * new.text_width,
+        num_hidden_layers=new.text_layers,
+        num_attention_heads=new.text_heads,
+        max_position_embeddings=new.max_tokens,
+        attention_dropout=new.dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    vision = grid_resnet_config(new.width, new.depth)
+    config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=new.projection)
+    size = {"height": new.image_size, "width": new.image_size}
+    processor = CLIPImageProcessorPil(size=size, do_center_crop=False)
+    return Scorer(VisionTextDualEncoderModel(config), tokenizer, processor, name)
+
+
+def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, name: str) -> ClipCap:
+    """A ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
+    from transformers import GPT2Config
+
+    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
+    text = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=new.max_tokens,
+        n_embd=new.width,
+        n_layer=new.layers,
+        n_head=new.heads,
+        resid_pdrop=new.dropout,
+        embd_pdrop=new.dropout,
+        attn_pdrop=new.dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tower: Any = vision_of.model.vision_model
+    config = ClipCapConfig(
+        vision_config=tower.config,
+        text_config=text,
+        visual=new.visual,
+        mapper=new.mapper,
+        prefix_length=new.prefix_length,
+    )
+    model = ClipCapModel(config)
+    with torch.no_grad():
+        model.vision.load_state_dict(tower.state_dict())
+    return ClipCap(model, tokenizer, vision_of.processor, name)

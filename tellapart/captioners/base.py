@@ -1,0 +1,102 @@
+"""What every captioner can do, whatever model is inside."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.decode import Decoding
+from tellapart.tokens import caption_rows, pad_rows
+from tellapart.types import Encoder, Rollout
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Captioner(ABC):
+    """Turns pictures into text: ``encode(pixels) -> visual``, ``log_probs``, ``generate``.
+
+    Captions come as rows R = B·S, the S captions of a picture side by side; ``visual`` has B rows.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
+        self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def encoder(self) -> Encoder:
+        """The vision encoder as it stands now, for the feature store. Only where it is frozen."""
+        from tellapart.scorers.base import weights_fingerprint
+
+        return Encoder(weights_fingerprint(self.parts()["vision"], self.processor), self.pixels, self._encode_frozen)
+
+    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        """PIL pictures as the model wants them: float B×C×height×width."""
+        return self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+
+    @abstractmethod
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """The vision encoder's output, B×… ."""
+
+    @abstractmethod
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """hidden_RTH, teacher-forced: position t, times the head, gives the scores of ``tokens[:, t]``."""
+
+    @abstractmethod
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The output layer: weight_VH, and bias_V where there is one."""
+
+    @abstractmethod
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        """Captions for ``visual``, without gradient; dropout as the model's mode says."""
+
+    @abstractmethod
+    def parts(self) -> dict[str, torch.nn.Module]:
+        """What can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
+
+    def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """Raw scores R×T×V of every next token, teacher-forced."""
+        weight_VH, bias_V = self.head()
+        return F.linear(self.hidden(visual, tokens_RT, valid_RT), weight_VH, bias_V)
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
+        """Token ids of captions, each with its end token."""
+        return caption_rows(self.tokenizer, texts, max_tokens)
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        return pad_rows(rows, self.tokenizer.pad_token_id)
+
+    def save(self, folder: Path) -> None:
+        """A folder that plain transformers loads."""
+        for part in (self.model, self.tokenizer, self.processor):
+            part.save_pretrained(folder)
+
+    def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            visual = self.encode(pixels_BCHW.to(self.device)).float()
+        self.model.train(training)
+        return visual
+
+
+def write_captions(
+    captioner: Captioner, visual: torch.Tensor | Any, decoding: Decoding, batch_size: int = 100
+) -> list[str]:
+    """Captions of N pictures from their features N×…, dropout off."""
+    training = captioner.model.training
+    captioner.model.eval()
+    texts: list[str] = []
+    for start in range(0, len(visual), batch_size):
+        block = torch.as_tensor(visual[start : start + batch_size]).to(captioner.device)
+        texts += captioner.generate(block, decoding).texts
+    captioner.model.train(training)
+    return texts

@@ -1,0 +1,212 @@
+"""ClipCap (Mokady et al. 2021): a vision encoder, a mapper to a prefix, a causal language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, CLIPVisionModelWithProjection, PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+
+from tellapart.captioners.base import Captioner
+from tellapart.decode import Decoding, to_rollout
+from tellapart.types import Rollout
+
+
+class ClipCapConfig(PreTrainedConfig):
+    """What a ClipCap is made of.
+
+    ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
+    ``visual``: which output of the encoder is the picture: ``projected`` (CLIP's image embedding, as
+    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid).
+    ``mapper``: ``mlp`` (H·P/2 tanh units between, DiscriTune's), ``transformer`` (ClipCap's other one), or
+    ``linear`` (one prefix position for each cell). ``prefix_length``: P, for the first two.
+    """
+
+    model_type = "clipcap"
+
+    def __init__(
+        self,
+        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
+        text_config: dict[str, Any] | PreTrainedConfig | None = None,
+        visual: str = "projected",
+        mapper: str = "mlp",
+        prefix_length: int = 10,
+        mapper_layers: int = 8,
+        mapper_heads: int = 8,
+        mapper_constants: int = 10,
+        **kwargs: Any,
+    ) -> None:
+        self.vision_config = as_config(vision_config or {"model_type": "clip_vision_model", "projection_dim": 512})
+        self.text_config = as_config(text_config or {"model_type": "gpt2"})
+        self.visual, self.mapper, self.prefix_length = visual, mapper, prefix_length
+        self.mapper_layers, self.mapper_heads, self.mapper_constants = mapper_layers, mapper_heads, mapper_constants
+        super().__init__(**kwargs)
+
+    @property
+    def visual_size(self) -> int:
+        """D, the width of a picture's features."""
+        return self.vision_config.projection_dim if self.visual == "projected" else self.vision_config.hidden_size
+
+    @property
+    def text_size(self) -> int:
+        """H, the width of the language model."""
+        return self.text_config.hidden_size
+
+
+def as_config(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
+    if isinstance(value, PreTrainedConfig):
+        return value
+    settings = dict(value)
+    return AutoConfig.for_model(settings.pop("model_type"), **settings)
+
+
+class MlpMapper(nn.Module):
+    """D → H·P/2 → H·P with tanh between: paper 3's mapper (512 → 3840 → 7680 for GPT-2, P = 10)."""
+
+    def __init__(self, config: ClipCapConfig) -> None:
+        super().__init__()
+        self.prefix_length, wide = config.prefix_length, config.text_size * config.prefix_length
+        self.model = nn.Sequential(nn.Linear(config.visual_size, wide // 2), nn.Tanh(), nn.Linear(wide // 2, wide))
+
+    def forward(self, visual_BD: torch.Tensor) -> torch.Tensor:
+        return self.model(visual_BD).unflatten(-1, (self.prefix_length, -1))
+
+
+class TransformerMapper(nn.Module):
+    """ClipCap's transformer mapper: the picture as ``mapper_constants`` positions beside P learned ones."""
+
+    def __init__(self, config: ClipCapConfig) -> None:
+        super().__init__()
+        size, self.clip_length = config.text_size, config.mapper_constants
+        self.linear = nn.Linear(config.visual_size, self.clip_length * size)
+        self.prefix_const = nn.Parameter(torch.randn(config.prefix_length, size))
+        layers = [MapperLayer(size, config.mapper_heads) for _ in range(config.mapper_layers)]
+        self.transformer = nn.ModuleDict({"layers": nn.ModuleList(layers)})
+
+    def forward(self, visual_BD: torch.Tensor) -> torch.Tensor:
+        picture = self.linear(visual_BD).unflatten(-1, (self.clip_length, -1))
+        hidden = torch.cat([picture, self.prefix_const.expand(len(picture), -1, -1)], dim=1)
+        for layer in self.transformer["layers"]:  # type: ignore[attr-defined]
+            hidden = layer(hidden)
+        return hidden[:, self.clip_length :]
+
+
+class MapperLayer(nn.Module):
+    """A pre-norm transformer layer with ReLU and a feed-forward of twice the width, as in ClipCap's release."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(size), nn.LayerNorm(size)
+        self.attn = nn.ModuleDict(
+            {
+                "to_queries": nn.Linear(size, size, bias=False),
+                "to_keys_values": nn.Linear(size, size * 2, bias=False),
+                "project": nn.Linear(size, size),
+            }
+        )
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(size, size * 2), "fc2": nn.Linear(size * 2, size)})
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        normed = self.norm1(hidden)
+        keys, values = self.attn["to_keys_values"](normed).chunk(2, dim=-1)
+        split = [
+            x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (self.attn["to_queries"](normed), keys, values)
+        ]
+        mixed = nn.functional.scaled_dot_product_attention(*split).transpose(1, 2).flatten(2)
+        hidden = hidden + self.attn["project"](mixed)
+        return hidden + self.mlp["fc2"](self.mlp["fc1"](self.norm2(hidden)).relu())
+
+
+class LinearMapper(nn.Module):
+    """One prefix position for each cell of the grid, with a learned place."""
+
+    def __init__(self, config: ClipCapConfig) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.visual_size, config.text_size)
+        self.norm = nn.LayerNorm(config.text_size)
+
+    def forward(self, visual_BPD: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(visual_BPD))
+
+
+MAPPERS = {"mlp": MlpMapper, "transformer": TransformerMapper, "linear": LinearMapper}
+
+
+class ClipCapModel(PreTrainedModel):
+    """Vision encoder → mapper → prefix of the language model. ``config_class`` is `ClipCapConfig`."""
+
+    config_class = ClipCapConfig
+    base_model_prefix = "clipcap"
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: ClipCapConfig) -> None:
+        super().__init__(config)
+        if config.visual == "projected":
+            self.vision: Any = CLIPVisionModelWithProjection(config.vision_config)  # type: ignore[arg-type]
+        else:
+            self.vision = AutoModel.from_config(config.vision_config)
+        self.mapper = MAPPERS[config.mapper](config)
+        self.language_model: Any = AutoModelForCausalLM.from_config(config.text_config)
+        self.post_init()
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """Features of pictures: B×D, or B×cells×D where ``visual`` is ``cells``."""
+        output = self.vision(pixel_values=pixels_BCHW)
+        if self.config.visual == "projected":
+            return output.image_embeds
+        return output.last_hidden_state if self.config.visual == "cells" else output.pooler_output
+
+    def forward(
+        self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Scores B×T×V: position t scores ``input_ids[:, t]`` from the picture and the tokens before it."""
+        return self.language_model.get_output_embeddings()(self.hidden(self.encode(pixel_values), input_ids))
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """Last hidden states R×T×H; with R = B·S the prefix of a picture is computed once for its S rows."""
+        prefix_BPH = self.mapper(visual)
+        prefix_RPH = prefix_BPH.repeat_interleave(len(tokens_RT) // len(prefix_BPH), dim=0)
+        embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1])
+        inputs = torch.cat([prefix_RPH, embeds.to(prefix_RPH.dtype)], dim=1)
+        # Padding lies to the right of everything it could disturb: a causal model needs no mask.
+        output = self.language_model.base_model(inputs_embeds=inputs)
+        return output.last_hidden_state[:, prefix_RPH.shape[1] - 1 :]
+
+
+class ClipCap(Captioner):
+    """`ClipCapModel` as a captioner."""
+
+    model: ClipCapModel
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        return self.model.encode(pixels_BCHW.to(self.device))
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        return self.model.hidden(visual, tokens_RT)
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        layer = self.model.language_model.get_output_embeddings()
+        return layer.weight, layer.bias
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        ends = [self.tokenizer.eos_token_id]
+        config = decoding.generation_config(
+            pad=self.tokenizer.pad_token_id, start=self.tokenizer.bos_token_id, ends=ends
+        )
+        with torch.no_grad():
+            prefix_BPH = self.model.mapper(visual)
+            mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
+            tokens_RT = self.model.language_model.generate(
+                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config
+            )
+        return to_rollout(tokens_RT, self.tokenizer, ends, decoding.samples)
+
+    def parts(self) -> dict[str, torch.nn.Module]:
+        return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
+
+
+AutoConfig.register("clipcap", ClipCapConfig)
+AutoModel.register(ClipCapConfig, ClipCapModel)

@@ -1,0 +1,44 @@
+"""Where a model's name leads: a folder, a finished run, a hub name, or one that ships with the package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tellapart.errors import TellapartError, UsageError
+
+BUILTIN = Path(__file__).parent / "scenes" / "weights"
+
+
+def model_folder(name: str, kind: str) -> str:
+    """The folder (or hub name) behind ``name``; ``kind`` is 'captioner' or 'scorer'.
+
+    ``scenes`` is the model that ships with the package; a run folder stands for the model it made.
+    """
+    if name == "scenes":
+        return str(BUILTIN / kind)
+    folder = Path(name).expanduser()
+    if (folder / "run.json").is_file():
+        if not (folder / "model" / "config.json").is_file():
+            raise UsageError(f"{name} is a run without a finished model; type: tellapart train --resume … to finish it")
+        return str(folder / "model")
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"{name} holds no config.json; expected a folder that save_pretrained wrote, or a run")
+        return str(folder)
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
+        raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
+    return name
+
+
+@contextmanager
+def reading(name: str, expected: str) -> Iterator[None]:
+    """Turn what a loader raises into one line that says what to do."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise TellapartError(f"cannot load {name}{offline}: {cause[:240]}; expected {expected}") from error

@@ -1,0 +1,46 @@
+"""Contrastive learning of a scorer: CLIP's symmetric loss, so that every retriever here can be our own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.objectives.base import Loss, Stateless
+from tellapart.types import Batch
+
+
+class Contrastive(Stateless):
+    """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
+
+    ``word_dropout``: the share of a text's words that are hidden from the scorer in a step, against
+    memorising. The scale is kept at most 100, as CLIP keeps it.
+    """
+
+    def __init__(self, word_dropout: float = 0.0) -> None:
+        self.word_dropout = word_dropout
+
+    def __call__(self, learner: Any, batch: Batch) -> Loss:
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        tokens_RT = self.drop_words(batch.tokens_RT, learner.tokenizer)
+        images_BD = learner.image_features(batch.visual)
+        texts_BD = learner.row_features(tokens_RT, batch.valid_RT)
+        log_scale = learner.model.logit_scale
+        with torch.no_grad():
+            log_scale.clamp_(max=math.log(100.0))
+        match_BB = log_scale.exp() * texts_BD @ images_BD.T
+        target_B = torch.arange(len(match_BB), device=match_BB.device)
+        loss = (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
+        accuracy = (match_BB.argmax(dim=1) == target_B).float().mean()
+        return Loss(loss, {"accuracy": 100 * float(accuracy), "scale": float(log_scale.detach().exp())})
+
+    def drop_words(self, tokens_RT: torch.Tensor, tokenizer: Any) -> torch.Tensor:
+        if not self.word_dropout:
+            return tokens_RT
+        special = torch.tensor(tokenizer.all_special_ids, device=tokens_RT.device)
+        hidden_RT = (torch.rand(tokens_RT.shape, device=tokens_RT.device) < self.word_dropout) & ~torch.isin(
+            tokens_RT, special
+        )
+        return tokens_RT.masked_fill(hidden_RT, tokenizer.unk_token_id)

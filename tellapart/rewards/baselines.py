@@ -1,0 +1,33 @@
+"""Baselines: what a reward is compared with, so that the gradient has less noise."""
+
+from __future__ import annotations
+
+import torch
+
+from tellapart.types import Batch
+
+
+class RunningMean:
+    """DiscriTune's baseline: the mean of all batch means so far. Starts at 0; used first, updated after."""
+
+    def __init__(self) -> None:
+        self.mean, self.count = 0.0, 0
+
+    def __call__(self, reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+        value = torch.full_like(reward_BS, self.mean)
+        known = reward_BS[~reward_BS.isnan()]
+        if len(known):
+            self.count += 1
+            self.mean += (float(known.mean()) - self.mean) / self.count
+        return value
+
+    def state_dict(self) -> dict[str, float]:
+        return {"mean": self.mean, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.mean, self.count = float(state["mean"]), int(state["count"])
+
+
+def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Zero: plain REINFORCE."""
+    return torch.zeros_like(reward_BS)

@@ -1,0 +1,241 @@
+"""Families of look-alikes: a base scene, and members that each differ from it in one thing.
+
+Nothing here looks at words or pixels; it only says what stands where.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from .chance import Chance
+from .relations import chain, holds, overlaps
+from .vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
+
+DIAMETERS = {"small": 24, "medium": 34, "large": 46}
+"""In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
+GRAINS = 8
+"""Variants of a ground's pattern."""
+_CENTRES = (25, 64, 103)
+_JITTER = 3
+_CELLS = tuple(itertools.product(range(3), range(3)))
+_COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
+_ORDER = tuple(SIZES)
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object; ``x``, ``y`` in units of 1/128 of the width, ``motion`` empty in still pictures."""
+
+    shape: str
+    colour: str
+    size: str
+    texture: str
+    x: int
+    y: int
+    motion: str = ""
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Centre as fractions of the picture's width and height, y downwards."""
+        return self.x / 128, self.y / 128
+
+    @property
+    def attributes(self) -> tuple[str, str, str, str, str]:
+        """Values in the order of `vocabulary.SLOTS`; motion last, empty in still pictures."""
+        return self.shape, self.colour, self.size, self.texture, self.motion
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a scene shows. Later objects are drawn over earlier ones; ``grain`` varies the ground's pattern."""
+
+    objects: tuple[Object, ...]
+    ground: str
+    grain: int
+
+
+def _tail(options: dict[str, tuple[str, ...]], power: float) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    names = tuple(options)
+    return names, tuple(round((rank + 1) ** -power, 6) for rank in range(len(names)))
+
+
+_SHAPES = {False: _tail(SHAPES, 0.4), True: _tail(UNSEEN_SHAPES, 0.2)}
+_COLOURS = _tail(COLOURS, 0.5)
+_GROUNDS = {False: _tail(GROUNDS, 0.3), True: (("paper", *(g for g in GROUNDS if g != "paper")), (6.0, *[1.0] * 12))}
+_TEXTURES = (tuple(TEXTURES), (0.3, 0.14, 0.14, 0.14, 0.14, 0.14))
+_SIZES = (tuple(SIZES), (0.3, 0.4, 0.3))
+_MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
+
+
+def split_class(split: str) -> int:
+    """The residue (of 49) that the places of a split's scenes sum to: no scene lies in two splits.
+
+    train, validation and test have one each; other names share the remaining 46 by checksum, so two
+    such names coincide in one case of 46 (and then still draw different random streams).
+    """
+    reserved = ("train", "validation", "test")
+    return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
+
+
+def _draw_objects(chance: Chance, count: int, unseen: bool, moving: bool) -> list[Object]:
+    objects: list[Object] = []
+    while len(objects) < count:
+        shape = chance.weighted(*_SHAPES[unseen])
+        if any(o.shape == shape for o in objects) and not chance.happens(0.3):
+            continue
+        colour = chance.weighted(*_COLOURS)
+        if any((o.shape, o.colour) == (shape, colour) for o in objects):
+            continue
+        size, texture = chance.weighted(*_SIZES), chance.weighted(*_TEXTURES)
+        motion = chance.weighted(*_MOTIONS) if moving else ""
+        objects.append(Object(shape, colour, size, texture, 0, 0, motion))
+    return objects
+
+
+def _roomy(objects: list[Object], cells: list[tuple[int, int]]) -> bool:
+    large = [cell for o, cell in zip(objects, cells, strict=True) if o.size == "large"]
+    return all(max(abs(a[0] - b[0]), abs(a[1] - b[1])) > 1 for a, b in itertools.combinations(large, 2))
+
+
+def _place(chance: Chance, objects: list[Object], covered: bool) -> list[Object]:
+    """Put the objects into cells; with ``covered`` the last one goes in front of the first."""
+    free = objects[:-1] if covered else objects
+    for _ in range(6):
+        cells = chance.sample(_CELLS, len(free))
+        if _roomy(free, cells):
+            break
+    placed = []
+    for o, (column, row) in zip(free, cells, strict=True):
+        x, y = (_CENTRES[c] + chance.below(2 * _JITTER + 1) - _JITTER for c in (column, row))
+        placed.append(replace(o, x=x, y=y))
+    if covered:
+        dx, dy = (chance.pick((-6, -5, 5, 6)) for _ in range(2))
+        placed.append(replace(objects[-1], x=placed[0].x + dx, y=placed[0].y + dy))
+    return placed
+
+
+def _shift(values: list[int], together: list[int], residue: int) -> int:
+    """How far to move the objects ``together`` so that the values sum to the residue of 7 (jitter kept)."""
+    centre = min(_CENTRES, key=lambda c: abs(c - values[0]))
+    for jitter in range(-_JITTER, _JITTER + 1):
+        step = centre + jitter - values[0]
+        if (sum(values) + step * len(together)) % 7 == residue:
+            return step
+    raise AssertionError("one or two objects reach every residue of 7")
+
+
+def base(chance: Chance, split: str, domain: str, moving: bool) -> Content:
+    """The scene from which a family departs."""
+    count = chance.weighted(*_COUNTS)
+    objects = _draw_objects(chance, count, domain == "unseen", moving)
+    covered = chance.happens(0.25) and objects[0].colour != objects[-1].colour
+    if covered:
+        objects[0], objects[-1] = replace(objects[0], size="large"), replace(objects[-1], size="small")
+    objects = _place(chance, objects, covered)
+    together = [0, len(objects) - 1] if covered else [0]
+    wanted = split_class(split)
+    dx = _shift([o.x for o in objects], together, wanted % 7)
+    dy = _shift([o.y for o in objects], together, wanted // 7)
+    for i in together:
+        objects[i] = replace(objects[i], x=objects[i].x + dx, y=objects[i].y + dy)
+    return Content(tuple(objects), chance.weighted(*_GROUNDS[domain == "alt"]), chance.below(GRAINS))
+
+
+def _other(chance: Chance, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
+    while (value := chance.weighted(*table)) == now:
+        pass
+    return value
+
+
+def _edit_slot(slot: str, table: tuple[tuple[str, ...], tuple[float, ...]]) -> Callable[[Chance, Content], Content]:
+    def edit(chance: Chance, content: Content) -> Content:
+        objects = list(content.objects)
+        i = chance.below(len(objects))
+        value = _other(chance, table, getattr(objects[i], slot))
+        objects[i] = replace(objects[i], **{slot: value})
+        return replace(content, objects=tuple(objects))
+
+    return edit
+
+
+def _edit_ground(chance: Chance, content: Content) -> Content:
+    return replace(content, ground=_other(chance, _GROUNDS[False], content.ground))
+
+
+def _swap(slots: tuple[str, ...]) -> Callable[[Chance, Content], Content]:
+    def edit(chance: Chance, content: Content) -> Content:
+        objects = list(content.objects)
+        i, j = chance.sample(range(len(objects)), 2)
+        a, b = objects[i], objects[j]
+        objects[i] = replace(a, **{s: getattr(b, s) for s in slots})
+        objects[j] = replace(b, **{s: getattr(a, s) for s in slots})
+        return replace(content, objects=tuple(objects))
+
+    return edit
+
+
+_KINDS = ("colour", "texture", "size", "shape", "ground", "places", "colours", "textures", "sizes", "motion")
+_STILL = (0.26, 0.17, 0.12, 0.09, 0.08, 0.13, 0.08, 0.04, 0.03, 0.0)
+_MOVING = (0.2, 0.13, 0.1, 0.07, 0.06, 0.1, 0.07, 0.03, 0.02, 0.22)
+
+
+@lru_cache(maxsize=2)
+def _edits(unseen: bool) -> dict[str, Callable[[Chance, Content], Content]]:
+    return {
+        "colour": _edit_slot("colour", _COLOURS),
+        "texture": _edit_slot("texture", _TEXTURES),
+        "size": _edit_slot("size", _SIZES),
+        "shape": _edit_slot("shape", _SHAPES[unseen]),
+        "motion": _edit_slot("motion", _MOTIONS),
+        "ground": _edit_ground,
+        "places": _swap(("x", "y")),
+        "colours": _swap(("colour",)),
+        "textures": _swap(("texture",)),
+        "sizes": _swap(("size",)),
+    }
+
+
+def fits(a: Content, b: Content) -> bool:
+    """Whether the full description of ``a`` is also true of ``b``."""
+    if a.ground != b.ground or sorted(o.attributes for o in a.objects) != sorted(o.attributes for o in b.objects):
+        return False
+    links = chain(a.objects)
+    for order in itertools.permutations(range(len(b.objects))):
+        same = all(o.attributes == b.objects[p].attributes for o, p in zip(a.objects, order, strict=True))
+        if same and all(holds(kind, b.objects, order[i], order[j]) for kind, i, j in links):
+            return True
+    return False
+
+
+def _sound(origin: Content, content: Content) -> bool:
+    """Every object stays visible, and no two share shape and colour."""
+    objects = content.objects
+    if len({(o.shape, o.colour) for o in objects}) < len(objects):
+        return False
+    for i, j in itertools.combinations(range(len(objects)), 2):
+        a, b = objects[i], objects[j]
+        if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
+            return False
+    # An object that takes part in covering stays where it is: its partner would be hidden otherwise.
+    before = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(origin, i, j))]
+    after = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(content, i, j))]
+    return before == after
+
+
+def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
+    return content.objects[i], content.objects[j]
+
+
+def members(origin: Content, chance: Chance, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
+    """The base and ``count - 1`` scenes one edit away from it, told apart by their full descriptions."""
+    edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
+    family = [origin]
+    while len(family) < count:
+        candidate = edits[chance.weighted(_KINDS, weights)](chance, origin)
+        if _sound(origin, candidate) and not any(fits(candidate, m) or fits(m, candidate) for m in family):
+            family.append(candidate)
+    return tuple(family)

@@ -1,0 +1,279 @@
+"""What people, or a thorough describer, would write about a scene. Every sentence is true of it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from . import vocabulary as v
+from .chance import Chance
+from .families import Object
+from .lexicon import NOISE, article, participle, plural, senses
+from .relations import INVERSE, between, holds, natural, reading_order
+
+if TYPE_CHECKING:
+    from .world import Scene
+
+_ALT_OWN = 0.65
+"""How often alt-text uses a word of its own where it has one."""
+
+
+def describe(scene: Scene, chance: Chance, detail: float) -> str:
+    """One reference in the manner of the scene's domain.
+
+    Each colour, size, texture and relation is named with probability ``detail`` (what is usual, such as a
+    medium size, with ``detail`` squared), the kind of an object with min(1, 2·detail), each further object
+    with ``detail`` to the 1.5th. The ground belongs to the gist and is named at any detail. At 0 nothing but
+    the gist is left ("a shape on the grass"), at 1 everything is said.
+    """
+    if not detail or chance.happens(0.3 * (1 - min(1.0, 2 * detail))):
+        gist = _gist(scene, chance)
+        return _alt_dress(scene, gist, chance) if scene.domain == "alt" else gist
+    if scene.domain == "alt":
+        return _alt(scene, chance, detail)
+    return _plain(scene, chance, detail)
+
+
+def full_description(scene: Scene, chance: Chance | None = None) -> str:
+    """Every object with every attribute, the chain of relations, the ground; true of no look-alike.
+
+    With ``chance`` another wording of the same (other synonyms, order and frame); without, the usual words.
+    25 to 45 words for a picture, up to 60 for a clip.
+    """
+    order = reading_order(scene.objects)
+    if chance is not None and chance.happens(0.5):
+        order.reverse()
+    names = [_noun_phrase(scene, scene.objects[i], chance, 1.0, everything=True) for i in order]
+    text = names[0]
+    for place, (i, j) in enumerate(zip(order, order[1:], strict=False)):
+        phrases = v.RELATIONS[_linked(scene, i, j)]
+        if len(order) == 4:
+            phrases = tuple(p for p in phrases if len(p.split()) <= 2) or phrases[:1]
+        lead = "is" if place == 0 and len(order) > 2 else "which is"
+        if chance is not None:
+            verb = chance.pick(v.VERBS[:4])
+            lead = chance.pick(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
+        text += f" {lead} {_word(phrases, chance)} {names[place + 1]}"
+    ground = _word(v.GROUNDS[scene.ground], chance)
+    return _framed(text, ground, scene, chance)
+
+
+def paraphrases(scene: Scene, count: int, seed: int = 0) -> tuple[str, ...]:
+    """``count`` different full descriptions. Raises ValueError where so many cannot be found."""
+    found: dict[str, None] = {}
+    for turn in range(40 * count):
+        found.setdefault(full_description(scene, Chance("paraphrase", scene.id, seed, turn)))
+        if len(found) == count:
+            return tuple(found)
+    raise ValueError(f"{count} different descriptions of {scene.id} asked for, {len(found)} found")
+
+
+@lru_cache(maxsize=1)
+def content_words() -> tuple[str, ...]:
+    """Every word with a meaning (or a habit of alt-text) that some reference uses, sorted."""
+    little = NOISE | {"a", "an", "the", "one", "another", "and", "then", "is", "are", "which", "that", "by", "than"}
+    words = {word for key, sense in senses().items() if _generated(sense.kind, key) for word in key}
+    return tuple(sorted(words - little))
+
+
+def _generated(kind: str, key: tuple[str, ...]) -> bool:
+    phrase = " ".join(key)
+    if kind == "motion":
+        spoken = {p for phrases in v.MOTIONS.values() for p in phrases}
+        return phrase in spoken or phrase in {participle(p) for p in spoken}
+    if kind == "shape":
+        return not senses()[key].plural
+    if kind == "number":
+        return phrase not in ("five",)
+    return kind in ("colour", "size", "texture", "ground", "relation", "generic", "group", "verb") or phrase in (
+        *v.ALT_TAILS,
+        *v.ALT_PREFIXES,
+    )
+
+
+def _word(options: tuple[str, ...], chance: Chance | None) -> str:
+    return options[0] if chance is None else chance.zipf(options)
+
+
+def _synonym(scene: Scene, kind: str, value: str, chance: Chance | None) -> str:
+    own = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
+    if own and chance is not None and chance.happens(_ALT_OWN):
+        return chance.zipf(own)
+    return _word(v.WORDS[kind][value], chance)
+
+
+def _noun_phrase(
+    scene: Scene, thing: Object, chance: Chance | None, detail: float, *, everything: bool = False, bare: bool = False
+) -> str:
+    """ "a small red star", with whatever chance names; ``bare`` leaves article and motion out."""
+
+    def named(slot: str) -> str:
+        value = getattr(thing, slot)
+        odds = detail * detail if v.UNMARKED.get(slot) == value else detail
+        if everything or (chance is not None and chance.happens(odds)):
+            return _plain_synonym(slot, value, chance) if everything else _synonym(scene, slot, value, chance)
+        return ""
+
+    size, colour, texture = named("size"), named("colour"), named("texture")
+    if chance is not None and chance.happens(0.2):
+        colour, texture = texture, colour
+    if everything:
+        noun = _plain_synonym("shape", thing.shape, chance)
+    elif chance is not None and chance.happens(min(1.0, 2 * detail)):
+        noun = _synonym(scene, "shape", thing.shape, chance)
+    else:
+        noun = _word(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC, chance)
+    phrase = " ".join(word for word in (size, colour, texture, noun) if word)
+    if bare:
+        return phrase
+    phrase = article(phrase)
+    motion = named("motion") if scene.length > 1 else ""
+    if motion:
+        participial = chance is not None and chance.happens(0.3)
+        phrase += f" {participle(motion)}" if participial else f" that {motion}"
+    return phrase
+
+
+def _plain_synonym(slot: str, value: str, chance: Chance | None) -> str:
+    return _word(v.WORDS[slot][value], chance)
+
+
+def _linked(scene: Scene, i: int, j: int) -> str:
+    """The relation of i to j: the chain's own where they are neighbours in it, else the natural one."""
+    for kind, a, b in scene.chain:
+        if (a, b) == (i, j):
+            return kind
+        if (b, a) == (i, j):
+            return INVERSE[kind]
+    return natural(scene.objects, i, j)
+
+
+def _framed(text: str, ground: str, scene: Scene, chance: Chance | None) -> str:
+    kind = "clip" if scene.length > 1 else "picture"
+    count = len(scene.objects)
+    if count == 2:
+        openers = (f"in this {kind} there is", f"here in this {kind} we see", "what we can see here is")
+        closers = (f"and the whole scene is {ground}", f"and both of them are placed {ground}")
+    elif count == 3:
+        openers = ("there", "here", f"in this {kind}") if chance is not None else ("in this " + kind,)
+        closers = (f"and everything is {ground}", f"all {ground}")
+    else:
+        openers, closers = ("",), (f", all {ground}",)
+    if count != 4 and chance is not None and chance.happens(0.3):
+        text = f"{ground} {'there is ' if count == 2 else ''}{text}"
+        return f"{'in this ' + kind + ' we see ' if count == 2 else 'in this ' + kind + ' '}{text}"
+    opener = openers[0] if chance is None else chance.pick(openers)
+    closer = closers[0] if chance is None else chance.pick(closers)
+    return f"{opener} {text} {closer}".strip().replace(" ,", ",")
+
+
+def _gist(scene: Scene, chance: Chance) -> str:
+    """A sentence without a single detail: how many things, or one of them, and perhaps the ground."""
+    count = len(scene.objects)
+    noun = chance.zipf(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
+    kind = chance.below(4)
+    if kind < 2:
+        text = article(noun) if scene.domain != "alt" else noun
+    elif kind == 2:
+        number = {2: "two", 3: "three", 4: "four"}[count]
+        text = "a pair of" if count == 2 and chance.happens(0.3) else number
+        text += f" {plural(noun)}"
+    else:
+        text = f"{chance.pick(v.GROUPS) if count > 2 else 'two'} {plural(noun)}"
+    return _grounded(scene, text, chance, 0.0, verb=kind < 2 and scene.domain != "alt")
+
+
+def _grounded(scene: Scene, text: str, chance: Chance, detail: float, *, verb: bool) -> str:
+    """The sentence with a frame, and the ground before or after."""
+    said = chance.happens(0.75 + 0.25 * detail)
+    if not said:
+        opener = chance.zipf(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
+        return f"{opener} {text}".strip() if verb and chance.happens(0.6) else text
+    ground = _synonym(scene, "ground", scene.ground, chance)
+    if scene.domain == "alt":
+        return f"{text} {ground}"
+    if verb and chance.happens(0.12):
+        return f"{ground} {chance.pick(('there is', 'we see', chance.zipf(v.VERBS)))} {text}"
+    if verb and chance.happens(0.3):
+        return f"{text} {chance.zipf(v.VERBS)} {ground}"
+    return f"{text} {ground}"
+
+
+def _mentioned(scene: Scene, chance: Chance, detail: float) -> list[int]:
+    """Which objects are named, in what order: large ones come first more often."""
+    count = len(scene.objects)
+    weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
+    first = chance.weighted(range(count), weights)
+    others = [i for i in range(count) if i != first and chance.happens(detail**1.5)]
+    if len(others) < 2:
+        return [first, *others]
+    order = [i for i in reading_order(scene.objects) if i == first or i in others]
+    return order[::-1] if chance.happens(0.5) else order
+
+
+def _relation(scene: Scene, i: int, j: int, chance: Chance, detail: float) -> str:
+    """A phrase for how i stands to j; nearness at times, where it is true and details are few."""
+    if detail < 1 and chance.happens(0.2) and holds("near", scene.objects, i, j):
+        return _synonym(scene, "relation", "near", chance)
+    return _synonym(scene, "relation", _linked(scene, i, j), chance)
+
+
+def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
+    count = len(scene.objects)
+    for j in range(count):
+        for k in range(j + 1, count):
+            if i not in (j, k) and between(scene.objects, i, j, k):
+                return j, k
+    return None
+
+
+def _plain(scene: Scene, chance: Chance, detail: float) -> str:
+    order = _mentioned(scene, chance, detail)
+    names = [_noun_phrase(scene, scene.objects[i], chance, detail) for i in order]
+    middle = _betweenness(scene, order[0]) if detail < 1 and chance.happens(detail / 2) else None
+    if middle is not None:
+        sides = [_noun_phrase(scene, scene.objects[i], chance, detail) for i in middle]
+        phrase = _synonym(scene, "relation", "between", chance)
+        return _grounded(scene, f"{names[0]} {phrase} {sides[0]} and {sides[1]}", chance, detail, verb=False)
+    text, related = names[0], False
+    for place, (i, j) in enumerate(zip(order, order[1:], strict=False)):
+        if chance.happens(detail):
+            moving = scene.length > 1
+            lead = chance.pick(("which is ", f"that {chance.zipf(v.VERBS)} ")) if place else ""
+            if not place and (moving or chance.happens(0.4)):
+                lead = chance.pick(("is ", f"{chance.zipf(v.VERBS)} "))
+            text += f" {lead}{_relation(scene, i, j, chance, detail)} {names[place + 1]}"
+            related = True
+        else:
+            text += f" {chance.pick(('and', 'and', 'with'))} {names[place + 1]}"
+            related = False
+    return _grounded(scene, text, chance, detail, verb=len(order) == 1 and not related)
+
+
+def _alt(scene: Scene, chance: Chance, detail: float) -> str:
+    order = _mentioned(scene, chance, detail)
+    text = _noun_phrase(scene, scene.objects[order[0]], chance, detail, bare=True)
+    if scene.length > 1 and chance.happens(detail):
+        text += f" {participle(_synonym(scene, 'motion', scene.objects[order[0]].motion, chance))}"
+    for i, j in zip(order, order[1:], strict=False):
+        link = _relation(scene, i, j, chance, detail) if chance.happens(detail) else chance.pick(("and", "with"))
+        text += f" {link} {_noun_phrase(scene, scene.objects[j], chance, detail, bare=True)}"
+        if scene.length > 1 and chance.happens(detail):
+            text += f" {participle(_synonym(scene, 'motion', scene.objects[j].motion, chance))}"
+    return _alt_dress(scene, _grounded(scene, text, chance, detail, verb=False), chance)
+
+
+def _alt_dress(scene: Scene, text: str, chance: Chance) -> str:
+    """Prefix, tail and title case, as found around pictures on the web."""
+    if chance.happens(0.3):
+        text = f"{chance.zipf(v.ALT_PREFIXES)} {text}"
+    kind = chance.uniform()
+    if kind < 0.35:
+        text = f"{text}{chance.pick((' ', ', ', ' | '))}{chance.zipf(v.ALT_TAILS)}"
+    elif kind < 0.45:
+        number = f"{chance.below(10000):04d}"
+        text = f"{text} {chance.zipf(v.ALT_FILES)}_{number}.{chance.zipf(v.ALT_ENDINGS)}"
+    return text.title() if chance.happens(0.6) else text
+
+
+__all__ = ["content_words", "describe", "full_description", "paraphrases"]

@@ -1,0 +1,119 @@
+"""Where objects stand to each other: exact tests on places, used by the grammar and by the truth alike.
+
+Places are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+UNITS = 128
+MARGIN = 15
+"""Nearer than this along an axis, two objects count as level (jitter stays below it, columns lie above it)."""
+NEAR = 49
+"""Centres at most this far apart are near each other: neighbours in a row or a column."""
+OVERLAP = 14
+"""Centres at most this far apart: one object covers part of the other."""
+
+INVERSE = {
+    "left of": "right of",
+    "right of": "left of",
+    "above": "below",
+    "below": "above",
+    "in front of": "behind",
+    "behind": "in front of",
+    "near": "near",
+}
+Relation = tuple[str, int, int]
+"""(relation, subject, object), both by their number in the scene."""
+
+
+class Placed(Protocol):
+    """Anything with a place; ``x`` and ``y`` in units of 1/128."""
+
+    @property
+    def x(self) -> int: ...
+
+    @property
+    def y(self) -> int: ...
+
+
+def overlaps(a: Placed, b: Placed) -> bool:
+    """Whether one is drawn over the other."""
+    return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
+
+
+def holds(relation: str, objects: Sequence[Placed], i: int, j: int) -> bool:
+    """Whether object i is so related to object j. Later objects are drawn in front of earlier ones.
+
+    Left, right, above and below ask for one axis only ("left of" stays true of what is also higher up).
+    Raises KeyError for an unknown relation.
+    """
+    a, b = objects[i], objects[j]
+    if relation == "left of":
+        return b.x - a.x >= MARGIN
+    if relation == "right of":
+        return a.x - b.x >= MARGIN
+    if relation == "above":
+        return b.y - a.y >= MARGIN
+    if relation == "below":
+        return a.y - b.y >= MARGIN
+    if relation == "in front of":
+        return i > j and overlaps(a, b)
+    if relation == "behind":
+        return i < j and overlaps(a, b)
+    if relation == "near":
+        return i != j and (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= NEAR**2
+    raise KeyError(relation)
+
+
+def between(objects: Sequence[Placed], i: int, j: int, k: int) -> bool:
+    """Whether i stands between j and k, all three in one row or one column."""
+    a, b, c = objects[i], objects[j], objects[k]
+    for along, across in (("x", "y"), ("y", "x")):
+        low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
+        if low > high:
+            low, high = high, low
+        crosswise = [getattr(o, across) for o in (a, b, c)]
+        if max(crosswise) - min(crosswise) < MARGIN and middle - low >= MARGIN and high - middle >= MARGIN:
+            return True
+    return False
+
+
+def natural(objects: Sequence[Placed], i: int, j: int) -> str:
+    """The relation a person would name first: covering, else the axis along which they differ most."""
+    a, b = objects[i], objects[j]
+    if overlaps(a, b):
+        return "in front of" if i > j else "behind"
+    dx, dy = b.x - a.x, b.y - a.y
+    if abs(dx) >= abs(dy):
+        return "left of" if dx > 0 else "right of"
+    return "above" if dy > 0 else "below"
+
+
+def chain(objects: Sequence[Placed]) -> tuple[Relation, ...]:
+    """The n-1 relations of the full description: each object to the next in reading order.
+
+    Reading order goes row by row; an object that covers another comes right after it. Within a row the
+    relation is "left of", from row to row "above".
+    """
+    order = reading_order(objects)
+    links: list[Relation] = []
+    for i, j in zip(order, order[1:], strict=False):
+        a, b = objects[i], objects[j]
+        if overlaps(a, b):
+            links.append(("in front of" if i > j else "behind", i, j))
+        else:
+            links.append(("left of" if abs(b.y - a.y) < MARGIN else "above", i, j))
+    return tuple(links)
+
+
+def reading_order(objects: Sequence[Placed]) -> list[int]:
+    """Object numbers by row and column of the three-by-three grid, then front after back."""
+
+    def cell(i: int) -> tuple[int, int, int]:
+        o = objects[i]
+        return (o.y * 3 // UNITS, o.x * 3 // UNITS, i)
+
+    return sorted(range(len(objects)), key=cell)

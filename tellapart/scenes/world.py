@@ -1,0 +1,237 @@
+"""The world `scenes`: a lazy sequence of pictures whose truth is known exactly."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from tellapart.errors import UsageError, nearest
+from tellapart.types import Item
+
+from .chance import Chance, digest, permuted
+from .families import Content, Object, base, members
+from .relations import INVERSE, Relation, between, chain, natural
+from .vocabulary import DOMAINS
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+LARGEST_FAMILY = 32
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One picture (or clip, where ``length`` > 1) and the whole truth about it. Satisfies `types.Picture`.
+
+    ``family`` numbers the family of look-alikes, ``member`` the place in it (0 is the base).
+    """
+
+    id: str
+    objects: tuple[Object, ...]
+    ground: str
+    grain: int
+    domain: str = "plain"
+    split: str = "train"
+    family: int = 0
+    member: int = 0
+    detail: float = 0.3
+    size: int = 64
+    length: int = 1
+    count: int = 5
+    """How many references there are."""
+
+    @property
+    def name(self) -> str:
+        return self.id
+
+    @property
+    def motion(self) -> tuple[str, ...]:
+        """What each object does in a clip; empty in a picture."""
+        return tuple(o.motion for o in self.objects) if self.length > 1 else ()
+
+    def key(self) -> str:
+        """Hash of what is shown (not of the id or of what was written about it)."""
+        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
+        shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
+        return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
+
+    @cached_property
+    def chain(self) -> tuple[Relation, ...]:
+        """The n-1 relations of the full description; see `relations.chain`."""
+        return chain(self.objects)
+
+    def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
+        """The natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
+        numbers = range(len(self.objects))
+        found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
+        for i in numbers:
+            for j in numbers[i + 1 :]:
+                kind = natural(self.objects, i, j)
+                found += [(kind, i, j), (INVERSE[kind], j, i)]
+        for i in numbers:
+            for j in numbers:
+                found += [
+                    ("between", i, j, k)
+                    for k in numbers[j + 1 :]
+                    if i not in (j, k) and between(self.objects, i, j, k)
+                ]
+        return tuple(found)
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """What people might say: true, short, details only with probability ``detail``."""
+        from .grammar import describe
+
+        return tuple(describe(self, Chance("reference", self.id, k), self.detail) for k in range(self.count))
+
+    @cached_property
+    def description(self) -> str:
+        """The full description: every object with every attribute, relations, ground."""
+        from .grammar import full_description
+
+        return full_description(self)
+
+    def array(self, size: int | None = None) -> np.ndarray:
+        """Pixels as uint8, height × width × 3; of a clip its middle frame."""
+        from .render import draw
+
+        return draw(self, size or self.size)
+
+    def image(self, size: int | None = None) -> Image.Image:
+        """The picture as RGB; drawn anew at another ``size``, not enlarged."""
+        from PIL import Image
+
+        return Image.fromarray(self.array(size))
+
+    def frames(self, size: int | None = None) -> list[Image.Image]:
+        """The frames of a clip in order; of a picture the one."""
+        from PIL import Image
+
+        from .render import draw
+
+        return [Image.fromarray(draw(self, size or self.size, frame=k)) for k in range(self.length)]
+
+    def item(self) -> Item:
+        """As the rest of tellapart wants it."""
+        return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
+
+
+class Scenes(Sequence[Scene]):
+    """``n`` scenes, fixed by ``seed``, ``split`` and ``domain``; ``scenes[i]`` makes that one only.
+
+    split       train, validation, test or any other name; no scene is in two of the first three
+    domain      plain; alt (terse alt-text manner); unseen (shapes that the other two never show)
+    detail      probability with which a reference names each optional detail: 0 none, 1 every one
+    family      look-alikes that come together, each one edit from the first; 1 switches it off
+    size        width and height in pixels
+    references  how many a scene has
+    frames      more than 1 makes clips of moving objects
+
+    The order of the members is a fixed permutation of all ``n``, so that a family is spread out. A scene
+    is named after its place before that permutation: with equal settings, an id means one scene whatever
+    ``n`` is, and the scenes of a smaller ``n`` are among those of a larger.
+    """
+
+    def __init__(
+        self,
+        n: int = 1000,
+        *,
+        seed: int = 0,
+        split: str = "train",
+        domain: str = "plain",
+        detail: float = 0.3,
+        family: int = 5,
+        size: int = 64,
+        references: int = 5,
+        frames: int = 1,
+    ) -> None:
+        if domain not in DOMAINS:
+            raise UsageError(f"scenes have no domain '{domain}'{nearest(domain, DOMAINS)}")
+        if not split or not split.replace("_", "").replace("-", "").isalnum():
+            raise UsageError(f"a split of scenes is a word such as train or test, not '{split}'; type split=test")
+        _whole("n", n, 0, 10**9)
+        _whole("seed", seed, -(2**63), 2**63)
+        _whole("family", family, 1, LARGEST_FAMILY)
+        _whole("size", size, 32, 1024)
+        _whole("references", references, 0, 1000)
+        _whole("frames", frames, 1, 64)
+        if isinstance(detail, bool) or not isinstance(detail, int | float) or not 0 <= detail <= 1:
+            raise UsageError(f"detail of scenes is a probability, not {detail!r}; type detail=0.3")
+        self.n, self.seed, self.split, self.domain = n, seed, split, domain
+        self.detail, self.family, self.size = float(detail), family, size
+        self.references, self.frames = references, frames
+        self._stream = ("clips" if frames > 1 else "scenes", domain, split, seed)
+        self._order_key = digest("order", *self._stream, n)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"Scenes({self.n}, seed={self.seed}, split={self.split!r}, domain={self.domain!r})"
+
+    @overload
+    def __getitem__(self, index: int) -> Scene: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Scene]: ...
+    def __getitem__(self, index: int | slice) -> Scene | list[Scene]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.n))]
+        index = operator.index(index)
+        if not -self.n <= index < self.n:
+            raise IndexError(f"scene {index} of {self.n}")
+        return self._at(permuted(index % self.n, self.n, self._order_key))
+
+    def _at(self, slot: int) -> Scene:
+        family, member = divmod(slot, self.family)
+        content = _member(self._stream, family, member)
+        return Scene(
+            id=self._name(slot),
+            objects=content.objects,
+            ground=content.ground,
+            grain=content.grain,
+            domain=self.domain,
+            split=self.split,
+            family=family,
+            member=member,
+            detail=self.detail,
+            size=self.size,
+            length=self.frames,
+            count=self.references,
+        )
+
+    def _name(self, slot: int) -> str:
+        kind, domain, split, seed = self._stream
+        width = "" if self.family == 5 else f"-f{self.family}"
+        return f"{kind}-{domain}-{split}-s{seed}{width}-{slot:06d}"
+
+    def family_of(self, number: int) -> list[Scene]:
+        """The look-alikes of family ``number`` in order, the base first; raises IndexError past the last."""
+        slots = range(number * self.family, min((number + 1) * self.family, self.n))
+        if not slots or number < 0:
+            raise IndexError(f"family {number} of {-(-self.n // self.family)}")
+        return [self._at(slot) for slot in slots]
+
+    def families(self) -> list[list[str]]:
+        """The ids of every family: sets of pictures that look alike and must be told apart."""
+        starts = range(0, self.n, self.family)
+        return [[self._name(s) for s in range(a, min(a + self.family, self.n))] for a in starts]
+
+
+def _whole(name: str, value: int, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UsageError(f"{name} of scenes is a whole number from {low} to {high}, not {value!r}; type {name}={low}")
+
+
+@lru_cache(maxsize=512)
+def _member(stream: tuple[str, str, str, int], family: int, member: int) -> Content:
+    kind, domain, split, _ = stream
+    moving = kind == "clips"
+    chance = Chance(*stream, family)
+    origin = base(chance, split, domain, moving)
+    return members(origin, chance, member + 1, domain, moving)[member]

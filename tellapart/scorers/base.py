@@ -1,0 +1,168 @@
+"""Any dual encoder of transformers (CLIP, SigLIP, vision-text dual encoders) as a scorer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.errors import TellapartError
+from tellapart.types import Encoder
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Scorer:
+    """How well a text matches a picture: cosine of normalised features, times ``scale``.
+
+    ``model`` has ``get_image_features``, ``get_text_features`` and ``logit_scale``, as CLIP has.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
+        self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
+        self.window = text_window(model, tokenizer)
+        self.cut_texts = 0  # how many texts were longer than the window and were truncated
+        self._fingerprint: str | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.logit_scale.device
+
+    @property
+    def scale(self) -> float:
+        """The learned factor on the cosine (about 100 for CLIP; DiscriTune's `match` needs it)."""
+        return float(self.model.logit_scale.detach().exp())
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all weights and the preprocessing; names the scorer in signatures."""
+        if self._fingerprint is None:
+            self._fingerprint = weights_fingerprint(self.model, self.processor)
+        return self._fingerprint
+
+    @property
+    def encoder(self) -> Encoder:
+        return Encoder(self.fingerprint, self.pixels, self._frozen_image_features)
+
+    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        """PIL pictures as the model wants them: float B×C×height×width."""
+        return self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+
+    def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """L2-normalised features B×D."""
+        output = self.model.get_image_features(pixel_values=pixels_BCHW.to(self.device))
+        return F.normalize(output.pooler_output.float(), dim=-1)
+
+    def text_features(self, texts: Sequence[str], batch_size: int = 256) -> torch.Tensor:
+        """L2-normalised features N×D of whole captions, without gradient.
+
+        Equal texts are encoded once. Longer texts than the window are truncated and counted in
+        ``cut_texts``. Padded to the longest of a batch of similar lengths, not to the window: the
+        text towers are causal or masked, so the features are the same.
+        """
+        unique = list(dict.fromkeys(texts))
+        rows = self.tokenize(unique)
+        order = sorted(range(len(unique)), key=lambda i: len(rows[i]))
+        features: torch.Tensor | None = None
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                block = self.row_features(*self.pad([rows[i] for i in chosen]))
+                if features is None:
+                    features = torch.empty(len(unique), block.shape[1], device=block.device)
+                features[torch.tensor(chosen, device=block.device)] = block
+        self.model.train(training)
+        if features is None:
+            raise TellapartError("no text to encode; expected at least one caption")
+        where = {text: i for i, text in enumerate(unique)}
+        return features[torch.tensor([where[text] for text in texts], device=features.device)]
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids with the special tokens of the model, at most ``window`` each."""
+        rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        self.cut_texts += sum(len(row) > self.window for row in rows)
+        end = self.tokenizer.eos_token_id
+        return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
+
+    def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        from tellapart.tokens import pad_rows
+
+        tokens_RT, valid_RT = pad_rows(rows, self.tokenizer.pad_token_id or 0)
+        if self.fixed_length and tokens_RT.shape[1] < self.window:
+            extra = self.window - tokens_RT.shape[1]
+            tokens_RT = F.pad(tokens_RT, (0, extra), value=self.tokenizer.pad_token_id or 0)
+            valid_RT = F.pad(valid_RT, (0, extra), value=False)
+        return tokens_RT, valid_RT
+
+    @property
+    def fixed_length(self) -> bool:
+        """SigLIP was trained on texts padded to its window, without a mask."""
+        return str(self.model.config.model_type).startswith("siglip")
+
+    def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """L2-normalised features R×D of token rows, with gradient where it is on."""
+        mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
+        output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
+        return F.normalize(output.pooler_output.float(), dim=-1)
+
+    def save(self, folder: Path) -> None:
+        for part in (self.model, self.tokenizer, self.processor):
+            part.save_pretrained(folder)
+
+    def parts(self) -> dict[str, torch.nn.Module]:
+        return {"scorer": self.model}
+
+    def _frozen_image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            features = self.image_features(pixels_BCHW)
+        self.model.train(training)
+        return features
+
+
+def text_window(model: Any, tokenizer: Any) -> int:
+    """The longest text, in tokens, that the text tower takes."""
+    text = getattr(model.config, "text_config", model.config)
+    return min(int(getattr(text, "max_position_embeddings", 512)), int(tokenizer.model_max_length))
+
+
+def weights_fingerprint(model: Any, processor: Any) -> str:
+    """Hash of a model's weights (names, shapes, bytes) and of its picture preprocessing."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    digest.update(json.dumps(processor.to_dict(), sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
+    """A scorer from a folder, a hub name, or ``scenes`` (ships with the package).
+
+    Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
+    """
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    import tellapart.vision  # noqa: F401  (registers the vision tower of our own scorers)
+    from tellapart.loading import model_folder, reading
+
+    where = model_folder(name, "scorer")
+    with reading(name, "a scorer such as openai/clip-vit-base-patch32"):
+        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+        processor = AutoImageProcessor.from_pretrained(where, backend="pil")
+    if not hasattr(model, "logit_scale"):
+        raise TellapartError(
+            f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
+            "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
+        )
+    return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))

@@ -1,0 +1,291 @@
+"""From a recipe to the parts of its run: learner, data, objective, validation."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from tellapart import recipe as recipes
+from tellapart.batches import TrainingSet, normalise
+from tellapart.benchmarks.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.data import open_data
+from tellapart.data.base import Dataset
+from tellapart.errors import UsageError
+from tellapart.features import FeatureStore, pixel_rows
+from tellapart.metrics.lexical import length, repetition_rate
+from tellapart.objectives import Contrastive, Mle, Objective, Reinforce, mle_loss
+from tellapart.recipe import Recipe
+from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
+from tellapart.run import Run
+from tellapart.scorers import Scorer, load_scorer
+from tellapart.types import Item
+
+
+class Stage:
+    """The parts of one run, each made when it is first asked for. ``upstream`` finds (or trains) named models."""
+
+    def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
+        from accelerate import Accelerator
+
+        self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
+        self.accelerator = Accelerator(
+            mixed_precision=mixed_precision(recipe.training.precision),
+            log_with=list(recipe.training.trackers) or None,
+            project_dir=".",
+        )
+        self.device = self.accelerator.device
+        self.autocast = self.accelerator.autocast
+
+    # The models
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """The frozen scorer of rewards and validation; None in a run that needs none."""
+        named = self.recipe.scorer
+        if self.recipe.trains == "scorer" or named is None or named.name is None:
+            return None
+        return load_scorer(self.upstream(named.name), self.device)
+
+    @cached_property
+    def learner(self) -> Any:
+        """The model in training, with the weights it starts from."""
+        torch.manual_seed(self.recipe.seed)
+        if self.recipe.trains == "scorer":
+            return self._scorer_in_training()
+        assert self.recipe.captioner is not None
+        if self.recipe.captioner.name is not None:
+            return self.start()
+        from tellapart.build import build_captioner
+
+        assert self.recipe.captioner.new is not None
+        vision_of = load_scorer(self.upstream(self.recipe.captioner.new.vision))
+        captioner = build_captioner(self.recipe.captioner.new, self._texts(), vision_of, self.recipe.name)
+        captioner.model.to(self.device)
+        return captioner
+
+    def start(self) -> Captioner:
+        """A fresh copy of the captioner that this run starts from, dropout off."""
+        assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
+        return load_captioner(self.upstream(self.recipe.captioner.name), self.device)
+
+    def _scorer_in_training(self) -> Scorer:
+        from tellapart.build import build_scorer
+
+        assert self.recipe.scorer is not None
+        if self.recipe.scorer.name is not None:
+            return load_scorer(self.upstream(self.recipe.scorer.name), self.device)
+        assert self.recipe.scorer.new is not None
+        scorer = build_scorer(self.recipe.scorer.new, self._texts(), self.recipe.name)
+        scorer.model.to(self.device)
+        return scorer
+
+    def _texts(self) -> Iterator[str]:
+        return (text for item in self.train_data for text in item.references)
+
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        if self.recipe.trains == "scorer":
+            return ("scorer",)
+        assert self.recipe.captioner is not None
+        return self.recipe.captioner.train
+
+    @property
+    def vision_learns(self) -> bool:
+        """Whether a captioner's own vision encoder is trained: then features cannot be kept."""
+        return self.recipe.trains == "captioner" and "vision" in self.trained_parts
+
+    # The data
+    @cached_property
+    def train_data(self) -> Dataset:
+        return open_data(self.recipe.data.train)
+
+    @cached_property
+    def train_items(self) -> list[Item]:
+        return self._readable(self.train_data)
+
+    @cached_property
+    def validation_items(self) -> list[Item]:
+        items = self._readable(open_data(self.recipe.data.validation))
+        return items[: self.recipe.validation.limit]
+
+    @cached_property
+    def test_items(self) -> list[Item]:
+        return self._readable(open_data(self.recipe.data.test)) if self.recipe.data.test else []
+
+    def _readable(self, dataset: Dataset) -> list[Item]:
+        """The pictures that can be read, each decoded once; the others are named on stderr."""
+        from tellapart.messages import say
+
+        items = self.store.readable(dataset, self._rows(), skipped=dataset.unreadable)
+        for line in (
+            dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
+            dataset.unreadable.line(len(dataset)),
+        ):
+            if line:
+                say(line)
+        if not items:
+            raise UsageError(f"{dataset.spec}: none of its {len(dataset)} pictures can be read")
+        return items
+
+    def _rows(self) -> Any:
+        return pixel_rows(self.picture_size) if self.reads_pixels else self.learner.encoder
+
+    @property
+    def picture_size(self) -> int:
+        """The side of the pictures that a vision encoder in training sees."""
+        return processor_size(self.learner.processor)
+
+    @property
+    def reads_pixels(self) -> bool:
+        return self.recipe.trains == "scorer" or self.vision_learns
+
+    def training_set(self) -> TrainingSet:
+        settings, items = self.recipe.training, self.train_items
+        rows = None
+        if self.recipe.objective.kind != "reinforce":
+            if bare := [item.id for item in items if not item.references]:
+                raise UsageError(
+                    f"{self.recipe.data.train}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "
+                    f"objective '{self.recipe.objective.kind}' learns from references"
+                )
+            flat = self.learner.tokenize([text for item in items for text in item.references])
+            tokens = iter(flat)
+            rows = [[next(tokens) for _ in item.references] for item in items]
+        return TrainingSet(
+            items,
+            self.visual(items),
+            rows,
+            self.learner,
+            seed=self.recipe.seed,
+            batch_size=settings.batch_size,
+            captions_per_picture=settings.captions_per_picture,
+            augment=settings.augment,
+        )
+
+    def visual(self, items: list[Item]) -> np.ndarray:
+        """What the learner looks at: pixels where a vision encoder learns, else features, encoded once."""
+        if self.reads_pixels:
+            return self.store.pixels_uint8(items, self.picture_size)
+        return self.store.features(items, self.learner.encoder)
+
+    # The objective
+    def objective(self) -> Objective:
+        settings = self.recipe.objective
+        if isinstance(settings, recipes.Mle):
+            return Mle(settings.label_smoothing)
+        if isinstance(settings, recipes.Contrastive):
+            return Contrastive(settings.word_dropout)
+        assert self.scorer is not None
+        return Reinforce(
+            SelfRetrieval(self.scorer, self.store.features(self.train_items, self.scorer.encoder)),
+            RunningMean() if settings.baseline == "running_mean" else no_baseline,
+            settings.decoding,
+            normalise=settings.normalise,
+            dropout_in_rollout=settings.dropout_in_rollout,
+            kl=settings.kl,
+            start=self.start() if settings.kl else None,
+        )
+
+    # Validation
+    def validate(self) -> dict[str, float]:
+        """How good the learner is on the validation pictures, with dropout off."""
+        self.learner.model.eval()
+        with torch.no_grad():
+            values = self._validate_scorer() if self.recipe.trains == "scorer" else self._validate_captioner()
+        self.learner.model.train()
+        return values
+
+    def _validate_captioner(self) -> dict[str, float]:
+        items, values = self.validation_items, {}
+        visual = self._validation_visual()
+        if self.recipe.objective.kind == "mle" or self.recipe.validation.select == "loss":
+            values["loss"] = self._validation_loss(visual)
+        texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
+        values["length"], values["repetition_rate"] = length(texts, [])[0], 100 * repetition_rate(texts, [])[0]
+        if self.scorer is not None:
+            images_ND = self.store.features(items, self.scorer.encoder)
+            values |= self._recalls(self.scorer.text_features(texts).cpu().numpy(), images_ND)
+        return values
+
+    def _validation_visual(self) -> np.ndarray | torch.Tensor:
+        visual = self.visual(self.validation_items)
+        return self._encode_pixels(visual, self.learner.encode) if self.reads_pixels else visual
+
+    def _encode_pixels(self, pixels: np.ndarray, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        blocks = (torch.from_numpy(np.ascontiguousarray(pixels[i : i + 100])) for i in range(0, len(pixels), 100))
+        return torch.cat([encode(normalise(b.to(self.device), self.learner.processor)).float() for b in blocks])
+
+    def _validation_loss(self, visual: np.ndarray | torch.Tensor) -> float:
+        """Mean negative log-likelihood of a token of the first references, in nats."""
+        rows = self.learner.tokenize([item.references[0] for item in self.validation_items])
+        total, tokens = 0.0, 0
+        for start in range(0, len(rows), 100):
+            tokens_RT, valid_RT = (x.to(self.device) for x in self.learner.pad(rows[start : start + 100]))
+            block = torch.as_tensor(visual[start : start + 100]).to(self.device)
+            logits_RTV = self.learner.logits(block, tokens_RT, valid_RT)
+            count = int(valid_RT.sum())
+            total, tokens = total + float(mle_loss(logits_RTV, tokens_RT, valid_RT)) * count, tokens + count
+        return total / tokens
+
+    def _validate_scorer(self) -> dict[str, float]:
+        """R@1 of the references themselves, mean over the first five."""
+        items = self.validation_items
+        images = self._encode_pixels(self.store.pixels_uint8(items, self.picture_size), self.learner.image_features)
+        count = min(5, min(len(item.references) for item in items))
+        recalls = [
+            self._recalls(
+                self.learner.text_features([item.references[k] for item in items]).cpu().numpy(), images.cpu().numpy()
+            )
+            for k in range(count)
+        ]
+        return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
+
+    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray) -> dict[str, float]:
+        pools: dict[str, CandidateSets] = {
+            "recall@1.random100": random_pools(len(images_ND), min(100, len(images_ND))),
+            "recall@1.lookalike": self._lookalikes(images_ND),
+        }
+        return {key: 100 * float(np.nanmean(retrieve(sets, texts_ND, images_ND).hit(1))) for key, sets in pools.items()}
+
+    def _lookalikes(self, images_ND: np.ndarray) -> CandidateSets:
+        if self.recipe.trains == "scorer":  # its features move
+            return lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
+        if not hasattr(self, "_lookalike_sets"):
+            self._lookalike_sets = lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
+        return self._lookalike_sets
+
+    # What a person sees
+    @contextlib.contextmanager
+    def bar(self, label: str, total: int, done: int) -> Iterator[Callable[[dict[str, float]], None]]:
+        from tellapart.progress import Progress
+
+        with Progress(total - done, f"{label} {self.recipe.name}") as progress:
+            yield lambda logs: progress.advance()
+
+    @contextlib.contextmanager
+    def trackers(self, run: Run) -> Iterator[Callable[[dict[str, float], int], None]]:
+        """accelerate's trackers, where the recipe names some."""
+        if self.recipe.training.trackers:
+            self.accelerator.project_configuration.set_directories(str(run.folder))
+            self.accelerator.init_trackers(self.recipe.name)
+        yield lambda logs, step: self.accelerator.log(logs, step=step)
+        if self.recipe.training.trackers:
+            self.accelerator.end_training()
+
+
+def mixed_precision(precision: str) -> str:
+    """accelerate's name; ``auto`` is bf16 where the hardware multiplies in it, else full precision."""
+    if precision == "auto":
+        fast = torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_amx_tile_supported()
+        precision = "bf16" if fast else "fp32"
+    return {"fp32": "no", "bf16": "bf16"}[precision]
+
+
+def processor_size(processor: Any) -> int:
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
+    return int(size["height"] if "height" in size else size["shortest_edge"])

@@ -1,0 +1,71 @@
+"""Tokenizers for models that are trained from scratch, and caption text as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerFast
+
+PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
+
+
+def word_tokenizer(texts: Iterable[str], *, min_count: int = 1, max_length: int = 77) -> PreTrainedTokenizerFast:
+    """A lower-casing tokenizer of whole words that occur at least ``min_count`` times in ``texts``.
+
+    Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in.
+    """
+    from collections import Counter
+
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\p{L}\p{N}' ]+"), " ")]
+    )
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text).split())
+    words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+    # The end is not number 2: CLIP's text tower takes an end of 2 for a sign of old, wrong configurations.
+    vocabulary = {word: i for i, word in enumerate([PAD, START, UNKNOWN, END, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{START} $A {END}", special_tokens=[(START, vocabulary[START]), (END, vocabulary[END])]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=START,
+        eos_token=END,
+        unk_token=UNKNOWN,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token rows as ``tokens_RT`` padded on the right, and ``valid_RT``, True on tokens."""
+    import torch
+
+    lengths = torch.tensor([len(row) for row in rows])
+    width = max(1, int(lengths.max())) if len(rows) else 1
+    tokens_RT = torch.full((len(rows), width), pad, dtype=torch.long)
+    for r, row in enumerate(rows):
+        tokens_RT[r, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]
+
+
+def caption_rows(tokenizer: Any, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+    """Captions as a language model learns them: words and the end token, no start token.
+
+    A caption of more than ``max_tokens`` tokens (the end counted) is cut before its end, so that
+    the cut is not taught as an ending.
+    """
+    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return [[*row, tokenizer.eos_token_id][:max_tokens] for row in encoded]

@@ -1,0 +1,47 @@
+"""The small vision tower of the models that this project trains itself.
+
+A ResNet of transformers, whose output is given the two shapes that CLIP's towers have: a pooled
+vector, and one vector for each cell of the grid. So it fits wherever a CLIP vision model fits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+
+@strict
+class GridResNetConfig(ResNetConfig):
+    """A `ResNetConfig` that also says ``hidden_size``, the width of its output."""
+
+    model_type = "grid_resnet"
+
+    @property
+    def hidden_size(self) -> int:
+        return list(self.hidden_sizes or ())[-1]
+
+
+class GridResNet(ResNetModel):
+    """ResNet with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, their mean."""
+
+    config_class = GridResNetConfig
+
+    def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
+        pixels = pixel_values.contiguous(memory_format=torch.channels_last)
+        grid = self.encoder(self.embedder(pixels)).last_hidden_state
+        cells_BPD = grid.flatten(2).transpose(1, 2)
+        return BaseModelOutputWithPooling(last_hidden_state=cells_BPD, pooler_output=cells_BPD.mean(1))
+
+
+def grid_resnet_config(width: int, depth: int = 1) -> GridResNetConfig:
+    """Four stages of ``depth`` basic blocks, ``width`` channels in the first, twice as many in each next."""
+    sizes = [width * factor for factor in (1, 2, 4, 8)]
+    return GridResNetConfig(embedding_size=width, hidden_sizes=sizes, depths=[depth] * 4, layer_type="basic")
+
+
+AutoConfig.register("grid_resnet", GridResNetConfig)
+AutoModel.register(GridResNetConfig, GridResNet)
