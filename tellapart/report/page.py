@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import re
@@ -188,7 +189,8 @@ def _write(out: Path, page: str) -> None:
         part.write_text(page, encoding="utf-8", errors="replace", newline="\n")
         part.replace(out)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         raise TellapartError(
             f"{out} cannot be written ({error.strerror or error}); name another file with -o"
         ) from error

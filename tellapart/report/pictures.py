@@ -44,32 +44,37 @@ class Album:
         content = (root / inside).read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
-            _open(content)
+            _open(content)  # raises here, where the caller still knows the name
             self._symbols[digest] = f"p{len(self._symbols)}"
             self._by_hash[digest] = content
         return self._symbols[digest]
 
     def sprites(self) -> list[Sprite]:
         """All pictures, as large as the page's budget allows."""
+        images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
         made: list[Sprite] = []
         for side in SIDES:
-            made = [_sprite(self._symbols[digest], content, side) for digest, content in self._by_hash.items()]
+            made = [_sprite(symbol, image, side) for symbol, image in images.items()]
             if sum(len(s.uri) for s in made) <= BUDGET:
                 break
         return made
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decode to RGB, upright. The result has none of the file's metadata (a photo's may name a place)."""
+    """Decode to RGB, upright, no larger than the largest side, without metadata (a photo's may name a place)."""
     try:
         with Image.open(io.BytesIO(content)) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
+            image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
+            upright = ImageOps.exif_transpose(image).convert("RGB")
     except (Image.DecompressionBombError, SyntaxError, EOFError) as error:
         raise ValueError(str(error)) from error
+    if max(upright.size) > SMALL:
+        upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
+    return upright
 
 
-def _sprite(symbol: str, content: bytes, side: int) -> Sprite:
-    image = _open(content)
+def _sprite(symbol: str, image: Image.Image, side: int) -> Sprite:
+    """``image`` as data; a photo is made smaller in place, so that the next smaller side starts from there."""
     crisp = max(image.size) <= SMALL
     if not crisp:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)

@@ -1,0 +1,158 @@
+"""The parts below the page: logs, curves, words, verdicts and sentences."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sample_run import results
+
+from tellapart.report.curves import HEIGHT, WIDTH, draw, nice_ticks, thin
+from tellapart.report.folder import Estimate, Pair, Results, read_run
+from tellapart.report.page import duration, moment
+from tellapart.report.verdict import compare, headline
+from tellapart.report.words import arrange, decimals, describe, number
+
+
+def made(**metrics: tuple[float, float, float]) -> Results:
+    """Results of before and after: value, value, half the interval of the difference."""
+    keys = {key.replace("R1", "recall@1.lookalike").replace("__", "@"): v for key, v in metrics.items()}
+    systems = {name: {k: Estimate(value=v[i]) for k, v in keys.items()} for i, name in enumerate(("before", "after"))}
+    pairs = [
+        Pair(a="before", b="after", metric=k, difference=b - a, low=b - a - h, high=b - a + h)
+        for k, (a, b, h) in keys.items()
+    ]
+    return Results(systems=systems, pairs=pairs)
+
+
+def test_the_headline_follows_the_data() -> None:
+    assert headline(made(R1=(40, 60, 5), hallucination_rate=(3, 2, 0.5))) == (
+        "R@1 among look-alikes rose from 40 to 60 (+20, 95\u00a0% interval +15 to +25); "
+        "nothing else that was measured got clearly worse."
+    )
+    assert "fell from 60 to 40 (−20, 95\u00a0% interval −25 to −15); nothing else was measured" in headline(
+        made(R1=(60, 40, 5))
+    )
+    unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
+    assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5 (+1.0, ")
+    assert unclear.endswith("; repetition rose from 1.5 to 4.5.")
+
+
+def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline() -> None:
+    assert "a second scorer does not confirm it" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))
+    assert "second scorer" not in headline(made(R1=(40, 60, 5), R1__judge=(40, 50, 5)))
+
+
+def test_one_system_alone_is_not_compared() -> None:
+    lone = Results(systems={"human": {"recall@1.random100": Estimate(value=88.4, low=86.0, high=90.1)}})
+    assert headline(lone) == (
+        "R@1 among 100 random pictures is 88.4 (95\u00a0% interval 86.0 to 90.1) for “human”; "
+        "there is no second system to compare it with."
+    )
+    assert compare(lone) is None
+
+
+def test_a_pair_stored_the_other_way_round_is_turned() -> None:
+    source = results()
+    turned = json.loads(json.dumps(source))
+    for pair in turned["pairs"]:
+        pair.update(a="after", b="before", difference=-pair["difference"], low=-pair["high"], high=-pair["low"])
+    straight, back = (compare(Results.model_validate(r)) for r in (source, turned))
+    assert straight == back
+
+
+def test_other_names_are_compared_as_the_pairs_say_and_yardsticks_never() -> None:
+    found = compare(Results.model_validate(results(("mle", "reinforce"))))
+    assert found is not None and (found.before, found.after) == ("mle", "reinforce")
+    assert [c.metric.key for c in found.of("worse")] == ["hallucination_rate", "bleu4", "cider"]
+
+
+def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> None:
+    def verdict(low: float, high: float) -> str:
+        before, after = Estimate(value=10, low=9, high=11), Estimate(value=12, low=low, high=high)
+        systems = {"before": {"bleu4": before}, "after": {"bleu4": after}}
+        found = compare(Results(systems=systems))
+        assert found is not None
+        return found.changes[0].verdict
+
+    assert verdict(11.5, 12.5) == "better"
+    assert verdict(10.5, 13.5) == "unclear"
+
+
+def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> None:
+    assert describe("recall@5.random100").name == "R@5 among 100 random pictures"
+    judge = describe("recall@1.lookalike@judge-b")
+    assert (judge.name, judge.judge, judge.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
+    assert describe("clipscore@judge").name == "CLIPScore, scorer “judge”"
+    assert (describe("my_own").name, describe("my_own").direction) == ("my own", 0)
+    keys = ["length", "recall@1.random100", "recall@1.lookalike", "recall@1.random100@j"]
+    assert [m.key for m in arrange(keys)] == [keys[1], keys[3], keys[2], keys[0]]
+
+
+def test_numbers_read_well_and_never_hide_a_difference() -> None:
+    assert number(-0.04, 1) == "0.0" and number(-0.04, 2, signed=True) == "−0.04" and number(1234.6, 0) == "1,235"
+    assert number(None, 1) == "–" and number(float("nan"), 1) == "–"
+    assert decimals([Estimate(value=41.2)]) == 1 and decimals([Estimate(value=118)]) == 0
+    assert decimals([Estimate(value=0.712)]) == 3
+    assert decimals([Estimate(value=41.2)], [0.3, 0.02, 0.6]) == 2  # +0.0 would read as an interval that touches zero
+
+
+@given(st.dictionaries(st.integers(0, 10**6), st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(1, 150))
+def test_thinning_loses_no_value(series: dict[int, float], points: int) -> None:
+    buckets = thin(series, points)
+    assert len(buckets) == min(points, len(series))
+    assert (buckets[0].first, buckets[-1].last) == (min(series), max(series))
+    assert all(a.last < b.first for a, b in pairwise(buckets))
+    assert (min(b.low for b in buckets), max(b.high for b in buckets)) == (min(series.values()), max(series.values()))
+    assert all(b.low - 1e-6 <= b.mean <= b.high + 1e-6 for b in buckets)
+
+
+@given(st.floats(-1e5, 1e5), st.floats(1e-3, 1e5))
+def test_ticks_are_few_and_inside(low: float, span: float) -> None:
+    ticks = nice_ticks(low, low + span)
+    assert 2 <= len(ticks) <= 9
+    assert all(low - 1e-6 * span <= t <= low + span * (1 + 1e-6) for t in ticks)
+
+
+def test_a_curve_stays_in_its_frame_and_marks_the_kept_checkpoint() -> None:
+    chart = draw("validation recall@1", "Validation R@1", {50: 40.0, 100: 68.0, 150: 61.0}, best_step=100)
+    assert [p.text for p in chart.points] == ["step 50: 40", "step 100: 68", "step 150: 61"]
+    assert chart.best is not None and (chart.best.x, chart.best.y) == (chart.points[1].x, chart.points[1].y)
+    assert chart.points[1].y < chart.points[2].y < chart.points[0].y  # more is higher on the page
+    assert all(0 <= p.x <= WIDTH and 0 <= p.y <= HEIGHT for p in chart.points)
+    assert "the kept checkpoint, step 100, has 68" in chart.summary
+    alone = draw("loss", "Loss", {7: 0.0})
+    assert alone.points[0].x == pytest.approx((44 + WIDTH - 10) / 2) and alone.best is None
+
+
+def log_of(run: Path, *lines: Any) -> Any:
+    (run / "log.jsonl").write_text("".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines))
+    return read_run(run).log
+
+
+def test_the_log_keeps_the_later_line_of_a_step_and_leaves_out_what_is_no_number(run: Path) -> None:
+    log = log_of(
+        run,
+        {"step": 1, "loss": 3.0, "text": "no", "flag": True},
+        {"step": 1, "loss": 2.0},
+        {"event": "validation", "step": 1, "recall@1": 40.0, "best": True},
+        {"event": "validation", "step": 2, "recall@1": 41.0, "best": False},
+        {"event": "checkpoint", "step": 2, "loss": 99.0},
+        {"step": 2, "loss": float("nan")},
+        "{ torn",
+        [1, 2],
+    )
+    assert log.training == {"loss": {1: 2.0}}
+    assert log.validation == {"recall@1": {1: 40.0, 2: 41.0}}
+    assert (log.best_step, log.unreadable, log.not_finite) == (1, 1, 1)
+
+
+def test_times_are_written_as_people_read_them() -> None:
+    assert [duration(s) for s in (3.14, 59.2, 192, 7384)] == ["3.1 s", "59 s", "3 min 12 s", "2 h 3 min"]
+    assert moment("2026-11-01T14:05:09Z") == "1 November 2026, 14:05 UTC"
+    assert moment("yesterday") == "yesterday"
