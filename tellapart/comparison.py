@@ -48,8 +48,9 @@ class Comparison:
         if chance and metric.chance is not None:
             found[CHANCE] = Measured(metric.chance(context))
         bootstrap = f"bootstrap:{self.draw['resamples']}@{self.draw['seed']}"
-        self.results.signatures[key] = f"{name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}" + (
-            self.human if HUMAN in found else ""
+        self.results.signatures[key] = (
+            f"{metric.short or name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}"
+            + (self.human if HUMAN in found else "")
         )
         self.results.formats[key] = metric.digits
         drawn = self._resampled(found)

@@ -8,7 +8,7 @@ one line in `METRICS`. Where the corpus number is not the mean of its captions, 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -153,6 +153,7 @@ class Metric:
     signature: Callable[[Context], str]
     digits: int = 1
     chance: Callable[[Context], np.ndarray] | None = None
+    short: str = ""  # how a signature calls it, where its other parts say the rest of the name
 
     @property
     def judged(self) -> bool:
@@ -234,7 +235,7 @@ def _recall(k: int, pools: str) -> Metric:
         return f"pools:{context.sets(pools).name}{mined}|ties:hit|scorer:{context.scorer_name()}"
 
     few = "two" if pools == "lookalike" else "hundred"
-    return Metric(("pictures", "scorer", few), measure, signature, 1, chance)
+    return Metric(("pictures", "scorer", few), measure, signature, 1, chance, f"recall@{k}")
 
 
 def _clipscore(context: Context, slot: Slot) -> Measured:
@@ -246,7 +247,7 @@ def _clipscore(context: Context, slot: Slot) -> Measured:
 
 _LEXICAL = "tellapart.metrics.lexical:"
 
-METRICS: Mapping[str, Metric] = {
+METRICS: dict[str, Metric] = {
     **{
         f"recall@{k}.{pools}": _recall(k, pools)
         for pools in ("random100", "random100-shuffled", "lookalike")

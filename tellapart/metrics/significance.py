@@ -167,5 +167,5 @@ def _percentiles(drawn_R: np.ndarray, level: float) -> tuple[float, float]:
 
 def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:
     """Share of permutations at least as far from zero as what was seen, which counts as one of them."""
-    as_far = np.count_nonzero(np.abs(drawn_R) >= abs(observed) - 1e-9 * size)
+    as_far = int(np.count_nonzero(np.abs(drawn_R) >= abs(observed) - 1e-9 * size))
     return (1 + as_far) / (1 + len(drawn_R))

@@ -1,0 +1,121 @@
+"""Intervals and tests: against closed forms, coverage, and the cases where nothing varies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from tellapart.metrics.significance import Interval, mean_interval, paired_difference, paired_resampled, resample
+
+NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_the_interval_of_a_mean_is_the_normal_one_for_many_items():
+    value_N = np.random.default_rng(0).normal(5, 2, 4000)
+    found = mean_interval(value_N, resamples=4000)
+    half = 1.96 * value_N.std() / math.sqrt(4000)
+    assert found.value == pytest.approx(value_N.mean()) and found.n == 4000
+    assert found.low == pytest.approx(value_N.mean() - half, abs=0.05 * half)
+    assert found.high == pytest.approx(value_N.mean() + half, abs=0.05 * half)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    intervals = [mean_interval(rng.random(80) < 0.3, seed=trial, resamples=400) for trial in range(300)]
+    assert 0.91 <= np.mean([found.low <= 0.3 <= found.high for found in intervals]) <= 0.98
+
+
+def test_nan_is_left_out_and_counted():
+    assert mean_interval(np.array([1.0, NAN, 1.0])) == Interval(1.0, 1.0, 1.0, 2)
+    nothing = mean_interval(np.array([NAN]))
+    assert nothing.n == 0 and math.isnan(nothing.value) and math.isnan(nothing.low)
+    assert mean_interval(np.zeros(0)).n == 0
+    found = paired_difference(np.array([1.0, NAN, 3.0]), np.array([0.0, 1.0, NAN]))
+    assert (found.value, found.n) == (1.0, 1)
+    assert paired_difference(np.array([NAN]), np.array([1.0])).n == 0
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 100 / 3])
+def test_a_constant_has_an_interval_of_width_zero(constant):
+    assert mean_interval(np.full(37, constant)) == Interval(constant, constant, constant, 37)
+    same = paired_difference(np.full(37, constant), np.full(37, constant))
+    assert (same.value, same.low, same.high, same.p) == (0, 0, 0, 1)
+
+
+def test_equal_seeds_draw_equal_intervals():
+    value_N = np.random.default_rng(2).random(50)
+    assert mean_interval(value_N, seed=4) == mean_interval(value_N, seed=4) != mean_interval(value_N, seed=5)
+
+
+def test_blocks_do_not_change_the_draws(monkeypatch):
+    value_N = np.random.default_rng(2).random(50)
+    whole = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
+    monkeypatch.setattr("tellapart.metrics.significance._BLOCK_CELLS", 170)
+    assert (mean_interval(value_N), paired_difference(value_N, value_N[::-1])) == whole
+
+
+def test_pairing_finds_a_small_shift_that_unpaired_intervals_hide():
+    rng = np.random.default_rng(3)
+    base_N = rng.normal(0, 10, 200)
+    better_N = base_N + 0.5 + rng.normal(0, 1, 200)
+    a, b = mean_interval(base_N), mean_interval(better_N)
+    found = paired_difference(better_N, base_N)
+    assert a.high > b.low and found.low > 0 and found.p < 0.01
+    turned = paired_difference(base_N, better_N)
+    assert turned.value == -found.value and turned.high == pytest.approx(-found.low)
+
+
+def test_p_is_that_of_the_full_permutation_test():
+    difference_N = np.array([3.0, 1.0, 2.0, -0.5, 4.0, 1.5, 0.5, 2.5])
+    sums = [abs(np.dot(signs, difference_N)) for signs in itertools.product([1, -1], repeat=8)]
+    exact = np.mean([total >= difference_N.sum() - 1e-9 for total in sums])
+    found = paired_difference(difference_N, np.zeros(8), resamples=20_000)
+    assert found.p == pytest.approx(exact, abs=0.004)
+
+
+def test_p_is_even_where_the_systems_do_not_differ():
+    rng = np.random.default_rng(4)
+    p = [paired_difference(rng.random(60), rng.random(60), resamples=200, seed=k).p for k in range(300)]
+    assert np.mean(np.array(p) < 0.05) <= 0.09 and 0.42 < np.mean(p) < 0.58
+
+
+def _mean_statistic(value_N):
+    return lambda weight_N: float(weight_N @ value_N / weight_N.sum())
+
+
+def test_a_statistic_that_is_a_mean_agrees_with_the_interval_of_a_mean():
+    rng = np.random.default_rng(5)
+    a_N, b_N = rng.normal(0, 1, 300), rng.normal(0.3, 1, 300)
+    drawn = [resample(_mean_statistic(value_N), 300) for value_N in (a_N, b_N)]
+    plain = mean_interval(a_N)
+    found = drawn[0].interval()
+    assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=0.01)
+    pooled = _mean_statistic(np.concatenate([b_N, a_N]))
+    pair, other = paired_resampled(drawn[1], drawn[0], pooled), paired_difference(b_N, a_N)
+    assert (pair.value, pair.low, pair.high) == pytest.approx((other.value, other.low, other.high), abs=0.02)
+    assert pair.p == pytest.approx(other.p, abs=0.01)
+
+
+def test_the_interval_of_a_count_of_distinct_things_holds_the_count():
+    kinds_N = np.arange(100) // 2  # each kind twice: a resample misses 1 in 8
+    found = resample(lambda weight_N: float(len(np.unique(kinds_N[weight_N > 0]))), 100).interval()
+    assert found.value == 50 and found.low < 50 < found.high and found.high - found.low < 15
+
+
+def test_a_constant_statistic_has_width_zero_and_no_items_are_an_error():
+    drawn = resample(lambda weight_N: 7.0, 5)
+    assert drawn.interval() == Interval(7.0, 7.0, 7.0, 5)
+    assert paired_resampled(drawn, drawn, lambda weight_N: 7.0).p == 1
+    with pytest.raises(ValueError, match="no items"):
+        resample(lambda weight_N: 7.0, 0)
