@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from .chance import Chance
 from .relations import chain, holds, overlaps
@@ -145,6 +146,10 @@ def base(chance: Chance, split: str, domain: str, moving: bool) -> Content:
     return Content(tuple(objects), chance.weighted(*_GROUNDS[domain == "alt"]), chance.below(GRAINS))
 
 
+def _with(thing: Object, changes: dict[str, Any]) -> Object:
+    return replace(thing, **changes)
+
+
 def _other(chance: Chance, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
     while (value := chance.weighted(*table)) == now:
         pass
@@ -156,7 +161,7 @@ def _edit_slot(slot: str, table: tuple[tuple[str, ...], tuple[float, ...]]) -> C
         objects = list(content.objects)
         i = chance.below(len(objects))
         value = _other(chance, table, getattr(objects[i], slot))
-        objects[i] = replace(objects[i], **{slot: value})
+        objects[i] = _with(objects[i], {slot: value})
         return replace(content, objects=tuple(objects))
 
     return edit
@@ -171,8 +176,8 @@ def _swap(slots: tuple[str, ...]) -> Callable[[Chance, Content], Content]:
         objects = list(content.objects)
         i, j = chance.sample(range(len(objects)), 2)
         a, b = objects[i], objects[j]
-        objects[i] = replace(a, **{s: getattr(b, s) for s in slots})
-        objects[j] = replace(b, **{s: getattr(a, s) for s in slots})
+        objects[i] = _with(a, {s: getattr(b, s) for s in slots})
+        objects[j] = _with(b, {s: getattr(a, s) for s in slots})
         return replace(content, objects=tuple(objects))
 
     return edit

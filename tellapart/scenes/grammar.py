@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -45,13 +46,13 @@ def full_description(scene: Scene, chance: Chance | None = None) -> str:
         order.reverse()
     names = [_noun_phrase(scene, scene.objects[i], chance, 1.0, everything=True) for i in order]
     text = names[0]
-    for place, (i, j) in enumerate(zip(order, order[1:], strict=False)):
+    for place, (i, j) in enumerate(itertools.pairwise(order)):
         phrases = v.RELATIONS[_linked(scene, i, j)]
         if len(order) == 4:
             phrases = tuple(p for p in phrases if len(p.split()) <= 2) or phrases[:1]
         lead = "is" if place == 0 and len(order) > 2 else "which is"
         if chance is not None:
-            verb = chance.pick(v.VERBS[:4])
+            verb = chance.pick(_verbs(scene)[:4])
             lead = chance.pick(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
         text += f" {lead} {_word(phrases, chance)} {names[place + 1]}"
     ground = _word(v.GROUNDS[scene.ground], chance)
@@ -93,6 +94,11 @@ def _generated(kind: str, key: tuple[str, ...]) -> bool:
 
 def _word(options: tuple[str, ...], chance: Chance | None) -> str:
     return options[0] if chance is None else chance.zipf(options)
+
+
+def _verbs(scene: Scene) -> tuple[str, ...]:
+    # Nothing "sits" in a clip where it may be moving.
+    return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
 def _synonym(scene: Scene, kind: str, value: str, chance: Chance | None) -> str:
@@ -149,22 +155,20 @@ def _linked(scene: Scene, i: int, j: int) -> str:
 
 
 def _framed(text: str, ground: str, scene: Scene, chance: Chance | None) -> str:
+    """The chain in a sentence with its ground; two objects get a longer frame than four, to even the lengths."""
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
+    if count == 4:
+        return f"{text}, all {ground}"
+    if count == 3 and chance is not None and chance.happens(0.3):
+        return f"in this {kind} {ground} {text}"
     if count == 2:
         openers = (f"in this {kind} there is", f"here in this {kind} we see", "what we can see here is")
         closers = (f"and the whole scene is {ground}", f"and both of them are placed {ground}")
-    elif count == 3:
-        openers = ("there", "here", f"in this {kind}") if chance is not None else ("in this " + kind,)
-        closers = (f"and everything is {ground}", f"all {ground}")
     else:
-        openers, closers = ("",), (f", all {ground}",)
-    if count != 4 and chance is not None and chance.happens(0.3):
-        text = f"{ground} {'there is ' if count == 2 else ''}{text}"
-        return f"{'in this ' + kind + ' we see ' if count == 2 else 'in this ' + kind + ' '}{text}"
-    opener = openers[0] if chance is None else chance.pick(openers)
-    closer = closers[0] if chance is None else chance.pick(closers)
-    return f"{opener} {text} {closer}".strip().replace(" ,", ",")
+        openers = (f"in this {kind}", "there", "here")
+        closers = (f"and everything is {ground}", f"and all of them are {ground}")
+    return f"{_word(openers, chance)} {text} {_word(closers, chance)}"
 
 
 def _gist(scene: Scene, chance: Chance) -> str:
@@ -193,9 +197,9 @@ def _grounded(scene: Scene, text: str, chance: Chance, detail: float, *, verb: b
     if scene.domain == "alt":
         return f"{text} {ground}"
     if verb and chance.happens(0.12):
-        return f"{ground} {chance.pick(('there is', 'we see', chance.zipf(v.VERBS)))} {text}"
+        return f"{ground} {chance.pick(('there is', 'we see', chance.zipf(_verbs(scene))))} {text}"
     if verb and chance.happens(0.3):
-        return f"{text} {chance.zipf(v.VERBS)} {ground}"
+        return f"{text} {chance.zipf(_verbs(scene))} {ground}"
     return f"{text} {ground}"
 
 
@@ -229,19 +233,25 @@ def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
 
 def _plain(scene: Scene, chance: Chance, detail: float) -> str:
     order = _mentioned(scene, chance, detail)
-    names = [_noun_phrase(scene, scene.objects[i], chance, detail) for i in order]
+    said: dict[str, int] = {}
+    for i in order:
+        # "a thing and a thing" would be a stutter: what cannot be told from what was named is left out.
+        said.setdefault(_noun_phrase(scene, scene.objects[i], chance, detail), i)
+    names, order = list(said), list(said.values())
     middle = _betweenness(scene, order[0]) if detail < 1 and chance.happens(detail / 2) else None
     if middle is not None:
         sides = [_noun_phrase(scene, scene.objects[i], chance, detail) for i in middle]
-        phrase = _synonym(scene, "relation", "between", chance)
-        return _grounded(scene, f"{names[0]} {phrase} {sides[0]} and {sides[1]}", chance, detail, verb=False)
+        if len({names[0], *sides}) == 3:
+            phrase = _synonym(scene, "relation", "between", chance)
+            text = f"{names[0]} {phrase} {sides[0]} and {sides[1]}"
+            return _grounded(scene, text, chance, detail, verb=False)
     text, related = names[0], False
-    for place, (i, j) in enumerate(zip(order, order[1:], strict=False)):
+    for place, (i, j) in enumerate(itertools.pairwise(order)):
         if chance.happens(detail):
             moving = scene.length > 1
-            lead = chance.pick(("which is ", f"that {chance.zipf(v.VERBS)} ")) if place else ""
+            lead = chance.pick(("which is ", f"that {chance.zipf(_verbs(scene))} ")) if place else ""
             if not place and (moving or chance.happens(0.4)):
-                lead = chance.pick(("is ", f"{chance.zipf(v.VERBS)} "))
+                lead = chance.pick(("is ", f"{chance.zipf(_verbs(scene))} "))
             text += f" {lead}{_relation(scene, i, j, chance, detail)} {names[place + 1]}"
             related = True
         else:
@@ -252,15 +262,27 @@ def _plain(scene: Scene, chance: Chance, detail: float) -> str:
 
 def _alt(scene: Scene, chance: Chance, detail: float) -> str:
     order = _mentioned(scene, chance, detail)
-    text = _noun_phrase(scene, scene.objects[order[0]], chance, detail, bare=True)
-    if scene.length > 1 and chance.happens(detail):
-        text += f" {participle(_synonym(scene, 'motion', scene.objects[order[0]].motion, chance))}"
-    for i, j in zip(order, order[1:], strict=False):
-        link = _relation(scene, i, j, chance, detail) if chance.happens(detail) else chance.pick(("and", "with"))
-        text += f" {link} {_noun_phrase(scene, scene.objects[j], chance, detail, bare=True)}"
-        if scene.length > 1 and chance.happens(detail):
-            text += f" {participle(_synonym(scene, 'motion', scene.objects[j].motion, chance))}"
+    text, last = "", ""
+    for place, i in enumerate(order):
+        name = _alt_name(scene, scene.objects[i], chance, detail)
+        if name == last:
+            continue
+        link = ""
+        if place:
+            previous = order[place - 1]
+            related = chance.happens(detail) and last
+            link = _relation(scene, previous, i, chance, detail) if related else chance.pick(("and", "with"))
+        text, last = f"{text} {link} {name}".strip(), name
     return _alt_dress(scene, _grounded(scene, text, chance, detail, verb=False), chance)
+
+
+def _alt_name(scene: Scene, thing: Object, chance: Chance, detail: float) -> str:
+    name = _noun_phrase(scene, thing, chance, detail, bare=True)
+    if scene.length == 1 or not chance.happens(detail * detail if thing.motion == "still" else detail):
+        return name
+    doing = participle(_synonym(scene, "motion", thing.motion, chance))
+    # Without "is" between them, "moving left" and "left of" would stutter.
+    return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 
 def _alt_dress(scene: Scene, text: str, chance: Chance) -> str:

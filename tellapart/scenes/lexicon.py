@@ -15,13 +15,13 @@ _IRREGULAR = {
 }  # fmt: skip
 _GROUND_LEADS = re.compile(r"^(?:(?:on|in|at|against|under) )?(?:the )?")
 # Words that carry no claim. Anything else that is not a phrase below is an unknown word.
-NOISE = frozenset(
-    """there here is are be was it its this that these those which who we i see can shows show seen showing picture
-    image view look at clip video scene of in on with against the whole everything all both them they together to from
-    what where while as set placed located lies lie rest photo drawing graphic illustration icon-set background
-    backdrop up down out into onto for has have having being contains containing depicts watch featuring"""  # noqa: SIM905
-    .split()
-)
+_NOISE = """
+there here are be was it its this these those who we i see can shows shown show seen showing picture image view
+look at clip video scene of in on with against the whole everything all both them they together to from what where
+while as set placed located lie rest photo drawing graphic illustration background backdrop up down out into onto
+for has have having being contains containing depicts watch featuring found
+"""
+NOISE = frozenset(_NOISE.split())
 BOILERPLATE = (*v.ALT_PREFIXES, *v.ALT_TAILS, *v.ALT_FILES, *v.ALT_ENDINGS)
 SENSES_OF_ARTICLES = ("a", "an", "the", "one", "another")
 
@@ -44,8 +44,8 @@ def plural(noun: str) -> str:
 
 def article(phrase: str) -> str:
     """The phrase with "a" or "an" before it."""
-    vowel = phrase[0] in "aeiou" and not phrase.startswith(("uni", "one", "ultra-", "european")) or phrase[:4] == "hour"
-    return f"{'an' if vowel else 'a'} {phrase}"
+    sounded = phrase[0] in "aeiou" and not phrase.startswith(("uni", "one"))
+    return f"{'an' if sounded or phrase.startswith('hour') else 'a'} {phrase}"
 
 
 def ground_core(phrase: str) -> str:
@@ -80,6 +80,9 @@ def _add_motions(table: _Table) -> None:
     for value, phrases in v.MOTIONS.items():
         for phrase in phrases:
             verb, _, rest = phrase.partition(" ")
+            if rest in ("left", "right"):
+                for form in (verb, participle(verb)):
+                    table.add(f"{form} {rest}wards", Sense("motion", value))
             base = verb[:-2] if verb.endswith(("shes", "ches")) else verb[:-1]
             for form in (verb, base, participle(verb)):
                 table.add(f"{form} {rest}".strip(), Sense("motion", value))
@@ -116,7 +119,14 @@ def senses() -> dict[tuple[str, ...], Sense]:
         table.add(phrase, Sense("group", ""))
     for word in SENSES_OF_ARTICLES:
         table.add(word, Sense("article", word))
-    for word in ("both of them", "all of them", "the whole scene", "in this picture", "in this clip", "what we can see"):
+    for word in (
+        "both of them",
+        "all of them",
+        "the whole scene",
+        "in this picture",
+        "in this clip",
+        "what we can see",
+    ):
         table.add(word, Sense("noise", ""))
     for word in ("and", "then"):
         table.add(word, Sense("and", ""))

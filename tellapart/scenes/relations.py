@@ -5,6 +5,7 @@ Places are in units of 1/128 of the picture's width (half a pixel at 64), x to t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -100,7 +101,7 @@ def chain(objects: Sequence[Placed]) -> tuple[Relation, ...]:
     """
     order = reading_order(objects)
     links: list[Relation] = []
-    for i, j in zip(order, order[1:], strict=False):
+    for i, j in itertools.pairwise(order):
         a, b = objects[i], objects[j]
         if overlaps(a, b):
             links.append(("in front of" if i > j else "behind", i, j))

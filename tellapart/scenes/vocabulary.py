@@ -97,6 +97,7 @@ RELATIONS: Words = {
     "between": ("between", "in between", "flanked by", "amid"),
 }
 VERBS = ("sits", "rests", "lies", "stands", "floats", "hangs", "appears", "hovers", "perches", "lingers")
+CLIP_VERBS = ("appears", "is seen", "is shown", "is found")
 GENERIC = ("shape", "thing", "object", "figure", "form", "item", "piece", "symbol")
 GROUPS = ("some", "several", "a group of", "a bunch of", "a collection of", "various", "a few")
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5}

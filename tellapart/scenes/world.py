@@ -16,7 +16,7 @@ from tellapart.types import Item
 
 from .chance import Chance, digest, permuted
 from .families import Content, Object, base, members
-from .relations import INVERSE, Relation, between, chain, natural
+from .relations import INVERSE, Relation, between, chain, holds, natural
 from .vocabulary import DOMAINS
 
 if TYPE_CHECKING:
@@ -66,6 +66,31 @@ class Scene:
         """The n-1 relations of the full description; see `relations.chain`."""
         return chain(self.objects)
 
+    @cached_property
+    def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """Shape, colour, size, texture, motion of every object: what captions are held against."""
+        return tuple(o.attributes for o in self.objects)
+
+    @cached_property
+    def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
+        """Every true relation by the names of the shapes, in the one form that the scene graph uses."""
+        names = [f[0] for f in self.facts]
+        numbers = range(len(names))
+        pairs = [(i, j) for i in numbers for j in numbers if i != j]
+        found: set[tuple[str, ...]] = set()
+        for kind in ("left of", "above", "in front of"):
+            found |= {(kind, names[i], names[j]) for i, j in pairs if holds(kind, self.objects, i, j)}
+        found |= {
+            ("near", *sorted((names[i], names[j]))) for i, j in pairs if i < j and holds("near", self.objects, i, j)
+        }
+        for i, j in pairs:
+            found |= {
+                ("between", names[k], *sorted((names[i], names[j])))
+                for k in numbers
+                if k not in (i, j) and between(self.objects, k, i, j)
+            }
+        return frozenset(found)
+
     def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
         """The natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
         numbers = range(len(self.objects))
@@ -77,9 +102,7 @@ class Scene:
         for i in numbers:
             for j in numbers:
                 found += [
-                    ("between", i, j, k)
-                    for k in numbers[j + 1 :]
-                    if i not in (j, k) and between(self.objects, i, j, k)
+                    ("between", i, j, k) for k in numbers[j + 1 :] if i not in (j, k) and between(self.objects, i, j, k)
                 ]
         return tuple(found)
 

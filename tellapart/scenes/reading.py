@@ -1,0 +1,218 @@
+"""Captions to what they say: objects with their attributes, relations, ground. Never fails on any text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from .lexicon import Sense, openings, senses
+
+_TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
+_BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))
+
+
+@dataclass(slots=True)
+class Mention:
+    """An object that the caption names. ``shape`` is empty for "thing", "object" and the like.
+
+    ``values`` maps a slot to every value said of it: two different ones contradict each other.
+    """
+
+    shape: str
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def signature(self) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
+        return self.shape, tuple(sorted(self.values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a caption says; relations refer to mentions by number.
+
+    ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
+    repeats; ``loose`` are attributes said of no object; ``number`` is the count in "three things", where the
+    caption names nothing else; ``unknown`` are words outside the vocabulary.
+    """
+
+    words: tuple[str, ...]
+    mentions: tuple[Mention, ...]
+    relations: tuple[tuple[str | int, ...], ...]
+    grounds: tuple[str, ...]
+    loose: tuple[tuple[str, str], ...]
+    number: int | None
+    unknown: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether it claims nothing at all."""
+        said = any(m.shape or m.values for m in self.mentions)
+        return not (said or self.relations or self.grounds or self.loose or self.number)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.mentions: list[Mention] = []
+        self.relations: list[tuple[str | int, ...]] = []
+        self.grounds: list[str] = []
+        self.loose: list[tuple[str, str]] = []
+        self.unknown: list[str] = []
+        self.pending: list[tuple[str, str]] = []
+        self.definite = False
+        self.count = 0
+        self.number = 0
+        self.predicate = False
+        self.joined = False
+        """Whether "and" has just been read."""
+        self.fresh = False
+        """Whether a new object is about to be named: "and a falling star" says nothing of what came before."""
+        self.subject = -1
+        """Of the relation read last: "a left of b and above c" speaks of a twice."""
+        self.relation = ""
+        self.between: list[int] = []
+
+    def flush(self) -> None:
+        """Adjectives without a noun: of the subject after "is", else of nothing."""
+        for slot, value in self.pending:
+            if self.predicate and self.mentions:
+                _say(self.mentions[-1], slot, value)
+            else:
+                self.loose.append((slot, value))
+        self.pending.clear()
+        self.count = 0
+
+    def take(self, sense: Sense, word: str) -> None:
+        kind = sense.kind
+        joined, self.joined = self.joined, kind == "and" or (self.joined and kind in ("copula", "verb", "which"))
+        if kind in ("article", "number", "group", "and", "relation", "shape", "generic", "copula", "verb", "which"):
+            self.fresh = kind in ("article", "number", "group", "and", "relation")
+        elif word == "with":
+            self.fresh = True
+        if kind in ("colour", "size", "texture"):
+            self.pending.append((kind, sense.value))
+        elif kind in ("shape", "generic"):
+            self.noun(sense)
+        elif kind == "article":
+            self.flush()
+            self.definite = word == "the"
+        elif kind == "motion":
+            self.motion(sense.value)
+        elif kind == "relation":
+            self.flush()
+            self.predicate = False
+            if joined and self.subject >= 0 and not self.between:
+                self.begin(sense.value, self.subject)
+            else:
+                self.begin(sense.value, len(self.mentions) - 1)
+        elif kind == "ground":
+            # "green grass": an adjective of the ground says nothing about an object.
+            self.pending.clear()
+            self.grounds.append(sense.value)
+            self.relation, self.between = "", []
+        elif kind in ("number", "group"):
+            self.flush()
+            self.count = int(sense.value or 1)
+        elif kind == "copula":
+            self.flush()
+            self.predicate = bool(self.mentions)
+        elif kind in ("verb", "which") or (kind == "and" and self.predicate) or word in _BREAKS:
+            self.flush()
+
+    def begin(self, relation: str, subject: int) -> None:
+        self.relation, self.between = ("", []) if subject < 0 else (relation, [])
+        self.subject = subject
+
+    def motion(self, value: str) -> None:
+        if self.mentions and not self.pending and not self.fresh:
+            _say(self.mentions[-1], "motion", value)
+        else:
+            self.pending.append(("motion", value))
+
+    def noun(self, sense: Sense) -> None:
+        mention = Mention(sense.value)
+        for slot, value in self.pending:
+            _say(mention, slot, value)
+        self.pending.clear()
+        self.predicate = False
+        at = self.earlier(mention) if self.definite else -1
+        self.definite = False
+        if at >= 0:
+            for slot, values in mention.values.items():
+                self.mentions[at].values[slot] = values
+        else:
+            if not sense.value and not mention.values and self.count > 1 and not self.mentions:
+                self.number = self.count
+            at = len(self.mentions)
+            self.mentions.append(mention)
+        self.relate(at)
+        for _ in range(self.count - 1):
+            self.mentions.append(Mention(mention.shape, dict(mention.values)))
+        self.count = 0
+
+    def relate(self, at: int) -> None:
+        if self.relation == "between":
+            self.between.append(at)
+            if len(self.between) == 2:
+                self.relations.append(("between", self.subject, *self.between))
+                self.relation, self.between = "", []
+        elif self.relation:
+            self.relations.append((self.relation, self.subject, at))
+            self.relation = ""
+
+    def earlier(self, mention: Mention) -> int:
+        """The last mention that "the ..." can mean: same shape, nothing said otherwise; -1 if none."""
+        for at in range(len(self.mentions) - 1, -1, -1):
+            old = self.mentions[at]
+            if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):
+                return at
+        return -1
+
+
+def _say(mention: Mention, slot: str, value: str) -> None:
+    said = mention.values.get(slot, ())
+    if value not in said:
+        mention.values[slot] = (*said, value)
+
+
+@lru_cache(maxsize=65536)
+def read(caption: str) -> Reading:
+    """What a caption says, synonyms resolved; made for whole sentences, alt-text, and broken output alike.
+
+    Never raises. The result is shared between calls: do not change it.
+    """
+    words = tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
+    known, starts = senses(), openings()
+    reader, at, end = _Reader(), 0, len(words)
+    while at < end:
+        for length in starts.get(words[at], ()):
+            sense = known.get(words[at : at + length])
+            if sense is not None and not _cut_short(sense, words, at + length):
+                reader.take(sense, words[at])
+                at += length
+                break
+        else:
+            if words[at] == "the":
+                reader.flush()
+                reader.definite = reader.fresh = True
+            elif not words[at].isdigit():
+                reader.unknown.append(words[at])
+            at += 1
+    reader.flush()
+    whole = reader.number if reader.number == len(reader.mentions) else 0
+    return Reading(
+        words,
+        tuple(reader.mentions),
+        tuple(reader.relations),
+        tuple(reader.grounds),
+        tuple(reader.loose),
+        whole or None,
+        tuple(reader.unknown),
+    )
+
+
+def _cut_short(sense: Sense, words: tuple[str, ...], after: int) -> bool:
+    """ "drifts left" in "drifts left of the star" is no motion to the left."""
+    return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in _SIDES
+
+
+_SIDES = ("left", "right")

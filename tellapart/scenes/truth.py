@@ -1,0 +1,349 @@
+"""Captions against the truth of a scene: what is right, what is invented, and whom an exact listener takes.
+
+Claims. A caption claims: the shape of every object it names, every attribute bound to one, every relation,
+the ground, the number in "three things", and attributes bound to nothing. A mention means the object under
+which most is true (`matching.align`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .matching import CLAIM, align, related
+from .reading import Mention, Reading, read
+from .relations import INVERSE
+
+if TYPE_CHECKING:
+    from .world import Scene
+
+__all__ = [
+    "GraphScore", "Judgement", "Mention", "Reading", "corpus", "corpus_graph_f", "judge", "listen",
+    "listener_accuracy", "per_caption", "read", "scene_graph_f",
+]  # fmt: skip
+
+_FIELDS = ("shape", "colour", "size", "texture", "motion")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Counts for one caption.
+
+    claims               all claims, see above
+    correct              of them true
+    bound                claims of a shape or an attribute of some object
+    binding_errors       bound claims that are false, though the value is in the scene: on another object
+    hallucinations       claims (shape, attribute, ground) whose value is nowhere in the scene, and the shape of
+                         every object named beyond the number that there are
+    relation_errors      relations claimed that do not hold
+    conflicts            bound values that fit the object but are contradicted by another value for the same
+                         slot ("red blue square"), and grounds said beside another
+    attributes           what the scene has to tell: four a object (five in clips), n-1 relations, one ground
+    recalled             of them told, rightly and bound; relations count by the objects that they tie together
+    repetitions          immediate repeats of a run of words; mentions said again beyond the number of objects
+                         that fit them; grounds and relations said again
+    """
+
+    claims: int
+    correct: int
+    bound: int
+    binding_errors: int
+    hallucinations: int
+    relation_errors: int
+    conflicts: int
+    attributes: int
+    recalled: int
+    repetitions: int
+    words: int
+
+    @property
+    def attribute_precision(self) -> float:
+        """Correct of all claims, 0..1; NaN for a caption that claims nothing."""
+        return self.correct / self.claims if self.claims else float("nan")
+
+    @property
+    def attribute_recall(self) -> float:
+        """Recalled of the scene's attributes, 0..1."""
+        return self.recalled / self.attributes
+
+
+class _Count:
+    """The tally of one caption."""
+
+    def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
+        self.scene, self.facts, self.meant = scene, scene.facts, meant
+        self.claims = self.correct = self.bound = self.binding = self.invented = 0
+        self.wrong_relations = self.conflicts = self.recalled = 0
+
+    def mention(self, mention: Mention, at: int) -> None:
+        thing = self.facts[at] if at >= 0 else None
+        if mention.shape:
+            self.value(0, (mention.shape,), thing, excess=thing is None)
+        for slot, values in mention.values.items():
+            self.value(_FIELDS.index(slot), values, thing)
+
+    def value(self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, excess: bool = False) -> None:
+        self.claims += len(values)
+        self.bound += len(values)
+        for value in values:
+            if thing is not None and thing[slot] == value:
+                if len(values) == 1:
+                    self.correct += 1
+                    self.recalled += 1
+                else:
+                    self.conflicts += 1
+            elif excess or not any(f[slot] == value for f in self.facts):
+                self.invented += 1
+            else:
+                self.binding += 1
+
+    def grounds(self, said: set[str]) -> None:
+        self.claims += len(said)
+        for ground in said:
+            if ground != self.scene.ground:
+                self.invented += 1
+            elif len(said) == 1:
+                self.correct += 1
+                self.recalled += 1
+            else:
+                self.conflicts += 1
+
+    def loose(self, said: set[tuple[str, str]]) -> None:
+        self.claims += len(said)
+        for slot, value in said:
+            if any(f[_FIELDS.index(slot)] == value for f in self.facts):
+                self.correct += 1
+            else:
+                self.invented += 1
+
+    def relations(self, claims: Iterable[tuple[str | int, ...]]) -> None:
+        tied = list(range(len(self.facts)))
+        for claim in claims:
+            self.claims += 1
+            if not related(claim, self.meant, self.scene.objects):
+                self.wrong_relations += 1
+                continue
+            self.correct += 1
+            first, *others = (self.meant[int(m)] for m in claim[1:])
+            for other in others:
+                if tied[first] != tied[other]:
+                    self.recalled += 1
+                    old, new = tied[other], tied[first]
+                    tied = [new if t == old else t for t in tied]
+
+
+def judge(caption: str | Reading, scene: Scene) -> Judgement:
+    """What a caption gets right and wrong about a scene. Never raises; an empty caption claims nothing."""
+    reading = read(caption) if isinstance(caption, str) else caption
+    _, meant = align(reading, scene)
+    count = _Count(scene, meant)
+    for mention, at in zip(reading.mentions, meant, strict=True):
+        count.mention(mention, at)
+    count.grounds(set(reading.grounds))
+    count.loose(set(reading.loose))
+    count.relations(dict.fromkeys(reading.relations))
+    if reading.number is not None:
+        count.claims += 1
+        count.correct += reading.number == len(scene.objects)
+    things = len(scene.objects)
+    return Judgement(
+        claims=count.claims,
+        correct=count.correct,
+        bound=count.bound,
+        binding_errors=count.binding,
+        hallucinations=count.invented,
+        relation_errors=count.wrong_relations,
+        conflicts=count.conflicts,
+        attributes=things * (5 if scene.length > 1 else 4) + things,
+        recalled=count.recalled,
+        repetitions=_repetitions(reading, scene),
+        words=len(reading.words),
+    )
+
+
+def _repetitions(reading: Reading, scene: Scene) -> int:
+    total = len(reading.grounds) - len(set(reading.grounds)) + len(reading.relations) - len(set(reading.relations))
+    said: dict[object, int] = {}
+    for mention in reading.mentions:
+        said[mention.signature()] = said.get(mention.signature(), 0) + 1
+    for mention in reading.mentions:
+        times = said.pop(mention.signature(), 0)
+        if times > 1:
+            total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
+    return total + _stutters(reading.words)
+
+
+def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
+    return (not mention.shape or mention.shape == facts[0]) and all(
+        values == (facts[_FIELDS.index(slot)],) for slot, values in mention.values.items()
+    )
+
+
+def _stutters(words: tuple[str, ...]) -> int:
+    """How often a run of words comes twice in a row ("on grass on grass" once)."""
+    total, at, end = 0, 0, len(words)
+    while at < end - 1:
+        longest = (end - at) // 2
+        again = next((n for n in range(1, longest + 1) if words[at : at + n] == words[at + n : at + 2 * n]), 0)
+        total += bool(again)
+        at += again or 1
+    return total
+
+
+def per_caption(judgements: Sequence[Judgement]) -> dict[str, np.ndarray]:
+    """The values of `corpus` caption by caption, in percent; NaN where a caption's denominator is 0."""
+
+    def ratio(above: list[int], below: list[int]) -> np.ndarray:
+        top, bottom = np.array(above, float), np.array(below, float)
+        return 100 * np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+
+    js = judgements
+    return {
+        "attribute_precision": ratio([j.correct for j in js], [j.claims for j in js]),
+        "attribute_recall": ratio([j.recalled for j in js], [j.attributes for j in js]),
+        "hallucination_rate": ratio([j.hallucinations for j in js], [j.claims for j in js]),
+        "binding_error_rate": ratio([j.binding_errors for j in js], [j.bound for j in js]),
+        "repetition_rate": ratio([j.repetitions > 0 for j in js], [1] * len(js)),
+    }
+
+
+def corpus(judgements: Sequence[Judgement]) -> dict[str, float]:
+    """Rates over a corpus, in percent, counts summed over captions before dividing; NaN where nothing is to divide.
+
+    attribute_precision  correct claims of all claims
+    attribute_recall     attributes told of all attributes that the scenes have
+    hallucination_rate   hallucinations of all claims
+    binding_error_rate   binding errors of all bound claims
+    repetition_rate      captions with at least one repetition of all captions
+    """
+
+    def rate(above: Iterable[int], below: Iterable[int]) -> float:
+        bottom = sum(below)
+        return 100 * sum(above) / bottom if bottom else float("nan")
+
+    js = judgements
+    return {
+        "attribute_precision": rate((j.correct for j in js), (j.claims for j in js)),
+        "attribute_recall": rate((j.recalled for j in js), (j.attributes for j in js)),
+        "hallucination_rate": rate((j.hallucinations for j in js), (j.claims for j in js)),
+        "binding_error_rate": rate((j.binding_errors for j in js), (j.bound for j in js)),
+        "repetition_rate": rate((j.repetitions > 0 for j in js), (1 for _ in js)),
+    }
+
+
+def agreement(caption: str | Reading, scene: Scene) -> int:
+    """Claims satisfied less claims contradicted, in units of 1/64 claim.
+
+    What is bound to an object, a relation, the ground and the number count whole; an attribute bound to
+    nothing counts half. Values that contradict each other count as contradicted, all of them.
+    """
+    reading = read(caption) if isinstance(caption, str) else caption
+    # Ties by shape choose among assignments only: cut them off.
+    score = align(reading, scene)[0] // CLAIM * CLAIM
+    grounds = set(reading.grounds)
+    if len(grounds) == 1:
+        score += CLAIM if scene.ground in grounds else -CLAIM
+    else:
+        score -= CLAIM * len(grounds)
+    if reading.number is not None:
+        score += CLAIM if reading.number == len(scene.objects) else -CLAIM
+    for slot, value in set(reading.loose):
+        there = any(f[_FIELDS.index(slot)] == value for f in scene.facts)
+        score += CLAIM // 2 if there else -CLAIM // 2
+    return score
+
+
+def listen(caption: str | Reading, candidates: Sequence[Scene]) -> np.ndarray:
+    """probability_K that an exact listener picks each candidate: even among those that agree best.
+
+    A caption that says nothing picks evenly among all. Raises ValueError without candidates.
+    """
+    if not candidates:
+        raise ValueError("a listener needs at least one candidate")
+    reading = read(caption) if isinstance(caption, str) else caption
+    if reading.empty:
+        return np.full(len(candidates), 1 / len(candidates))
+    score_K = np.array([agreement(reading, scene) for scene in candidates])
+    best_K = score_K == score_K.max()
+    return best_K / best_K.sum()
+
+
+def listener_accuracy(
+    captions: Sequence[str], candidates: Sequence[Sequence[Scene]], targets: Sequence[int] | None = None
+) -> tuple[float, np.ndarray]:
+    """Percent of captions whose target the exact listener picks, and the probability_N caption by caption.
+
+    ``candidates[n]`` is the set of caption n; ``targets[n]`` its picture's number there (0 where None).
+    """
+    places = targets if targets is not None else [0] * len(captions)
+    rows = zip(captions, candidates, places, strict=True)
+    picked_N = np.array([listen(caption, scenes)[place] for caption, scenes, place in rows], dtype=float)
+    return (100 * float(picked_N.mean()) if len(picked_N) else float("nan")), picked_N
+
+
+@dataclass(frozen=True, slots=True)
+class GraphScore:
+    """Precision, recall and F of scene-graph tuples, 0..1."""
+
+    precision: float
+    recall: float
+    f: float
+
+
+def _graph_counts(caption: str | Reading, scene: Scene) -> tuple[int, int, int, int]:
+    """Tuples said, of them true, tuples of the scene, of them said."""
+    reading = read(caption) if isinstance(caption, str) else caption
+    said: set[tuple[str, ...]] = {("ground", g) for g in reading.grounds}
+    for mention in reading.mentions:
+        name = mention.shape or "thing"
+        said.add((name,))
+        said |= {(name, slot, value) for slot, values in mention.values.items() for value in values}
+    for kind, *who in reading.relations:
+        names = [reading.mentions[int(m)].shape or "thing" for m in who]
+        said.add(_relation_tuple(str(kind), names))
+    said.discard(("thing",))
+    facts = scene.facts
+    real: set[tuple[str, ...]] = {("ground", scene.ground)}
+    for thing in facts:
+        real.add((thing[0],))
+        real |= {(thing[0], slot, value) for slot, value in zip(_FIELDS[1:], thing[1:], strict=True) if value}
+    real |= {_relation_tuple(kind, [facts[i][0], facts[j][0]]) for kind, i, j in scene.chain}
+    true = real | scene.true_relation_tuples
+    return len(said), len(said & true), len(real), len(said & real)
+
+
+def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
+    """One form for "a left of b" and "b right of a"."""
+    if kind == "between":
+        return (kind, names[0], *sorted(names[1:]))
+    if kind in ("right of", "below", "behind"):
+        return (INVERSE[kind], names[1], names[0])
+    return (kind, *(sorted(names) if kind == "near" else names))
+
+
+def scene_graph_f(caption: str | Reading, scene: Scene) -> GraphScore:
+    """F-score over scene-graph tuples in the manner of SPICE, without its parser's errors.
+
+    Tuples: (shape), (shape, slot, value), (relation, shape, shape), (ground). Objects go by their shape's
+    name, as in SPICE, so two stars are one node. Precision against all that is true, recall against the full
+    description's tuples; 0 where the caption says nothing.
+    """
+    return _score(_graph_counts(caption, scene))
+
+
+def corpus_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
+    """The same with tuples summed over a corpus before dividing."""
+    counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
+    said, true, real, told = (sum(c[k] for c in counts) for k in range(4))
+    return _score((said, true, real, told))
+
+
+def _score(counts: tuple[int, int, int, int]) -> GraphScore:
+    said, true, real, told = counts
+    precision = true / said if said else 0.0
+    recall = told / real if real else 0.0
+    both = precision + recall
+    return GraphScore(precision, recall, 2 * precision * recall / both if both else 0.0)
