@@ -219,7 +219,7 @@ def test_a_damaged_index_says_what_to_type_and_empties(store: FeatureStore, item
     counting = Counting()
     store.features(items, counting.encoder)
     (store.folder / "index.sqlite").write_bytes(b"no database" * 1000)
-    with pytest.raises(TellapartError, match="damaged.*tellapart cache --empty"):
+    with pytest.raises(TellapartError, match=r"damaged.*tellapart cache --empty"):
         store.features(items, counting.encoder)
     store.empty()
     assert len(store.features(items, counting.encoder)) == COUNT
@@ -356,7 +356,7 @@ def test_full_disk_is_one_line(tmp_path: Path, items: list[Item]) -> None:
         store = FeatureStore(disk)
         counting = Counting(shape=(40_000,))
         store.features(items[:2], counting.encoder)
-        with pytest.raises(TellapartError, match="no space left.*tellapart cache --empty"):
+        with pytest.raises(TellapartError, match=r"no space left.*tellapart cache --empty"):
             store.features(items, counting.encoder)
         assert [(use.pictures, use.bytes) for use in store.usage()] == [(2, 2 * 160_000)]
         assert len(store.features(items[:2], counting.encoder)) == 2
