@@ -21,7 +21,7 @@ from tellapart.recipe import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 
-WORDS = "a red blue green yellow dog cat ball house tree on under beside the small large".split()
+WORDS = "a red blue green yellow dog cat ball house tree on under beside the small large"
 DECODING = Decoding(kind="greedy", max_tokens=6)
 COUNT = 7
 
@@ -30,7 +30,7 @@ COUNT = 7
 def scorer() -> Scorer:
     torch.manual_seed(0)
     new = NewScorer(image_size=16, width=4, text_width=16, text_heads=2, projection=16)
-    built = build_scorer(new, [" ".join(WORDS)], "tiny-scorer")
+    built = build_scorer(new, [WORDS], "tiny-scorer")
     built.model.eval()
     return built
 
@@ -39,7 +39,7 @@ def scorer() -> Scorer:
 def captioner(scorer: Scorer) -> ClipCap:
     torch.manual_seed(1)
     new = NewCaptioner(vision="tiny-scorer", width=16, heads=2, layers=1, max_tokens=16)
-    return build_captioner(new, [" ".join(WORDS)], scorer, "tiny-captioner")
+    return build_captioner(new, [WORDS], scorer, "tiny-captioner")
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
 def test_files_of_others_are_left_alone(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     out.write_text('{"id": "0.png", "caption": "by a person"}\n')
-    with pytest.raises(UsageError, match="settings.json, which would say what made it, does not"):
+    with pytest.raises(UsageError, match=r"settings\.json, which would say what made it, does not"):
         run(captioner, photos, out)
     assert "person" in out.read_text()
     out.unlink()
