@@ -20,6 +20,7 @@ from tellapart.metrics.significance import Statistic
 
 if TYPE_CHECKING:
     from tellapart.benchmarks.retrieval import CandidateSets, Retrieval
+    from tellapart.scenes.truth import Judgement
     from tellapart.types import Item
 
 POOL = 100  # pictures in a random pool (papers 2 and 3)
@@ -101,6 +102,18 @@ class Context:
             lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND),
         )
 
+    def judgements(self, slot: Slot) -> list[Judgement]:
+        """A slot's captions held against the truth of their scenes."""
+        from tellapart.progress import track
+        from tellapart.scenes.truth import judge
+
+        assert self.items is not None
+        pairs = list(zip(slot.captions, self.items, strict=True))
+        return self.once(
+            ("judgements", id(slot)),
+            lambda: [judge(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
+        )
+
     def scorer_name(self) -> str:
         """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
         return f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
@@ -157,8 +170,8 @@ class Metric:
 
     @property
     def judged(self) -> bool:
-        """Whether a second scorer has a say in it."""
-        return "scorer" in self.needs
+        """Whether a second scorer has a say in it (the exact listener uses the first one's sets only)."""
+        return "scorer" in self.needs and "truth" not in self.needs
 
     def missing(self, context: Context) -> str | None:
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
@@ -225,17 +238,22 @@ def _recall(k: int, pools: str) -> Metric:
     def measure(context: Context, slot: Slot) -> Measured:
         return Measured(100 * context.retrieval(slot, pools).hit(k))
 
-    def chance(context: Context) -> np.ndarray:
-        from tellapart.benchmarks.retrieval import chance
-
-        return 100 * chance(context.sets(pools), len(context.ids), k)
-
     def signature(context: Context) -> str:
-        mined = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
-        return f"pools:{context.sets(pools).name}{mined}|ties:hit|scorer:{context.scorer_name()}"
+        return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
 
     few = "two" if pools == "lookalike" else "hundred"
-    return Metric(("pictures", "scorer", few), measure, signature, 1, chance, f"recall@{k}")
+    return Metric(("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}")
+
+
+def _chance(k: int, pools: str, context: Context) -> np.ndarray:
+    from tellapart.benchmarks.retrieval import chance
+
+    return 100 * chance(context.sets(pools), len(context.ids), k)
+
+
+def _pools_signature(context: Context, pools: str) -> str:
+    mined = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
+    return f"pools:{context.sets(pools).name}{mined}"
 
 
 def _clipscore(context: Context, slot: Slot) -> Measured:
@@ -243,6 +261,42 @@ def _clipscore(context: Context, slot: Slot) -> Measured:
     assert context.image_ND is not None
     cosine_N = np.einsum("nd,nd->n", context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)
     return Measured(100 * CLIPSCORE_WEIGHT * np.maximum(cosine_N, 0))
+
+
+def _rate(above: str, below: str) -> Metric:
+    """Percent: one count of `scenes.truth.Judgement` over another, both summed over captions before dividing."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        counts_N2 = np.array([(getattr(j, above), getattr(j, below)) for j in context.judgements(slot)], dtype=float)
+        with np.errstate(invalid="ignore"):
+            value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
+        return Measured(value_N, Corpus(list(counts_N2), _ratio))
+
+    return Metric(("truth",), measure, lambda context: f"sum({above})/sum({below})|truth:scenes")
+
+
+def _ratio(rows: list[np.ndarray]) -> Statistic:
+    counts_N2 = np.array(rows)
+
+    def statistic(weight_N: np.ndarray) -> float:
+        above, below = weight_N @ counts_N2
+        return float(100 * above / below) if below > 0 else float("nan")
+
+    return statistic
+
+
+def _listener_accuracy(context: Context, slot: Slot) -> Measured:
+    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
+    from tellapart.progress import track
+    from tellapart.scenes.truth import listen
+
+    items, sets = context.items, context.sets("lookalike")
+    assert items is not None
+    value_N = np.full(len(items), np.nan)
+    for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
+        place = int(np.flatnonzero(members == target)[0])
+        value_N[target] = listen(slot.captions[target], [items[member].truth for member in members])[place]
+    return Measured(100 * value_N)
 
 
 _LEXICAL = "tellapart.metrics.lexical:"
@@ -272,6 +326,16 @@ METRICS: dict[str, Metric] = {
         digits=0,
     ),
     "repetition_rate": text_metric(
-        _LEXICAL + "repetition_rate", "percent-of-words|runs:adjacent,4+,unseparated", digits=2
+        _LEXICAL + "repetition_rate", "percent-of-words|runs:adjacent,6+,unseparated", digits=2
+    ),
+    "attribute_precision": _rate("correct", "claims"),
+    "attribute_recall": _rate("recalled", "attributes"),
+    "hallucination_rate": _rate("hallucinations", "claims"),
+    "binding_error_rate": _rate("binding_errors", "bound"),
+    "listener_accuracy": Metric(
+        ("truth", "pictures", "scorer", "two"),
+        _listener_accuracy,
+        lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
+        chance=partial(_chance, 1, "lookalike"),
     ),
 }

@@ -15,10 +15,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from tellapart.benchmarks.retrieval import lookalike_sets
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate, gallery, run_eval
 from tellapart.measures import METRICS, Metric, text_metric
+from tellapart.scenes import truth
 
 DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -275,6 +277,65 @@ def test_the_table_shows_every_system_metric_and_difference(world):
     assert f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" in text and "n=100" in text
     pair = next(pair for pair in results.pairs if pair.metric == "recall@1.lookalike")
     assert f"{pair.difference.value:+.2f}" in text
+
+
+# The exact truth of scenes.
+
+
+def test_truth_metrics_are_those_of_the_truth_itself():
+    items = list(open_data("scenes:plain?split=test&n=40&family=4"))
+    true = {item.id: item.truth.description for item in items}
+    said = {item.id: item.references[0] for item in items}
+    false = dict(zip(true, list(true.values())[1:] + list(true.values())[:1], strict=True))  # of another picture
+    results = evaluate({"true": true, "said": said, "false": false}, items=items)
+    for name, captions in (("true", true), ("said", said), ("false", false)):
+        judged = [truth.judge(captions[item.id], item.truth) for item in items]
+        each = truth.per_caption(judged)
+        for metric, value in truth.corpus(judged).items():
+            if metric != "repetition_rate":  # lexical here: it is measured on real pictures, too
+                assert results.systems[name][metric].value == pytest.approx(value)
+                np.testing.assert_allclose(results.values[name][metric], each[metric])
+    assert results.systems["true"]["attribute_recall"].value == 100
+    assert results.systems["false"]["hallucination_rate"].low > 0
+    pair = next(pair for pair in results.pairs if (pair.b, pair.metric) == ("said", "attribute_recall"))
+    assert pair.difference.high < 0 and pair.difference.p < 0.01
+
+
+def test_captions_that_claim_nothing_have_no_rate():
+    items = list(open_data("scenes:plain?split=test&n=6"))
+    results = evaluate({"mute": {item.id: "" for item in items}, "odd": {item.id: "hm" for item in items}}, items=items)
+    found = results.to_json()
+    assert found["systems"]["mute"]["attribute_precision"]["value"] is None
+    assert found["systems"]["mute"]["attribute_recall"]["value"] == 0
+    assert found["systems"]["mute"]["repetition_rate"]["n"] == 0
+    json.dumps(found, allow_nan=False)
+    results.table()
+
+
+def test_the_listener_hears_the_truth_among_lookalikes():
+    items = list(open_data("scenes:plain?split=test&n=40&family=4"))
+    pixels = np.stack([np.asarray(item.picture.image(), dtype=np.float32).ravel() for item in items])
+    image_ND = pixels - pixels.mean(0)
+    image_ND /= np.linalg.norm(image_ND, axis=1, keepdims=True)
+    systems = {"true": {i.id: i.truth.description for i in items}, "mute": {i.id: "" for i in items}}
+    results = evaluate(
+        systems, items=items, scorer=ColourScorer(), image_features=image_ND, metrics=["listener_accuracy"],
+        chance=True, lookalike=4, judges={"second": (ColourScorer(), image_ND)},
+    )  # fmt: skip
+    sets = lookalike_sets(image_ND, 4)
+    expected = truth.listener_accuracy(
+        list(systems["true"].values()), [[items[m].truth for m in members] for members in sets.sets]
+    )
+    found = results.systems
+    assert found["true"]["listener_accuracy"].value == pytest.approx(expected[0]) and expected[0] > 90
+    assert found["mute"]["listener_accuracy"].value == found["chance"]["listener_accuracy"].value == 25
+    assert list(results.signatures) == ["listener_accuracy"]  # a second scorer has no say in it
+    assert "mined-by:colours@" in results.signatures["listener_accuracy"]
+
+
+def test_truth_needs_scenes():
+    with pytest.raises(UsageError, match=r"needs pictures whose truth is known; add --data scenes:…"):
+        evaluate({"a": {"1": "x"}}, metrics=["attribute_recall"])
 
 
 # Files, as the command gives them.

@@ -157,15 +157,22 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 
 def _centred(drawn_R: np.ndarray, value: float) -> np.ndarray:
-    return drawn_R if (drawn_R == value).all() else drawn_R + (value - drawn_R.mean())
+    if (drawn_R == value).all() or np.isnan(drawn_R).all():
+        return drawn_R
+    return drawn_R + (value - np.nanmean(drawn_R))
 
 
 def _percentiles(drawn_R: np.ndarray, level: float) -> tuple[float, float]:
+    drawn_R = drawn_R[~np.isnan(drawn_R)]  # a resample in which the statistic is 0 of 0
+    if not len(drawn_R):
+        return _NAN, _NAN
     low, high = np.quantile(drawn_R, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
 def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:
     """Share of permutations at least as far from zero as what was seen, which counts as one of them."""
+    if np.isnan(observed):
+        return _NAN
     as_far = int(np.count_nonzero(np.abs(drawn_R) >= abs(observed) - 1e-9 * size))
     return (1 + as_far) / (1 + len(drawn_R))

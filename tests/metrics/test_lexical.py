@@ -10,6 +10,7 @@ import pytest
 
 from tellapart.captions_file import read_captions, read_references
 from tellapart.metrics import lexical
+from tellapart.scenes import Scenes
 
 DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -54,7 +55,8 @@ def test_statistics_agree_with_counting_the_resampled_captions(metric):
         ("square on grass square on grass", 50),
         ("a dog on grass on grass on grass", 100 * 4 / 8),
         ("dog snow brown dog", 25),
-        ("a red dog on the grass and a red dog on the snow", 100 * 5 / 13),
+        ("a red dog on the grass and a red dog on the snow", 0),
+        ("a dog runs in the snow while a dog runs in the snow", 100 * 6 / 13),
         ("a dog and a cat and a bird", 0),
         ("", float("nan")),
         ("...", float("nan")),
@@ -79,8 +81,15 @@ def test_capenrich_has_the_length_and_the_diversity_of_table_1_of_paper_1():
 
 @pytest.mark.data
 @needs_data
-def test_people_hardly_repeat_themselves():
-    captions = [text for texts in read_references(DATA / "flickr8k/Flickr8k.token.txt").values() for text in texts]
+@pytest.mark.parametrize("name", ["flickr8k/Flickr8k.token.txt", "annotations/coco_karpathy_test.json"])
+def test_people_hardly_repeat_themselves(name):
+    captions = [text for texts in read_references(DATA / name).values() for text in texts]
     corpus, value_N = lexical.repetition_rate(captions)
-    print(f"repetition_rate of {len(captions):,} human captions: {corpus:.3f} %, {np.nansum(value_N > 0):.0f} with any")
-    assert 0.05 < corpus < 0.09
+    print(f"{name}: {corpus:.3f} % of the words of {len(captions):,} captions, {np.nansum(value_N > 0):.0f} with any")
+    assert 0.01 < corpus < 0.05
+
+
+@pytest.mark.parametrize("domain", ["plain", "alt"])
+def test_a_full_and_true_description_is_no_repetition(domain):
+    captions = [scene.description for scene in Scenes(100, domain=domain, split="test")]
+    assert lexical.repetition_rate(captions)[0] < 0.5
