@@ -211,7 +211,8 @@ def test_broken_files_and_pictures_become_lines_on_the_page(run: Path) -> None:
     pictures = json.loads((run / "gallery.json").read_text())["pictures"]
     names = list(pictures)
     (run / pictures[names[0]]).write_text("no picture")
-    change(run / "gallery.json", pictures=pictures | {names[1]: "../../secret.png"})
+    Image.new("RGB", (64, 64), "red").save(run.parent / "private.png")
+    change(run / "gallery.json", pictures=pictures | {names[1]: "../private.png"})
     text = read_page(build_report([run])).all("section", class_="gaps")[0].text
     assert "results.json cannot be read (systems:" in text
     assert "recipe.toml is not TOML" in text
