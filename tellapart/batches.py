@@ -1,4 +1,4 @@
-"""Training data as the loop wants it: everything read, encoded and tokenised once; a batch is a function of the step."""
+"""Training data as the loop wants it: all is read, encoded and tokenised once; a batch is a function of the step."""
 
 from __future__ import annotations
 

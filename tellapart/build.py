@@ -36,7 +36,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    vision = grid_resnet_config(new.width, new.depth)
+    vision = grid_resnet_config(new.width, new.depth, stem_pooling=new.stem_pooling)
     config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=new.projection)
     size = {"height": new.image_size, "width": new.image_size}
     processor = CLIPImageProcessorPil(size=size, do_center_crop=False)

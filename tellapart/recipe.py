@@ -21,11 +21,11 @@ class Strict(BaseModel):
 
 
 class Data(Strict):
-    """Where the pictures come from, as ``kind:path?key=value``."""
+    """Where the pictures come from, as ``kind:path?key=value``; a list of them is read as one."""
 
-    train: str
-    validation: str
-    test: str | None = None
+    train: str | tuple[str, ...]
+    validation: str | tuple[str, ...]
+    test: str | tuple[str, ...] | None = None
 
 
 class NewCaptioner(Strict):
@@ -49,6 +49,7 @@ class NewScorer(Strict):
     image_size: int = Field(64, ge=16)
     width: int = Field(32, ge=4)
     depth: int = Field(1, ge=1)
+    stem_pooling: bool = Field(True, description="False keeps a small picture twice as large inside")
     text_width: int = Field(192, ge=8)
     text_layers: int = Field(2, ge=1)
     text_heads: int = Field(4, ge=1)

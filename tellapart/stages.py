@@ -14,7 +14,7 @@ from tellapart import recipe as recipes
 from tellapart.batches import TrainingSet, normalise
 from tellapart.benchmarks.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.captioners import Captioner, load_captioner, write_captions
-from tellapart.data import open_data
+from tellapart.data import open_many
 from tellapart.data.base import Dataset
 from tellapart.errors import UsageError
 from tellapart.features import FeatureStore, pixel_rows
@@ -102,7 +102,7 @@ class Stage:
     # The data
     @cached_property
     def train_data(self) -> Dataset:
-        return open_data(self.recipe.data.train)
+        return open_specs(self.recipe.data.train)
 
     @cached_property
     def train_items(self) -> list[Item]:
@@ -110,12 +110,12 @@ class Stage:
 
     @cached_property
     def validation_items(self) -> list[Item]:
-        items = self._readable(open_data(self.recipe.data.validation))
+        items = self._readable(open_specs(self.recipe.data.validation))
         return items[: self.recipe.validation.limit]
 
     @cached_property
     def test_items(self) -> list[Item]:
-        return self._readable(open_data(self.recipe.data.test)) if self.recipe.data.test else []
+        return self._readable(open_specs(self.recipe.data.test)) if self.recipe.data.test else []
 
     def _readable(self, dataset: Dataset) -> list[Item]:
         """The pictures that can be read, each decoded once; the others are named on stderr."""
@@ -276,6 +276,10 @@ class Stage:
         yield lambda logs, step: self.accelerator.log(logs, step=step)
         if self.recipe.training.trackers:
             self.accelerator.end_training()
+
+
+def open_specs(specs: str | tuple[str, ...]) -> Dataset:
+    return open_many([specs] if isinstance(specs, str) else specs)
 
 
 def mixed_precision(precision: str) -> str:

@@ -16,9 +16,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 @strict
 class GridResNetConfig(ResNetConfig):
-    """A `ResNetConfig` that also says ``hidden_size``, the width of its output."""
+    """A `ResNetConfig` that also says ``hidden_size``, the width of its output.
+
+    ``stem_pooling``: the max-pooling that halves the picture once more before the first stage; small
+    pictures are better off without it.
+    """
 
     model_type = "grid_resnet"
+    stem_pooling: bool = True
 
     @property
     def hidden_size(self) -> int:
@@ -30,6 +35,11 @@ class GridResNet(ResNetModel):
 
     config_class = GridResNetConfig
 
+    def __init__(self, config: GridResNetConfig) -> None:
+        super().__init__(config)
+        if not config.stem_pooling:
+            self.embedder.pooler = torch.nn.Identity()
+
     def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
         pixels = pixel_values.contiguous(memory_format=torch.channels_last)
         grid = self.encoder(self.embedder(pixels)).last_hidden_state
@@ -37,10 +47,16 @@ class GridResNet(ResNetModel):
         return BaseModelOutputWithPooling(last_hidden_state=cells_BPD, pooler_output=cells_BPD.mean(1))
 
 
-def grid_resnet_config(width: int, depth: int = 1) -> GridResNetConfig:
+def grid_resnet_config(width: int, depth: int = 1, *, stem_pooling: bool = True) -> GridResNetConfig:
     """Four stages of ``depth`` basic blocks, ``width`` channels in the first, twice as many in each next."""
     sizes = [width * factor for factor in (1, 2, 4, 8)]
-    return GridResNetConfig(embedding_size=width, hidden_sizes=sizes, depths=[depth] * 4, layer_type="basic")
+    return GridResNetConfig(
+        embedding_size=width,
+        hidden_sizes=sizes,
+        depths=[depth] * 4,
+        layer_type="basic",
+        stem_pooling=stem_pooling,
+    )
 
 
 AutoConfig.register("grid_resnet", GridResNetConfig)

@@ -35,9 +35,9 @@ class CandidateSets:
     name: str = "given"
 
     def __post_init__(self) -> None:
-        for s, row in zip(self.set_Q, self.target_Q, strict=True):
-            if not (self.sets[s] == row).any():
-                raise ValueError(f"picture {row} is not among the candidates of its set {s}")
+        for number, row in zip(self.set_Q, self.target_Q, strict=True):
+            if row not in self.sets[number]:
+                raise ValueError(f"picture {row} is not among the candidates of its set {number}")
 
     def __len__(self) -> int:
         return len(self.target_Q)
@@ -81,17 +81,18 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
     A copy of the target (cosine above 0.9999, or the same content key) cannot be told from it and is left
     out. Neighbours whose cosine is equal to a millionth come in the order of their rows.
     """
+    from tellapart.progress import track
+
     unit_ND = _unit(features_ND)
     content_N = np.unique(np.asarray(keys), return_inverse=True)[1] if keys is not None else None
     sets: list[np.ndarray] = []
-    for start in range(0, len(unit_ND), _BLOCK):
+    for start in track(range(0, len(unit_ND), _BLOCK), label=f"look-alike sets ({_BLOCK} pictures a step)"):
         for row, cosine_N in enumerate(unit_ND[start : start + _BLOCK] @ unit_ND.T, start):
-            copy_N = cosine_N > DUPLICATE
+            cosine_N[cosine_N > DUPLICATE] = -np.inf
             if content_N is not None:
-                copy_N |= content_N == content_N[row]
-            copy_N[row] = True
-            near_K = _largest(np.where(copy_N, -np.inf, np.round(cosine_N / TIE)), size - 1)
-            sets.append(np.concatenate([[row], near_K[~copy_N[near_K]]]))
+                cosine_N[content_N == content_N[row]] = -np.inf
+            cosine_N[row] = -np.inf
+            sets.append(np.concatenate([[row], _largest(cosine_N, size - 1)]))
     rows_N = np.arange(len(unit_ND))
     return CandidateSets(tuple(sets), rows_N, rows_N, f"lookalike{size}")
 
@@ -155,11 +156,11 @@ def _unit(features_ND: np.ndarray) -> np.ndarray:
     return features_ND / np.maximum(np.linalg.norm(features_ND, axis=1, keepdims=True), 1e-12)
 
 
-def _largest(value_N: np.ndarray, k: int) -> np.ndarray:
-    """Rows of the k largest values, largest first, equal ones by row."""
-    k = min(k, len(value_N))
+def _largest(cosine_N: np.ndarray, k: int) -> np.ndarray:
+    """Rows of the k largest, largest first, those within a millionth of each other by row; −inf is never one."""
+    k = min(k, int(np.count_nonzero(cosine_N > -np.inf)))
     if k <= 0:
         return np.zeros(0, np.intp)
-    least = np.partition(value_N, len(value_N) - k)[len(value_N) - k]
-    row_M = np.flatnonzero(value_N >= least)
-    return row_M[np.argsort(-value_N[row_M], kind="stable")][:k]
+    least = np.partition(cosine_N, len(cosine_N) - k)[len(cosine_N) - k]
+    row_M = np.flatnonzero(cosine_N >= least - TIE)  # the cut may fall among equals
+    return row_M[np.argsort(-np.round(cosine_N[row_M] / TIE), kind="stable")][:k]

@@ -132,6 +132,10 @@ def senses() -> dict[tuple[str, ...], Sense]:
         table.add(word, Sense("and", ""))
     for verb in v.VERBS:
         table.add(verb, Sense("verb", ""))
+    for phrases in v.MOTIONS.values():
+        for phrase in phrases:
+            # "drifts left of the star": without its direction the verb says nothing that the truth knows.
+            table.senses.setdefault((phrase.split()[0],), Sense("verb", ""))
     for word in ("is", "are", "that is", "which is", "which are"):
         table.add(word, Sense("copula", ""))
     table.add("which", Sense("which", ""))

@@ -66,6 +66,8 @@ class _Reader:
         """Whether "and" has just been read."""
         self.fresh = False
         """Whether a new object is about to be named: "and a falling star" says nothing of what came before."""
+        self.current = -1
+        """The object named last, of which "is red" or "left of" go on to speak."""
         self.subject = -1
         """Of the relation read last: "a left of b and above c" speaks of a twice."""
         self.relation = ""
@@ -75,7 +77,7 @@ class _Reader:
         """Adjectives without a noun: of the subject after "is", else of nothing."""
         for slot, value in self.pending:
             if self.predicate and self.mentions:
-                _say(self.mentions[-1], slot, value)
+                _say(self.mentions[self.current], slot, value)
             else:
                 self.loose.append((slot, value))
         self.pending.clear()
@@ -103,7 +105,7 @@ class _Reader:
             if joined and self.subject >= 0 and not self.between:
                 self.begin(sense.value, self.subject)
             else:
-                self.begin(sense.value, len(self.mentions) - 1)
+                self.begin(sense.value, self.current)
         elif kind == "ground":
             # "green grass": an adjective of the ground says nothing about an object.
             self.pending.clear()
@@ -124,7 +126,7 @@ class _Reader:
 
     def motion(self, value: str) -> None:
         if self.mentions and not self.pending and not self.fresh:
-            _say(self.mentions[-1], "motion", value)
+            _say(self.mentions[self.current], "motion", value)
         else:
             self.pending.append(("motion", value))
 
@@ -144,6 +146,7 @@ class _Reader:
                 self.number = self.count
             at = len(self.mentions)
             self.mentions.append(mention)
+        self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
             self.mentions.append(Mention(mention.shape, dict(mention.values)))

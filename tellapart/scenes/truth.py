@@ -300,7 +300,10 @@ def _graph_counts(caption: str | Reading, scene: Scene) -> tuple[int, int, int, 
     for mention in reading.mentions:
         name = mention.shape or "thing"
         said.add((name,))
-        said |= {(name, slot, value) for slot, values in mention.values.items() for value in values}
+        for slot, values in mention.values.items():
+            # Values that contradict each other match nothing.
+            mark = () if len(values) == 1 else ("contradicted",)
+            said |= {(name, slot, value, *mark) for value in values}
     for kind, *who in reading.relations:
         names = [reading.mentions[int(m)].shape or "thing" for m in who]
         said.add(_relation_tuple(str(kind), names))

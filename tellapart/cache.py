@@ -1,0 +1,35 @@
+"""``tellapart cache``: what the feature store holds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from tellapart.features import FeatureStore
+
+
+def describe_cache() -> tuple[dict[str, Any], Any]:
+    """The store's content as a plain value, and as a table for people."""
+    from rich.table import Table
+
+    store = FeatureStore()
+    uses = store.usage()
+    value = {
+        "folder": str(store.folder),
+        "bytes": sum(use.bytes for use in uses),
+        "encoders": [
+            {"label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used} for use in uses
+        ],
+    }
+    table = Table(title=f"{store.folder}: {value['bytes'] / 1e9:.2f} GB", caption="tellapart cache --empty drops it all")
+    for name in ("encoder", "pictures", "MB", "last used"):
+        table.add_column(name, justify="left" if name == "encoder" else "right")
+    for use in uses:
+        used = datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes")
+        table.add_row(use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
+    return value, table
+
+
+def empty_cache() -> str:
+    store = FeatureStore()
+    return f"{store.folder}: {store.empty() / 1e9:.2f} GB set free"
