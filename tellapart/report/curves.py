@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tellapart.report.folder import Log
-from tellapart.report.words import MINUS
+from tellapart.report.words import MINUS, describe
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 14, 28
@@ -178,16 +178,16 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
 
 
 def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
-    """The curves worth a first look (loss, reward, validation R@1), and all others that were logged."""
-    recall = next((key for key in ("recall@1", *log.validation) if key in log.validation and "recall@1" in key), None)
+    """The curves worth a first look (loss, reward, validation R@1, or validation loss without it), and all others."""
+    recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
+    leading = recalls or [key for key in ("loss",) if key in log.validation]
     first = [draw(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
-    if recall:
-        title = "Validation R@1" if recall == "recall@1" else f"Validation {recall}"
-        first.append(draw(f"validation {recall}", title, log.validation[recall], log.best_step))
+    first += [_validation_chart(log, key) for key in leading]
     rest = [draw(key, key, series) for key, series in log.training.items() if key not in _FIRST]
-    rest += [
-        draw(f"validation {key}", f"validation {key}", series, log.best_step)
-        for key, series in log.validation.items()
-        if key != recall
-    ]
+    rest += [_validation_chart(log, key) for key in log.validation if key not in leading]
     return first, rest
+
+
+def _validation_chart(log: Log, key: str) -> Chart:
+    name = "R@1" if key == "recall@1" else describe(key).name
+    return draw(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)

@@ -31,11 +31,12 @@ class RunInfo(_Lenient):
     seed: int | str | None = None
     versions: dict[str, str | None] = {}
     device: str | None = None
+    threads: int | None = None
     commit: str | None = None
 
 
 class Estimate(_Lenient):
-    """One number of one system with its 95 % interval, over ``n`` pictures, in the unit in which it is shown."""
+    """One number of one system with its 95 % interval, over ``n`` pictures; rates are in per cent, and shown so."""
 
     value: float | None = None
     low: float | None = None
@@ -61,6 +62,7 @@ class Results(_Lenient):
     systems: dict[str, dict[str, Estimate | None]] = {}
     pairs: list[Pair] = []
     signatures: dict[str, str] = {}
+    notes: list[str] = []
 
 
 class Answer(_Lenient):

@@ -125,8 +125,9 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     facts = [
         ("Run", run.name),
         ("Started", moment(info.created)),
-        ("Took", duration(info.seconds) if info.seconds is not None else "not finished" if not info.finished else ""),
-        ("Device", info.device or ""),
+        ("Took", duration(info.seconds) if info.seconds is not None else ""),
+        ("Finished", "not yet" if not info.finished else moment(info.finished) if info.seconds is None else ""),
+        ("Device", (info.device or "") + (f", {info.threads} threads" if info.device and info.threads else "")),
         ("Seed", "" if info.seed is None else str(info.seed)),
         ("Versions", versions),
         ("Commit", info.commit or ""),

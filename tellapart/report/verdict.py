@@ -12,7 +12,7 @@ YARDSTICKS = ("human", "chance", "random")
 # The first of these that was measured is what the headline is about.
 HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
 # Where several things got worse, the headline names these first.
-COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "wrong_binding_rate", "cider", "bleu4")
+COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "binding_error_rate", "cider", "bleu4")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from tellapart.report.folder import Estimate
 
 MINUS = "\u2212"
-GROUPS = ("Telling pictures apart", "Truth", "Closeness to what people wrote", "The language itself", "Other")
+GROUPS = (
+    "Telling pictures apart",
+    "Truth",
+    "Closeness to the picture and to what people wrote",
+    "The language itself",
+    "Other",
+)
 
 
 @dataclass(frozen=True)
@@ -29,40 +35,40 @@ class Metric:
         return self.key.removesuffix(f"@{self.judge}") if self.judge else self.key
 
 
-_APART, _TRUTH, _HUMAN, _LANGUAGE, _OTHER = GROUPS
+_APART, _TRUTH, _CLOSE, _LANGUAGE, _OTHER = GROUPS
 # key: name, what it says, the good direction, group
 _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "listener_accuracy": (
         "picked by an exact listener",
-        "how often a listener who knows every picture exactly, and takes the caption at its word, picks the right one",
+        "per cent of pictures that a listener who knows each exactly, and takes the caption at its word, would pick",
         1,
         _APART,
     ),
+    "clipscore": ("CLIPScore", "likeness of caption and picture to the scorer: 250 · max(cosine, 0)", 1, _CLOSE),
     "attribute_precision": (
         "attribute precision",
-        "of the attributes that captions name, the share that is true",
+        "per cent of what captions claim that is true of the picture",
         1,
         _TRUTH,
     ),
-    "attribute_recall": (
-        "attribute recall",
-        "of the attributes that the picture has, the share that captions name",
-        1,
+    "attribute_recall": ("attribute recall", "per cent of what is to be seen that captions name", 1, _TRUTH),
+    "hallucination_rate": ("hallucination", "per cent of what captions claim that is not in the picture", -1, _TRUTH),
+    "binding_error_rate": (
+        "wrong bindings",
+        "per cent of attributes that are there, but on another object",
+        -1,
         _TRUTH,
     ),
-    "hallucination_rate": ("hallucination", "how often captions name what is not in the picture", -1, _TRUTH),
-    "wrong_binding_rate": ("wrong bindings", "how often an attribute is given to the wrong object", -1, _TRUTH),
-    "clipscore": ("CLIPScore", "likeness of caption and picture to the scorer: 2.5 · max(cosine, 0)", 1, _HUMAN),
-    "bleu1": ("BLEU-1", "words shared with the references", 1, _HUMAN),
-    "bleu4": ("BLEU-4", "word sequences, up to four long, shared with the references", 1, _HUMAN),
-    "cider": ("CIDEr", "agreement with the references, rare words weighing more", 1, _HUMAN),
-    "meteor": ("METEOR", "words matched with the references, stems and synonyms included", 1, _HUMAN),
-    "rouge_l": ("ROUGE-L", "longest common word sequence with the references", 1, _HUMAN),
-    "spice": ("SPICE", "objects, attributes and relations shared with the references", 1, _HUMAN),
-    "repetition_rate": ("repetition", "how often captions repeat themselves", -1, _LANGUAGE),
+    "bleu1": ("BLEU-1", "words shared with the references", 1, _CLOSE),
+    "bleu4": ("BLEU-4", "word sequences, up to four long, shared with the references", 1, _CLOSE),
+    "cider": ("CIDEr", "agreement with the references, rare words weighing more", 1, _CLOSE),
+    "meteor": ("METEOR", "words matched with the references, stems and synonyms included", 1, _CLOSE),
+    "rouge_l": ("ROUGE-L", "longest common word sequence with the references", 1, _CLOSE),
+    "spice": ("SPICE", "objects, attributes and relations shared with the references", 1, _CLOSE),
+    "repetition_rate": ("repetition", "per cent of words that only say again what the caption has said", -1, _LANGUAGE),
     "length": ("length", "words per caption", 0, _LANGUAGE),
-    "lexical_diversity": ("lexical diversity", "how varied the words of all captions together are", 1, _LANGUAGE),
-    "vocabulary": ("vocabulary", "different words in all captions together", 0, _LANGUAGE),
+    "lexical_diversity": ("lexical diversity", "distinct words in all captions together, in thousands", 1, _LANGUAGE),
+    "vocabulary": ("vocabulary", "distinct words that are used at least five times", 0, _LANGUAGE),
 }
 _POOLS = {"lookalike": "look-alikes", "lookalikes": "look-alikes", "truematch": "TrueMatch look-alikes"}
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<judge>.+))?")
@@ -92,12 +98,12 @@ def arrange(keys: Iterable[str]) -> list[Metric]:
 def _base(base: str) -> tuple[str, str, int, str]:
     if recall := _RECALL.fullmatch(base):
         k, pool = recall["k"], recall["pool"] or ""
-        if random := re.fullmatch(r"random(\d+)", pool):
-            among = f"{random[1]} random pictures"
+        if random := re.fullmatch(r"random(\d+)(-shuffled)?", pool):
+            among = f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
         else:
             among = _POOLS.get(pool, pool.replace("_", " ") or "the pool")
         first = "first" if k == "1" else f"among the first {k}"
-        explain = f"how often the scorer, given the caption, ranks its picture {first} among {among}"
+        explain = f"per cent of captions by which the scorer ranks their own picture {first} among {among}"
         return f"R@{k} among {among}", explain, 1, _APART
     if base in _KNOWN:
         return _KNOWN[base]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
-from tellapart.report.curves import HEIGHT, WIDTH, draw, nice_ticks, thin
+from tellapart.report.curves import HEIGHT, WIDTH, charts, draw, nice_ticks, thin
 from tellapart.report.folder import Estimate, Pair, Results, read_run
 from tellapart.report.page import duration, moment
 from tellapart.report.verdict import compare, headline
@@ -156,3 +156,12 @@ def test_times_are_written_as_people_read_them() -> None:
     assert [duration(s) for s in (3.14, 59.2, 192, 7384)] == ["3.1 s", "59 s", "3 min 12 s", "2 h 3 min"]
     assert moment("2026-11-01T14:05:09Z") == "1 November 2026, 14:05 UTC"
     assert moment("yesterday") == "yesterday"
+
+
+def test_the_first_curves_are_loss_reward_and_recall_or_else_the_validation_loss(run: Path) -> None:
+    first, rest = charts(read_run(run).log)
+    titles = ["Loss", "Reward", "Validation R@1 among look-alikes", "Validation R@1 among 100 random pictures"]
+    assert [c.title for c in first] == titles
+    assert [c.title for c in rest] == ["learning_rate"]
+    log = log_of(run, {"step": 1, "loss": 3.0}, {"event": "validation", "step": 1, "loss": 2.5, "best": True})
+    assert [c.title for c in charts(log)[0]] == ["Loss", "Validation loss"]
