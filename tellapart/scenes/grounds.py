@@ -93,7 +93,7 @@ def _wood(c: Canvas) -> np.ndarray:
 
 
 def _stone(c: Canvas) -> np.ndarray:
-    out = c.flat(196, 196, 192) + (11 * c.noise(7) + 5 * c.noise(20))[..., None]
+    out = c.flat(186, 187, 184) + (11 * c.noise(7) + 5 * c.noise(20))[..., None]
     crack = abs(c.noise(4)) < 0.035
     out[crack] -= 40
     return out
@@ -104,7 +104,7 @@ def _brick(c: Canvas) -> np.ndarray:
     across = c.x + 8 * (row % 2)
     tones = np.array([c.chance.uniform() for _ in range(64)]) * 20 - 10
     which = (row * 5 + np.floor(across / 16)).astype(int) % 64
-    out = c.flat(207, 154, 136) + tones[which][..., None]
+    out = c.flat(200, 146, 118) + tones[which][..., None]
     out[(c.y % 8 < 1.1) | (across % 16 < 1.1)] = (232, 216, 204)
     return out
 

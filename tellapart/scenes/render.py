@@ -92,9 +92,9 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
         return
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
     fill, second, edge = _TONES[thing.colour]
-    if thing.texture == "hollow" and thing.colour != "white":
-        # So thin a line has no room for a dark edge beside its own colour; white needs one on snow and paper.
-        edge = fill
+    if thing.texture == "hollow":
+        # So thin a line has no room for a dark edge beside its own colour; only white needs one, on snow and paper.
+        edge = fill * 3 // 8 if thing.colour == "white" else fill
     region = canvas[y0:y1, x0:x1]
     mixed = region * cut.keep[part] + fill * cut.fill[part] + edge * cut.edge[part]
     if thing.texture not in ("plain", "hollow"):

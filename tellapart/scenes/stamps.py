@@ -55,7 +55,7 @@ def _layers(shape: str, fine_diameter: int, side: int, edge: int, contour: int) 
     mask = _mask(shape, fine_diameter, side)
     core = _eroded(mask, contour)
     # A narrow shape gets a thinner contour, or its hollow would close up.
-    while contour > edge + 1 and core.sum() * 4 < mask.sum():
+    while contour > edge + 1 and core.sum() * 6 < mask.sum():
         contour -= 1
         core = _eroded(mask, contour)
     return mask, _eroded(mask, edge), core
@@ -76,7 +76,7 @@ def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
         row = np.floor(y / period * 1.12 + 0.5)
         u = (x / period + 0.5 * (row % 2) + 0.5) % 1.0 - 0.5
         v = (y / period * 1.12 + 0.5) % 1.0 - 0.5
-        return u * u + v * v < 0.088
+        return u * u + v * v < 0.115
     if texture == "checked":
         period = max(0.66, 7.4 / pixels)
         return (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0

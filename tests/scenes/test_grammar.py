@@ -1,0 +1,156 @@
+"""What is written about scenes: true, short, varied, and complete where it is meant to be."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tellapart.scenes import Scenes, grammar
+from tellapart.scenes.chance import Chance
+from tellapart.scenes.lexicon import article, participle, plural, senses
+from tellapart.scenes.truth import judge, read
+
+EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen") for frames in (1, 8)]
+WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")
+
+
+def words_of(text: str) -> set[str]:
+    return set(WORD.findall(text.lower().replace("_", " ")))
+
+
+def test_no_phrase_means_two_things() -> None:
+    assert len(senses()) > 500  # the table itself raises where a phrase would
+
+
+def test_a_rich_vocabulary_and_every_word_is_used() -> None:
+    wanted = set(grammar.content_words())
+    assert len(wanted) >= 400
+    for seed in range(40):
+        for domain, frames in EVERY_KIND:
+            for detail in (0.3, 1.0):
+                for scene in Scenes(40, domain=domain, frames=frames, seed=seed, detail=detail, family=1):
+                    wanted -= set().union(*map(words_of, scene.references))
+        if not wanted:
+            return
+    raise AssertionError(f"never written: {sorted(wanted)}")
+
+
+def test_synonyms_have_a_long_tail() -> None:
+    text = [w for s in Scenes(1500, family=1) for r in s.references for w in r.split()]
+    red = [text.count(w) for w in ("red", "scarlet", "crimson", "ruby", "vermilion")]
+    assert red[0] > 3 * red[-1] > 0
+
+
+@pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
+@pytest.mark.parametrize("detail", [0.0, 0.1, 0.3, 0.7, 1.0])
+def test_references_are_true(domain: str, frames: int, detail: float) -> None:
+    for scene in Scenes(120, domain=domain, frames=frames, detail=detail, seed=11):
+        for text in scene.references:
+            found = judge(text, scene)
+            assert found.correct == found.claims, (text, found)
+            assert not found.hallucinations + found.binding_errors + found.repetitions, (text, found)
+            assert not read(text).unknown, text
+            assert not read(text).loose, text
+
+
+@pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
+def test_without_detail_no_attribute_is_named(domain: str, frames: int) -> None:
+    for scene in Scenes(300, domain=domain, frames=frames, detail=0):
+        for text in scene.references:
+            assert not any(m.shape or m.values for m in read(text).mentions), text
+            assert not read(text).relations
+
+
+def test_detail_raises_what_is_said() -> None:
+    recall = []
+    for detail in (0.0, 0.1, 0.3, 0.6, 1.0):
+        scenes = Scenes(200, detail=detail)
+        recall.append(np.mean([judge(r, s).attribute_recall for s in scenes for r in s.references]))
+    assert recall == sorted(recall)
+    assert recall[1] < 0.12
+    assert recall[4] > 0.95
+
+
+def test_everything_at_full_detail() -> None:
+    for scene in Scenes(200, detail=1.0):
+        for text in scene.references:
+            found = judge(text, scene)
+            assert found.recalled == found.attributes, text
+
+
+def test_references_are_short_and_varied() -> None:
+    texts = [r for s in Scenes(800) for r in s.references]
+    lengths = [len(t.split()) for t in texts]
+    assert 6 <= np.mean(lengths) <= 7.5
+    assert np.quantile(lengths, 0.98) <= 14
+    assert texts == [t.lower() for t in texts]
+    assert all(len(set(s.references)) > 1 for s in Scenes(200))
+    named_first = {read(r).mentions[0].shape for r in Scenes(100)._at(0).references}
+    assert len(named_first) > 1
+
+
+def test_most_references_do_not_tell_look_alikes_apart() -> None:
+    from tellapart.scenes.truth import listen
+
+    scenes = Scenes(500)
+    picked = [
+        listen(scene.references[0], family)[k]
+        for family in map(scenes.family_of, range(100))
+        for k, scene in enumerate(family)
+    ]
+    assert np.mean(picked) < 0.45
+
+
+@pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
+def test_full_descriptions_tell_everything(domain: str, frames: int) -> None:
+    longest = 45 if frames == 1 else 60
+    for scene in Scenes(150, domain=domain, frames=frames, seed=12):
+        for text in (scene.description, *grammar.paraphrases(scene, 3)):
+            found = judge(text, scene)
+            assert found.recalled == found.attributes, text
+            assert found.correct == found.claims
+            assert not found.repetitions
+            assert 25 <= len(text.split()) <= longest, text
+
+
+def test_paraphrases_differ() -> None:
+    scene = Scenes(3)[0]
+    assert len(set(grammar.paraphrases(scene, 12))) == 12
+    assert grammar.paraphrases(scene, 3, seed=1) != grammar.paraphrases(scene, 3)
+    assert grammar.paraphrases(scene, 3) == grammar.paraphrases(scene, 3)
+
+
+def test_describe_at_any_detail() -> None:
+    scene = Scenes(3)[0]
+    assert grammar.describe(scene, Chance(1), 0.5) == grammar.describe(scene, Chance(1), 0.5)
+    assert len(grammar.describe(scene, Chance(1), 1.0)) > len(grammar.describe(scene, Chance(1), 0.0))
+
+
+def test_alt_text_has_its_own_manner() -> None:
+    texts = [r for s in Scenes(300, domain="alt") for r in s.references]
+    assert sum(t.istitle() for t in texts) > 0.4 * len(texts)
+    for habit in ("background", "image of", "stock", ".jpg"):
+        assert any(habit in t.lower() for t in texts), habit
+    plain = set().union(*(words_of(r) for s in Scenes(300) for r in s.references))
+    assert {"jumbo", "polka-dot", "plaid", "gingham"} <= set().union(*map(words_of, texts)) - plain
+
+
+def test_clips_mention_motion_now_and_then() -> None:
+    texts = [r for s in Scenes(300, frames=8) for r in s.references]
+    moving = sum(any("motion" in m.values for m in read(t).mentions) for t in texts)
+    assert 0.1 * len(texts) < moving < 0.6 * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("word", "many"), [("box", "boxes"), ("leaf", "leaves"), ("star", "stars"), ("fish", "fish"), ("daisy", "daisies")]
+)
+def test_plurals(word: str, many: str) -> None:
+    assert plural(word) == many
+
+
+def test_forms() -> None:
+    assert article("orange star") == "an orange star"
+    assert article("hourglass") == "an hourglass"
+    assert article("uniform star") == "a uniform star"
+    assert participle("slides left") == "sliding left"
+    assert participle("hops") == "hopping"
