@@ -107,6 +107,14 @@ def test_content_decides_not_the_name(store: FeatureStore, items: list[Item], tm
     assert counting.encoded == 3
 
 
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_equal_pictures_are_encoded_once_within_a_pass(store: FeatureStore, items: list[Item], batch_size: int) -> None:
+    counting = Counting()
+    twice = [Item(name, BytesPicture(items[1].picture.path.read_bytes(), name)) for name in "ab"]
+    features = store.features([items[1], *twice], counting.encoder, batch_size=batch_size)
+    assert counting.encoded == 1 and (features == features[0]).all()
+
+
 def test_unchanged_files_are_not_even_opened(
     store: FeatureStore, items: list[Item], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,8 +120,9 @@ def test_unreadable_pictures_are_collected_once_and_shared_with_slices(tmp_path:
     (tmp_path / "b.jpg").write_text("no picture")
     dataset = open_data(str(tmp_path))
     part = dataset[1:]
-    assert [dataset.load_image(item) is None for item in dataset] == [False, True]
     assert part.load_image(part[0]) is None
+    assert len(dataset.unreadable) == 1
+    assert [dataset.load_image(item) is None for item in dataset] == [False, True]
     [(name, why)] = dataset.unreadable
     assert name == str(tmp_path / "b.jpg") and why.startswith("not a picture")
     assert dataset.report() == [f"1 of 2 pictures could not be read: {name} ({why})"]
@@ -153,7 +154,9 @@ def test_open_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def jsonl(tmp_path: Path, *lines: object) -> Path:
     file = tmp_path / "d.jsonl"
-    file.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    file.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line, ensure_ascii=False)) + "\n" for line in lines)
+    )
     return file
 
 
