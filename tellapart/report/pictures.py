@@ -52,12 +52,15 @@ class Album:
     def sprites(self) -> list[Sprite]:
         """All pictures, as large as the page's budget allows."""
         images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
-        made: list[Sprite] = []
-        for side in SIDES:
+        side = SIDES[0]
+        while True:
             made = [_sprite(symbol, image, side) for symbol, image in images.items()]
-            if sum(len(s.uri) for s in made) <= BUDGET:
-                break
-        return made
+            total = sum(len(s.uri) for s in made)
+            if total <= BUDGET or side == SIDES[-1]:
+                return made
+            # A photo's bytes go with its area, about: the sides between that cannot do are not tried.
+            smaller = [s for s in SIDES if s < side]
+            side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
