@@ -180,7 +180,7 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
 def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
     """The curves worth a first look (loss, reward, validation R@1, or validation loss without it), and all others."""
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
-    leading = recalls or [key for key in ("loss",) if key in log.validation]
+    leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     first = [draw(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]
     first += [_validation_chart(log, key) for key in leading]
     rest = [draw(key, key, series) for key, series in log.training.items() if key not in _FIRST]
