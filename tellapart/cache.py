@@ -21,7 +21,8 @@ def describe_cache() -> tuple[dict[str, Any], Any]:
             {"label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used} for use in uses
         ],
     }
-    table = Table(title=f"{store.folder}: {value['bytes'] / 1e9:.2f} GB", caption="tellapart cache --empty drops it all")
+    title = f"{store.folder}: {sum(use.bytes for use in uses) / 1e9:.2f} GB"
+    table = Table(title=title, caption="tellapart cache --empty drops it all")
     for name in ("encoder", "pictures", "MB", "last used"):
         table.add_column(name, justify="left" if name == "encoder" else "right")
     for use in uses:

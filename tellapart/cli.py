@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,8 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 Settings = Annotated[
-    Optional[list[str]],  # noqa: UP045  (typer reads annotations at run time)
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe, as in training.steps=200. Repeatable."),
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
 ]
 
 
@@ -43,7 +43,7 @@ def common(
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/scenes_sr.toml.")],
     settings: Settings = None,
-    out: Annotated[Optional[Path], typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,  # noqa: UP045
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -60,21 +60,21 @@ def caption(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--out", "-o", help="captions.jsonl or captions.csv. Not with --format txt."),
     ] = None,
     format: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="jsonl, csv, or txt: a .txt beside each picture. Default: as -o ends."),
     ] = None,
     beams: Annotated[int, typer.Option(help="Beam search with so many beams; 1 is greedy.")] = 5,
     max_tokens: Annotated[int, typer.Option(help="Longest caption, in tokens.")] = 30,
     best_of: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--best-of", metavar="N", help="Sample N captions, keep the one that tells the picture apart best."),
+        int | None,
+        typer.Option("--best-of", metavar="N", help="Sample N captions, keep the one that tells best."),
     ] = None,
     temperature: Annotated[float, typer.Option(help="Of the samples of --best-of.")] = 1.0,
-    scorer: Annotated[Optional[str], typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,  # noqa: UP045
+    scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
     batch_size: Annotated[int, typer.Option(help="Pictures at once.")] = 32,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew; replace what is there.")] = False,
 ) -> None:
@@ -99,20 +99,21 @@ def caption(
         scorer=load_scorer(scorer) if scorer else None,
         overwrite=overwrite,
     )
-    for line in summary.lines():
+    say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
+    for line in dataset.report():
         say(line)
 
 
 @app.command(name="eval")
 def evaluate(
-    captions: Annotated[list[Path], typer.Option(help="Captions: JSONL, CSV, COCO results, or a line each. Repeatable.")],
-    references: Annotated[Optional[Path], typer.Option(help="References: COCO, Karpathy, JSONL, or tab-separated.")] = None,  # noqa: UP045
-    data: Annotated[Optional[str], typer.Option(help="The pictures, as kind:path?split=test.")] = None,  # noqa: UP045
-    scorer: Annotated[Optional[str], typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None,  # noqa: UP045
-    judge: Annotated[Optional[list[str]], typer.Option(help="A further scorer that measures once more. Repeatable.")] = None,  # noqa: UP045
-    metrics: Annotated[Optional[str], typer.Option(help="Names with commas between. Default: all that can be had.")] = None,  # noqa: UP045
+    captions: Annotated[list[Path], typer.Option(help="JSONL, CSV, COCO results, or a caption a line. Repeatable.")],
+    references: Annotated[Path | None, typer.Option(help="COCO, Karpathy, JSONL, or tab-separated.")] = None,
+    data: Annotated[str | None, typer.Option(help="The pictures, as kind:path?split=test.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None,
+    judge: Annotated[list[str] | None, typer.Option(help="A further scorer, measured too. Repeatable.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Names, with commas. Default: all there are.")] = None,
     human: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(help="Score references as a system too: first, random, or mean."),
     ] = None,
     chance: Annotated[bool, typer.Option("--chance", help="Add random chance as a system.")] = False,
@@ -145,7 +146,7 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Optional[Path], typer.Option("--out", "-o", help="Default: RUN/report.html, or ./report.html.")] = None,  # noqa: UP045
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.")] = None,
 ) -> None:
     """Write the HTML page of one run, or of several side by side."""
     from tellapart.report import build_report
@@ -199,7 +200,8 @@ def show_run(folder: Path, as_json: bool) -> None:
     from tellapart.metrics.results import Results
 
     path = folder / "results.json"
-    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"systems": {}, "pairs": [], "signatures": {}}
+    empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
+    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
     show(value, Results.from_json(value).table(), as_json)
     for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
@@ -219,7 +221,8 @@ def main() -> None:
         print(f"tellapart: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        print("tellapart: stopped; what was saved stays, and the same command (train: with --resume) goes on", file=sys.stderr)
+        again = "the same command goes on (train: with --resume)"
+        print(f"tellapart: stopped; what was saved stays, and {again}", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         if debug:

@@ -64,6 +64,7 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
 
 def draw(image: Image.Image, columns: int = 40) -> None:
     """A picture in a terminal: each character is two pixels, one above the other."""
+    from rich.color import Color
     from rich.console import Console
     from rich.style import Style
     from rich.text import Text
@@ -73,7 +74,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
     for y in range(0, columns - 1, 2):
         text.append("  ")
         for x in range(columns):
-            upper, lower = ("#%02x%02x%02x" % small.getpixel((x, y + dy)) for dy in (0, 1))  # noqa: UP031
+            upper, lower = (Color.from_rgb(*small.getpixel((x, y + dy))) for dy in (0, 1))  # type: ignore[misc]
             text.append("▀", Style(color=upper, bgcolor=lower))
         text.append("\n")
     Console(stderr=True).print(text, end="")

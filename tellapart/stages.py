@@ -24,7 +24,7 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
 from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.types import Item
+from tellapart.types import Encoder, Item
 
 
 class Stage:
@@ -133,7 +133,11 @@ class Stage:
         return items
 
     def _rows(self) -> Any:
-        return pixel_rows(self.picture_size) if self.reads_pixels else self.learner.encoder
+        return pixel_rows(self.picture_size) if self.reads_pixels else self._frozen_encoder
+
+    @cached_property
+    def _frozen_encoder(self) -> Encoder:
+        return self.learner.encoder
 
     @property
     def picture_size(self) -> int:
@@ -150,7 +154,8 @@ class Stage:
         if self.recipe.objective.kind != "reinforce":
             if bare := [item.id for item in items if not item.references]:
                 raise UsageError(
-                    f"{self.recipe.data.train}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "
+                    f"{self.recipe.data.train}: {len(bare)} of {len(items)} pictures have no reference, "
+                    f"such as {bare[0]}; "
                     f"objective '{self.recipe.objective.kind}' learns from references"
                 )
             flat = self.learner.tokenize([text for item in items for text in item.references])
@@ -171,7 +176,7 @@ class Stage:
         """What the learner looks at: pixels where a vision encoder learns, else features, encoded once."""
         if self.reads_pixels:
             return self.store.pixels_uint8(items, self.picture_size)
-        return self.store.features(items, self.learner.encoder)
+        return self.store.features(items, self._frozen_encoder)
 
     # The objective
     def objective(self) -> Objective:
@@ -201,20 +206,32 @@ class Stage:
         return values
 
     def _validate_captioner(self) -> dict[str, float]:
-        items, values = self.validation_items, {}
-        visual = self._validation_visual()
+        values: dict[str, float] = {}
+        visual: Any = self._validation_pictures
+        if self.reads_pixels:
+            visual = self._encode_pixels(visual, self.learner.encode)
         if self.recipe.objective.kind == "mle" or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
         values["length"], values["repetition_rate"] = length(texts, [])[0], 100 * repetition_rate(texts, [])[0]
         if self.scorer is not None:
-            images_ND = self.store.features(items, self.scorer.encoder)
-            values |= self._recalls(self.scorer.text_features(texts).cpu().numpy(), images_ND)
+            texts_ND = self.scorer.text_features(texts).cpu().numpy()
+            values |= self._recalls(texts_ND, self._validation_features, self._validation_lookalikes)
         return values
 
-    def _validation_visual(self) -> np.ndarray | torch.Tensor:
-        visual = self.visual(self.validation_items)
-        return self._encode_pixels(visual, self.learner.encode) if self.reads_pixels else visual
+    @cached_property
+    def _validation_pictures(self) -> np.ndarray:
+        return self.visual(self.validation_items)
+
+    @cached_property
+    def _validation_features(self) -> np.ndarray:
+        """The frozen scorer's view of the validation pictures."""
+        assert self.scorer is not None
+        return np.asarray(self.store.features(self.validation_items, self.scorer.encoder))
+
+    @cached_property
+    def _validation_lookalikes(self) -> CandidateSets:
+        return lookalike_sets(self._validation_features, self.recipe.evaluation.lookalike)
 
     def _encode_pixels(self, pixels: np.ndarray, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         blocks = (torch.from_numpy(np.ascontiguousarray(pixels[i : i + 100])) for i in range(0, len(pixels), 100))
@@ -235,29 +252,21 @@ class Stage:
     def _validate_scorer(self) -> dict[str, float]:
         """R@1 of the references themselves, mean over the first five."""
         items = self.validation_items
-        images = self._encode_pixels(self.store.pixels_uint8(items, self.picture_size), self.learner.image_features)
+        images_ND = self._encode_pixels(self._validation_pictures, self.learner.image_features).cpu().numpy()
+        lookalikes = lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
         count = min(5, min(len(item.references) for item in items))
-        recalls = [
-            self._recalls(
-                self.learner.text_features([item.references[k] for item in items]).cpu().numpy(), images.cpu().numpy()
-            )
-            for k in range(count)
-        ]
+        recalls = []
+        for k in range(count):
+            texts_ND = self.learner.text_features([item.references[k] for item in items]).cpu().numpy()
+            recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
 
-    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray) -> dict[str, float]:
-        pools: dict[str, CandidateSets] = {
-            "recall@1.random100": random_pools(len(images_ND), min(100, len(images_ND))),
-            "recall@1.lookalike": self._lookalikes(images_ND),
+    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
+        pools = random_pools(len(images_ND), min(100, len(images_ND)))
+        return {
+            key: 100 * float(np.nanmean(retrieve(sets, texts_ND, images_ND).hit(1)))
+            for key, sets in (("recall@1.random100", pools), ("recall@1.lookalike", lookalikes))
         }
-        return {key: 100 * float(np.nanmean(retrieve(sets, texts_ND, images_ND).hit(1))) for key, sets in pools.items()}
-
-    def _lookalikes(self, images_ND: np.ndarray) -> CandidateSets:
-        if self.recipe.trains == "scorer":  # its features move
-            return lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
-        if not hasattr(self, "_lookalike_sets"):
-            self._lookalike_sets = lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
-        return self._lookalike_sets
 
     # What a person sees
     @contextlib.contextmanager

@@ -45,7 +45,7 @@ def test_every_layout_reads_the_same_captions(write, name, content):
 
 
 def test_plain_text_is_numbered_from_one_and_keeps_empty_lines_in_their_place(write):
-    assert read_captions(write("c.txt", "a dog\n\na cat\n")) == {"1": "a dog", "2": "", "3": "a cat"}
+    assert read_captions(write("c.txt", "\na dog\n\na cat\n")) == {"1": "", "2": "a dog", "3": "", "4": "a cat"}
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,16 @@ class Captioner(ABC):
 
     @property
     def encoder(self) -> Encoder:
-        """The vision encoder as it stands now, for the feature store. Only where it is frozen."""
+        """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
         from tellapart.scorers.base import weights_fingerprint
 
-        return Encoder(weights_fingerprint(self.parts()["vision"], self.processor), self.pixels, self._encode_frozen)
+        fingerprint = weights_fingerprint(self.parts()["vision"], self.processor, self.view)
+        return Encoder(fingerprint, self.pixels, self._encode_frozen)
+
+    @property
+    def view(self) -> str:
+        """Which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
+        return ""
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """PIL pictures as the model wants them: float B×C×height×width."""

@@ -181,6 +181,10 @@ class ClipCap(Captioner):
 
     model: ClipCapModel
 
+    @property
+    def view(self) -> str:
+        return self.model.config.visual
+
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.encode(pixels_BCHW.to(self.device))
 

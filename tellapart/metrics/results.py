@@ -55,10 +55,13 @@ class Results:
         from tellapart.measures import METRICS
 
         def interval(found: Mapping[str, Any]) -> Interval:
-            return Interval(**{key: math.nan if number is None else number for key, number in found.items()})
+            numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
+            return Interval(**numbers)
 
         def pair(found: Mapping[str, Any]) -> Pair:
-            inner = {key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")}
+            inner: dict[str, Any] = {
+                key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
+            }
             difference = math.nan if found["difference"] is None else found["difference"]
             return Pair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
 

@@ -51,11 +51,13 @@ def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=4096)
-def _layers(shape: str, fine_diameter: int, side: int, edge: int, contour: int) -> tuple[np.ndarray, ...]:
+def _layers(
+    shape: str, fine_diameter: int, side: int, edge: int, contour: int, thinnest: int
+) -> tuple[np.ndarray, ...]:
     mask = _mask(shape, fine_diameter, side)
     core = _eroded(mask, contour)
     # A narrow shape gets a thinner contour, or its hollow would close up.
-    while contour > edge + 1 and core.sum() * 6 < mask.sum():
+    while contour > thinnest and core.sum() * 3 < mask.sum():
         contour -= 1
         core = _eroded(mask, contour)
     return mask, _eroded(mask, edge), core
@@ -113,9 +115,10 @@ def stamp(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int)
     half = -(-fine_diameter * 11 // (20 * FINE)) + _PAD * max(1, scale // 64)
     side = 2 * half * FINE
     edge = max(2, fine_diameter // 22, scale * FINE // 100)
+    thinnest = scale * FINE * 5 // 256
     contour = max(edge + 4, fine_diameter * 3 // 20)
     mask, inside, core = (
-        np.roll(layer, (dy, dx), (0, 1)) for layer in _layers(shape, fine_diameter, side, edge, contour)
+        np.roll(layer, (dy, dx), (0, 1)) for layer in _layers(shape, fine_diameter, side, edge, contour, thinnest)
     )
     if texture == "hollow":
         mask, second = mask & ~core, np.zeros_like(mask)

@@ -135,9 +135,9 @@ def text_window(model: Any, tokenizer: Any) -> int:
     return min(int(getattr(text, "max_position_embeddings", 512)), int(tokenizer.model_max_length))
 
 
-def weights_fingerprint(model: Any, processor: Any) -> str:
-    """Hash of a model's weights (names, shapes, bytes) and of its picture preprocessing."""
-    digest = hashlib.blake2b(digest_size=12)
+def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
+    """Hash of a model's weights (names, shapes, bytes), of its picture preprocessing, and of ``view``."""
+    digest = hashlib.blake2b(view.encode(), digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -25,7 +25,7 @@ def test_pixels_are_pinned() -> None:
             digest.update(scene.array().tobytes())
     for frame in Scenes(3, frames=8)[0].frames():
         digest.update(frame.tobytes())
-    assert digest.hexdigest() == "f8179058beb2bf23"
+    assert digest.hexdigest() == "23b06f4f314a31a8"
 
 
 def test_arrays() -> None:
@@ -72,6 +72,11 @@ def test_every_value_of_every_attribute_shows() -> None:
     for size in SIZES:
         for shape in ("circle", "star", "boat", "ring", "bolt"):
             assert _apart(list(TEXTURES), "texture", size=size, shape=shape) > (1.2 if size == "small" else 2)
+
+
+@pytest.mark.parametrize("shape", list(OUTLINES))
+def test_every_shape_shows_every_texture(shape: str) -> None:
+    assert _apart(list(TEXTURES), "texture", size="medium", shape=shape) > 2
 
 
 def test_grounds_show() -> None:

@@ -1,0 +1,34 @@
+# On a fresh machine each target does its own set-up, into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test quick check flickr8k clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
+	touch $@
+
+demo: setup  ## the main job on the embedded world, in about two minutes
+	$(BIN)/tellapart demo --out runs/demo
+
+test: setup  ## all that this machine can run; what it cannot is named in the summary
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+quick: setup  ## under three minutes: no network, no ../shared, no browser
+	$(BIN)/python -m pytest -m "not slow and not gpu and not data and not browser and not oracle"
+
+check: setup  ## lint, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_architecture.py
+
+flickr8k: setup  ## the main job on real photos, from scratch: at most 45 minutes on two cores
+	$(BIN)/tellapart train recipes/flickr8k_sr.toml --resume
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
