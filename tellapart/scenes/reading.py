@@ -125,7 +125,7 @@ class _Reader:
         self.subject = subject
 
     def motion(self, value: str) -> None:
-        if self.mentions and not self.pending :
+        if self.mentions and not self.pending and not self.fresh:
             _say(self.mentions[self.current], "motion", value)
         else:
             self.pending.append(("motion", value))

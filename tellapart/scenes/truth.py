@@ -252,7 +252,7 @@ def agreement(caption: str | Reading, scene: Scene) -> int:
         score += CLAIM if reading.number == len(scene.objects) else -CLAIM
     for slot, value in set(reading.loose):
         there = any(f[_FIELDS.index(slot)] == value for f in scene.facts)
-        score += CLAIM if there else -CLAIM // 2
+        score += CLAIM // 2 if there else -CLAIM // 2
     return score
 
 
