@@ -125,3 +125,12 @@ def test_chance_is_what_random_features_get():
     assert chance(sets, 2000, 1).mean() == pytest.approx(0.05)
     assert np.mean(found.hit(1)) == pytest.approx(0.05, abs=0.015)
     assert np.mean(found.hit(5)) == pytest.approx(0.25, abs=0.03)
+
+
+def test_equal_but_for_rounding_comes_by_row_even_at_the_cut():
+    image_ND = np.array([[1, 0], [0.8, 0.6], [0.8000002, -0.59999973]])
+    assert lookalike_sets(image_ND, 2).sets[0].tolist() == [0, 1]
+
+
+def test_a_picture_without_features_is_not_its_own_neighbour():
+    assert lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3).sets[0].tolist() == [0, 1, 2]
