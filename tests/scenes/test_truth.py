@@ -214,6 +214,18 @@ def test_word_lists_do_not_win() -> None:
     assert listen("a green star, red", everyone)[0] == 0
 
 
+def test_a_loose_word_weighs_half() -> None:
+    green = Scene("g", tuple(Object(s, c, "small", "plain", x, 64) for s, c, x in _GREEN), "sand", 0)
+    red = Scene("r", tuple(Object(s, c, "small", t, x, 64) for s, c, t, x in _RED), "sand", 0)
+    # One word bound to the star against two that hang loose.
+    assert listen("a green star, red striped", [green, red]).tolist() == [0.5, 0.5]
+    assert listen("a green star, red", [green, red]).tolist() == [1, 0]
+
+
+_GREEN = (("star", "green", 25), ("heart", "blue", 103))
+_RED = (("star", "blue", "plain", 25), ("heart", "red", "striped", 103))
+
+
 def test_listener_accuracy_is_the_mean_probability_of_the_target() -> None:
     sets = [[scene(), scene("green")], [scene("blue", "red"), scene()]]
     mean, each = listener_accuracy(["a red star", "a star"], sets)

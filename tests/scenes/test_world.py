@@ -103,7 +103,7 @@ def test_family_of_one_has_no_look_alikes_on_purpose() -> None:
 
 
 def test_splits_are_disjoint() -> None:
-    splits = ("train", "validation", "test", "extra")
+    splits = ("train", "validation", "test", "reward")
     keys = {split: {s.key() for s in Scenes(400, split=split)} for split in splits}
     for a, b in itertools.combinations(splits, 2):
         assert not keys[a] & keys[b]
