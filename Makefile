@@ -19,7 +19,7 @@ test: setup  ## all that this machine can run; what it cannot is named in the su
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
 quick: setup  ## under three minutes: no network, no ../shared, no browser
-	$(BIN)/python -m pytest -m "not slow and not gpu and not data and not browser and not oracle"
+	$(BIN)/python -m pytest -m "not slow and not gpu and not long and not data and not browser and not oracle"
 
 check: setup  ## lint, types, import rules
 	$(BIN)/ruff check .

@@ -196,13 +196,13 @@ def show_run(folder: Path, as_json: bool) -> None:
     """A finished run's table and where its report lies."""
     import json
 
+    from tellapart.comparison import results_from_json
     from tellapart.messages import say
-    from tellapart.metrics.results import Results
 
     path = folder / "results.json"
     empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
     value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
-    show(value, Results.from_json(value).table(), as_json)
+    show(value, results_from_json(value).table(), as_json)
     for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{what}: {file}")

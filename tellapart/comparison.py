@@ -142,3 +142,32 @@ def _human_slot(held: list[list[str]], picks: list[int], slot: int) -> Slot:
     captions = [texts[pick] for texts, pick in zip(held, picks, strict=True)]
     others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(held, picks, strict=True)]
     return Slot(captions, others, np.array([slot >= len(texts) for texts in held]))
+
+
+def results_from_json(value: Mapping[str, Any]) -> Results:
+    """Results as they are printed, from their fixed JSON; what each picture contributed is not in it."""
+
+    def interval(found: Mapping[str, Any]) -> Interval:
+        numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
+        return Interval(**numbers)
+
+    def pair(found: Mapping[str, Any]) -> Pair:
+        inner: dict[str, Any] = {
+            key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
+        }
+        difference = math.nan if found["difference"] is None else found["difference"]
+        return Pair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
+
+    systems = {
+        name: {metric: interval(found) for metric, found in metrics.items()}
+        for name, metrics in value["systems"].items()
+    }
+    count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
+    formats = {
+        key: metric.digits
+        for key in value["signatures"]
+        if (metric := METRICS.get(key) or METRICS.get(key.rpartition("@")[0]))
+    }
+    pairs = [pair(found) for found in value["pairs"]]
+    signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
+    return Results([str(i) for i in range(count)], systems, pairs, signatures, notes, formats=formats)

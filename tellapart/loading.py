@@ -35,7 +35,10 @@ def model_folder(name: str, kind: str) -> str:
 
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn what a loader raises into one line that says what to do."""
+    """Turn what a loader raises into one line that says what to do; no bars of the loader's own."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:

@@ -213,7 +213,7 @@ class Stage:
         if self.recipe.objective.kind == "mle" or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
-        values["length"], values["repetition_rate"] = length(texts, [])[0], 100 * repetition_rate(texts, [])[0]
+        values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
         if self.scorer is not None:
             texts_ND = self.scorer.text_features(texts).cpu().numpy()
             values |= self._recalls(texts_ND, self._validation_features, self._validation_lookalikes)

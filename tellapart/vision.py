@@ -38,7 +38,7 @@ class GridResNet(ResNetModel):
     def __init__(self, config: GridResNetConfig) -> None:
         super().__init__(config)
         if not config.stem_pooling:
-            self.embedder.pooler = torch.nn.Identity()
+            self.embedder.pooler = torch.nn.Identity()  # type: ignore[assignment]
 
     def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
         pixels = pixel_values.contiguous(memory_format=torch.channels_last)

@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "messages": set(),
     "tokens": set(),
     "vision": set(),
-    "metrics": {"measures", "captions_file"},
+    "metrics": set(),
     "decode": set(),
     "scenes": set(),
     "loading": set(),

@@ -49,32 +49,6 @@ class Results:
     formats: dict[str, int] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Results:
-        """Results as they are printed, from their fixed JSON; what each picture contributed is not in it."""
-        from tellapart.measures import METRICS
-
-        def interval(found: Mapping[str, Any]) -> Interval:
-            numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
-            return Interval(**numbers)
-
-        def pair(found: Mapping[str, Any]) -> Pair:
-            inner: dict[str, Any] = {
-                key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
-            }
-            difference = math.nan if found["difference"] is None else found["difference"]
-            return Pair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
-
-        systems = {
-            name: {metric: interval(found) for metric, found in metrics.items()}
-            for name, metrics in value["systems"].items()
-        }
-        count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
-        formats = {key: METRICS[_bare(key)].digits for key in value["signatures"] if _bare(key) in METRICS}
-        pairs = [pair(found) for found in value["pairs"]]
-        signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
-        return cls([str(i) for i in range(count)], systems, pairs, signatures, notes, formats=formats)
-
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
         return _plain(
@@ -142,11 +116,6 @@ class Results:
         digits = self.formats.get(metric, 1)
         text = f"{interval.value:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
         return text + (f" n={interval.n}" if interval.n != len(self.ids) else "")
-
-
-def _bare(key: str) -> str:
-    """A metric's name without the judge: ``recall@1.lookalike@judge`` is ``recall@1.lookalike``."""
-    return key if key.count("@") < 2 and not key.startswith("clipscore@") else key.rpartition("@")[0]
 
 
 def _plain(value: Any) -> Any:

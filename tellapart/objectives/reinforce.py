@@ -58,7 +58,7 @@ class Reinforce:
         }
         if self.kl:
             divergence = self.divergence(logits_RTV, batch, rollout)
-            loss, logs["kl"] = loss + self.kl * divergence, float(divergence)
+            loss, logs["kl"] = loss + self.kl * divergence, float(divergence.detach())
         return Loss(loss, logs)
 
     @property

@@ -1,0 +1,5 @@
+"""``python -m tellapart``."""
+
+from tellapart.cli import main
+
+main()

@@ -1,0 +1,86 @@
+"""Tiny models of our own, built in code and saved in the real layouts, shared by the tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+DATA = Path(os.environ.get("TELLAPART_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not DATA.is_dir():
+        skip = pytest.mark.skip(reason=f"no real data at {DATA}; set TELLAPART_DATA to its folder")
+        for item in items:
+            if "data" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Features of the tests go to a folder of their own."""
+    before = os.environ.get("TELLAPART_CACHE")
+    os.environ["TELLAPART_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["TELLAPART_CACHE"]
+    else:
+        os.environ["TELLAPART_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def tiny_scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a dual encoder with random weights, in transformers' layout."""
+    import torch
+
+    from tellapart.build import build_scorer
+    from tellapart.recipe import NewScorer
+    from tellapart.scenes import Scenes
+
+    torch.manual_seed(0)
+    texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
+    new = NewScorer(image_size=32, width=4, text_width=16, text_layers=1, text_heads=2, projection=16)
+    folder = tmp_path_factory.mktemp("models") / "scorer"
+    build_scorer(new, texts, "tiny").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_captioner(tiny_scorer: Path) -> Path:
+    """The folder of a ClipCap with random weights."""
+    import torch
+
+    from tellapart.build import build_captioner
+    from tellapart.recipe import NewCaptioner
+    from tellapart.scenes import Scenes
+    from tellapart.scorers import load_scorer
+
+    torch.manual_seed(1)
+    texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
+    new = NewCaptioner(vision=str(tiny_scorer), width=16, layers=1, heads=2, prefix_length=2, dropout=0.1)
+    folder = tiny_scorer.parent / "captioner"
+    build_captioner(new, texts, load_scorer(str(tiny_scorer)), "tiny").save(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_recipe(tiny_scorer: Path, tiny_captioner: Path) -> dict[str, Any]:
+    """Self-retrieval with the tiny models on sixty scenes, as a plain table."""
+    return {
+        "name": "tiny",
+        "data": {
+            "train": "scenes:plain?n=60&split=train",
+            "validation": "scenes:plain?n=30&split=validation",
+            "test": "scenes:plain?n=30&split=test",
+        },
+        "captioner": {"name": str(tiny_captioner)},
+        "scorer": {"name": str(tiny_scorer)},
+        "objective": {"kind": "reinforce", "decoding": {"kind": "sample", "max_tokens": 6}, "kl": 0.1},
+        "training": {"steps": 6, "batch_size": 20, "learning_rate": 1e-3, "log_every": 1, "checkpoint_every": 2},
+        "validation": {"every": 3, "decoding": {"max_tokens": 6}},
+        "evaluation": {"lookalike": 5, "gallery": 2, "decoding": {"max_tokens": 6}},
+    }

@@ -1,0 +1,216 @@
+"""REINFORCE and its parts, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.captioners import load_captioner
+from tellapart.decode import Decoding
+from tellapart.objectives import Mle, Reinforce, mle_loss
+from tellapart.objectives.base import token_log_probs
+from tellapart.objectives.reinforce import caption_log_probs
+from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
+from tellapart.types import Batch, Rollout
+
+END = 9
+
+
+def rollout(*rows: list[int], samples: int = 1) -> Rollout:
+    width = max(len(row) for row in rows)
+    tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    valid = torch.tensor([[k < len(row) for k in range(width)] for row in rows])
+    return Rollout(tokens, valid, ["" for _ in rows], samples)
+
+
+def batch(count: int, visual: torch.Tensor | None = None) -> Batch:
+    return Batch([], torch.arange(count), torch.zeros(count, 1) if visual is None else visual)
+
+
+class TestCaptionLogProbs:
+    log_probs = torch.tensor([[-1.0, -2.0, -4.0], [-8.0, 0.0, 0.0]])
+    rollout = rollout([5, 6, END], [END])
+
+    def test_length_plus_one_leaves_the_end_out(self) -> None:
+        """DiscriTune: (−1 − 2) / (2 + 1); an empty caption has only its end to answer for."""
+        values = caption_log_probs(self.log_probs, self.rollout, END, "length+1")
+        assert values.tolist() == pytest.approx([-1.0, -8.0])
+
+    def test_length_counts_the_end(self) -> None:
+        values = caption_log_probs(self.log_probs, self.rollout, END, "length")
+        assert values.tolist() == pytest.approx([-7 / 3, -8.0])
+
+    def test_none_is_the_sum(self) -> None:
+        assert caption_log_probs(self.log_probs, self.rollout, END, "none").tolist() == pytest.approx([-7.0, -8.0])
+
+    def test_padding_has_no_gradient(self) -> None:
+        log_probs = self.log_probs.clone().requires_grad_()
+        caption_log_probs(log_probs, self.rollout, END, "length+1").sum().backward()  # type: ignore[no-untyped-call]
+        assert log_probs.grad is not None and log_probs.grad[1, 1:].abs().sum() == 0 and log_probs.grad[0, 2] == 0
+
+
+def test_token_log_probs_are_those_of_the_tempered_softmax() -> None:
+    logits = torch.tensor([[[0.0, 1.0, 2.0]]])
+    expected = (logits / 0.5).softmax(-1).log()[0, 0, 2]
+    assert token_log_probs(logits, torch.tensor([[2]]), 0.5).item() == pytest.approx(expected.item())
+
+
+def test_the_running_mean_starts_at_zero_is_used_first_and_updated_after() -> None:
+    baseline = RunningMean()
+    values = [baseline(torch.full((4, 1), r), batch(4))[0, 0].item() for r in (-2.0, -4.0, -9.0, 0.0)]
+    assert values == pytest.approx([0.0, -2.0, -3.0, -5.0])
+    again = RunningMean()
+    again.load_state_dict(baseline.state_dict())
+    assert again(torch.zeros(1, 1), batch(1)).item() == pytest.approx(-15 / 4)
+
+
+class FixedScorer:
+    """Features that a test writes down; what is tested is the reward's arithmetic."""
+
+    device, scale = torch.device("cpu"), 100.0
+
+    def __init__(self, features: dict[str, list[float]]) -> None:
+        self.features = features
+
+    def text_features(self, texts: list[str]) -> torch.Tensor:
+        return torch.tensor([self.features[text] for text in texts])
+
+
+def test_the_self_retrieval_reward_is_the_log_softmax_of_the_scaled_cosine() -> None:
+    images = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], dtype=np.float32)
+    scorer = FixedScorer({"a": [1.0, 0.0], "b": [0.6, 0.8]})
+    scorer.scale = 2.0
+    told = Rollout(torch.zeros(4, 1), torch.ones(4, 1, dtype=torch.bool), ["a", "b", "b", "a"], samples=2)
+    where = Batch([], torch.tensor([0, 2]), torch.zeros(2, 1))
+    reward = SelfRetrieval(scorer, images)(told, where)
+    denominators = {"a": math.log(math.exp(2 * 1.0) + math.exp(2 * 0.6)), "b": math.log(math.exp(1.2) + math.exp(2.0))}
+    expected = [
+        [2 * 1.0 - denominators["a"], 2 * 0.6 - denominators["b"]],
+        [2 * 1.0 - denominators["b"], 2 * 0.6 - denominators["a"]],
+    ]
+    assert torch.allclose(reward, torch.tensor(expected), atol=1e-6)
+
+
+def test_identical_pictures_are_worth_minus_log_of_their_number() -> None:
+    images = np.tile(np.array([[0.6, 0.8]], dtype=np.float32), (7, 1))
+    told = Rollout(torch.zeros(7, 1), torch.ones(7, 1, dtype=torch.bool), ["a"] * 7)
+    reward = SelfRetrieval(FixedScorer({"a": [1.0, 0.0]}), images)(told, batch(7))
+    assert torch.allclose(reward, torch.full((7, 1), -math.log(7)))
+
+
+class Learner:
+    """A table of logits as a policy, so that the gradient can be worked out."""
+
+    def __init__(self, logits_RTV: torch.Tensor, told: Rollout) -> None:
+        self.table = logits_RTV.clone().requires_grad_()
+        self.told, self.tokenizer = told, SimpleNamespace(eos_token_id=END)
+        self.model = torch.nn.Identity()
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        return self.told
+
+    def logits(self, visual: torch.Tensor, tokens: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+        return self.table
+
+
+@pytest.mark.parametrize("reward", [[1.0, -2.0], [0.0, float("nan")]])
+def test_the_gradient_is_advantage_times_that_of_the_log_probability(reward: list[float]) -> None:
+    told = rollout([3, 4, END], [5, END])
+    learner = Learner(torch.randn(2, 3, 10, generator=torch.Generator().manual_seed(0)), told)
+    objective = Reinforce(lambda r, b: torch.tensor(reward)[:, None], no_baseline, Decoding(kind="sample"))
+    loss = objective(learner, batch(2))
+    loss.value.backward()  # type: ignore[no-untyped-call]
+    expected = torch.zeros_like(learner.table)
+    heard = [r for r in reward if not math.isnan(r)]
+    for r, words in ((0, [3, 4]), (1, [5])):
+        if math.isnan(reward[r]):
+            continue
+        for t, token in enumerate(words):
+            probabilities = learner.table.detach()[r, t].softmax(-1)
+            indicator = torch.eye(10)[token]
+            expected[r, t] = -reward[r] * (indicator - probabilities) / (len(words) + 1) / len(heard)
+    assert torch.allclose(learner.table.grad, expected, atol=1e-6)  # type: ignore[arg-type]
+    assert loss.logs["reward"] == pytest.approx(sum(heard) / len(heard))
+
+
+def test_kl_to_the_start_is_zero_at_the_start_and_grows_away_from_it() -> None:
+    told = rollout([3, END], [5, END])
+    learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
+    start = Learner(learner.table.detach(), told)
+    objective = Reinforce(lambda r, b: torch.zeros(2, 1), no_baseline, Decoding(kind="sample"), kl=0.5, start=start)
+    assert objective(learner, batch(2)).value.item() == pytest.approx(0.0, abs=1e-6)
+    with torch.no_grad():
+        learner.table[0, 0, 3] += 1.0
+    now, then = learner.table.detach()[0, 0].softmax(-1), start.table.detach()[0, 0].softmax(-1)
+    expected = float((now * (now / then).log()).sum()) / 4  # one of four tokens moved
+    assert objective(learner, batch(2)).value.item() == pytest.approx(0.5 * expected, rel=1e-4)
+
+
+class TestMle:
+    def test_a_uniform_guess_costs_the_log_of_the_vocabulary(self) -> None:
+        valid = torch.tensor([[True, True, False]])
+        assert mle_loss(torch.zeros(1, 3, 50), torch.zeros(1, 3, dtype=torch.long), valid).item() == pytest.approx(
+            math.log(50)
+        )
+
+    def test_token_zero_is_a_word_like_any_other(self) -> None:
+        """GPT-2's 0 is "!": validity is a mask, never a test for 0."""
+        logits = torch.tensor([[[2.0, 0.0], [0.0, 1.0]]])
+        expected = (-math.log(math.exp(2) / (math.exp(2) + 1)) - math.log(math.e / (math.e + 1))) / 2
+        target = torch.tensor([[0, 1]])
+        assert mle_loss(logits, target, torch.ones(1, 2, dtype=torch.bool)).item() == pytest.approx(expected)
+
+    def test_no_valid_token_is_an_error(self) -> None:
+        with pytest.raises(ValueError, match="no valid token"):
+            mle_loss(torch.zeros(1, 1, 3), torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 1, dtype=torch.bool))
+
+    def test_label_smoothing_by_hand(self) -> None:
+        logits = torch.tensor([[[1.0, 0.0, -1.0]]])
+        log_p = logits.log_softmax(-1)[0, 0]
+        expected = -(0.9 * log_p[0] + 0.1 * log_p.mean())
+        got = mle_loss(logits, torch.tensor([[0]]), torch.ones(1, 1, dtype=torch.bool), label_smoothing=0.1)
+        assert got.item() == pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("decoding", [Decoding(kind="greedy", max_tokens=8), Decoding(kind="sample", samples=3)])
+def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decoding: Decoding) -> None:
+    """Without dropout, the teacher-forced pass gives the log-probabilities that generation had."""
+    captioner: Any = load_captioner(str(tiny_captioner))
+    visual = torch.randn(4, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
+    told = captioner.generate(visual, decoding)
+    assert told.tokens_RT.shape[0] == 4 * decoding.samples
+    scored = token_log_probs(captioner.logits(visual, told.tokens_RT, told.valid_RT), told.tokens_RT)
+    config = decoding.generation_config(
+        pad=captioner.tokenizer.pad_token_id, start=None, ends=[captioner.tokenizer.eos_token_id]
+    )
+    config.return_dict_in_generate = config.output_logits = True
+    torch.manual_seed(5)
+    prefix = captioner.model.mapper(visual)
+    output = captioner.model.language_model.generate(inputs_embeds=prefix, generation_config=config)
+    generated = torch.stack(output.logits, 1).log_softmax(-1)
+    torch.manual_seed(5)
+    told = captioner.generate(visual, decoding)
+    generated = generated.gather(-1, told.tokens_RT[..., None]).squeeze(-1)
+    scored = token_log_probs(captioner.logits(visual, told.tokens_RT, told.valid_RT), told.tokens_RT)
+    assert torch.allclose(scored[told.valid_RT], generated[told.valid_RT], atol=1e-4)
+
+
+def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
+    captioner: Any = load_captioner(str(tiny_captioner))
+    visual = torch.randn(2, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
+    rows = captioner.tokenize(["a red circle", "two shapes in the sky"])
+    tokens, valid = captioner.pad(rows)
+    parameters = [*captioner.model.mapper.parameters(), *captioner.model.language_model.parameters()]
+    optimiser = torch.optim.Adam(parameters, lr=1e-2)
+    learned = Batch([], torch.arange(2), visual, tokens, valid)
+    for _ in range(150):
+        optimiser.zero_grad()
+        Mle()(captioner, learned).value.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    assert captioner.generate(visual, Decoding(max_tokens=8)).texts == ["a red circle", "two shapes in the sky"]
