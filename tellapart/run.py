@@ -108,6 +108,11 @@ class Run:
         return (self.folder / "model" / "config.json").is_file()
 
     @property
+    def assessed(self) -> bool:
+        """Whether its results are there, or its recipe names no test data to have any."""
+        return self.recipe.data.test is None or (self.folder / "results.json").is_file()
+
+    @property
     def started(self) -> bool:
         return (self.folder / "run.json").is_file()
 

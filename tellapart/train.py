@@ -31,31 +31,33 @@ def train(recipe: Recipe, folder: Path | None = None, *, resume: bool = False, e
             f"{folder} holds a run of another recipe (fingerprint {run.info['fingerprint']}, this one has "
             f"{recipe.fingerprint()}); type: --out with another folder"
         )
-    if run.started and not run.finished and not resume:
+    if run.started and not run.trained and not resume:
         at = run.last()
         raise UsageError(
             f"{folder} holds an unfinished run (step {at.step if at else 0} of {recipe.training.steps}); "
             "type: the same command with --resume, or --out with another folder"
         )
-    if not run.finished:
-        from tellapart.stages import Stage
-
-        stage = Stage(recipe, upstream)
-        if not run.started:
-            run.stamp(str(stage.device))
-        started = time.monotonic()
-        if not run.trained:
-            fit(stage, run)
-        if evaluate:
-            from tellapart.assess import assess
-
-            assess(stage, run)
-        run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
-        if evaluate:
-            from tellapart.report import build_report
-
-            build_report([folder])
+    if not run.trained or (evaluate and not run.assessed):
+        complete(run, evaluate)
     return run
+
+
+def complete(run: Run, evaluate: bool) -> None:
+    """What is still to do of a run: train, measure, report."""
+    from tellapart.assess import assess
+    from tellapart.report import build_report
+    from tellapart.stages import Stage
+
+    stage, started = Stage(run.recipe, upstream), time.monotonic()
+    if not run.started:
+        run.stamp(str(stage.device))
+    if not run.trained:
+        fit(stage, run)
+    if evaluate:
+        assess(stage, run)
+    run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
+    if evaluate:
+        build_report([run.folder])
 
 
 def upstream(name: str) -> str:

@@ -17,6 +17,7 @@ from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
 from tellapart.objectives.reinforce import caption_log_probs
 from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
+from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
 
 END = 9
@@ -204,7 +205,9 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
 def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
     visual = torch.randn(2, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
-    rows = captioner.tokenize(["a red circle", "two shapes in the sky"])
+    told = [scene.references[0] for scene in Scenes(60, detail=0.8)][:2]
+    assert told[0] != told[1]
+    rows = captioner.tokenize(told)
     tokens, valid = captioner.pad(rows)
     parameters = [*captioner.model.mapper.parameters(), *captioner.model.language_model.parameters()]
     optimiser = torch.optim.Adam(parameters, lr=1e-2)
@@ -213,4 +216,4 @@ def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
         optimiser.zero_grad()
         Mle()(captioner, learned).value.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-    assert captioner.generate(visual, Decoding(max_tokens=8)).texts == ["a red circle", "two shapes in the sky"]
+    assert captioner.generate(visual, Decoding(max_tokens=20)).texts == told

@@ -1,0 +1,120 @@
+"""ClipCap as an ordinary model of transformers: saved, loaded, and what it gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModel, CLIPVisionConfig, GPT2Config
+
+from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
+from tellapart.decode import Decoding
+from tellapart.errors import TellapartError, UsageError
+from tellapart.vision import grid_resnet_config
+
+
+def config(visual: str = "projected", mapper: str = "mlp", **more: Any) -> ClipCapConfig:
+    vision: Any = grid_resnet_config(4) if visual == "cells" else tiny_clip()
+    text = GPT2Config(vocab_size=50, n_positions=40, n_embd=16, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=2)
+    return ClipCapConfig(
+        vision_config=vision, text_config=text, visual=visual, mapper=mapper, prefix_length=3, mapper_layers=2,
+        mapper_heads=2, mapper_constants=2, **more,
+    )  # fmt: skip
+
+
+def tiny_clip() -> CLIPVisionConfig:
+    return CLIPVisionConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=16,
+        projection_dim=8,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("visual", "mapper"), [("projected", "mlp"), ("pooled", "transformer"), ("projected", "transformer"), ("cells", "linear")]
+)
+def test_saved_and_loaded_it_gives_the_same_scores(visual: str, mapper: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = ClipCapModel(config(visual, mapper)).eval()
+    model.save_pretrained(tmp_path)
+    again = AutoModel.from_pretrained(tmp_path).eval()
+    assert type(again) is ClipCapModel and (tmp_path / "model.safetensors").is_file()
+    pixels, tokens = torch.rand(2, 3, 32, 32), torch.tensor([[5, 6, 2], [7, 2, 0]])
+    assert torch.equal(model(pixels, tokens), again(pixels, tokens))
+    assert model(pixels, tokens).shape == (2, 3, 50)
+
+
+def test_the_mapper_has_the_sizes_of_paper_three() -> None:
+    """512 → 3840 → 7680 for CLIP ViT-B/32, GPT-2 and a prefix of ten."""
+    from tellapart.captioners.clipcap import MlpMapper
+
+    full = ClipCapConfig(vision_config=CLIPVisionConfig(projection_dim=512), text_config=GPT2Config())
+    shapes = [tuple(layer.weight.shape) for layer in MlpMapper(full).model if hasattr(layer, "weight")]
+    assert shapes == [(3840, 512), (7680, 3840)]
+
+
+def test_a_position_scores_its_token_from_the_picture_and_the_words_before_only() -> None:
+    torch.manual_seed(0)
+    model = ClipCapModel(config()).eval()
+    pixels, tokens = torch.rand(1, 3, 32, 32), torch.tensor([[5, 6, 7, 8]])
+    changed = torch.tensor([[5, 6, 9, 8]])
+    a, b = model(pixels, tokens), model(pixels, changed)
+    assert torch.allclose(a[:, :3], b[:, :3], atol=1e-6) and not torch.allclose(a[:, 3], b[:, 3], atol=1e-4)
+    assert not torch.allclose(model(pixels * 0, tokens)[:, 0], a[:, 0], atol=1e-6)
+
+
+def test_the_samples_of_a_picture_lie_side_by_side(tiny_captioner: Path) -> None:
+    """Rows are picture by picture: with R = B·S the scores of row b·S + s are those of picture b."""
+    captioner: Any = load_captioner(str(tiny_captioner))
+    visual = torch.randn(3, captioner.model.config.visual_size)
+    tokens = torch.tensor([[5, 6, 3]] * 6)
+    together = captioner.logits(visual, tokens, tokens > 0)
+    alone = captioner.logits(visual[1:2], tokens[:1], tokens[:1] > 0)
+    assert torch.allclose(together[2:4], alone.expand(2, -1, -1), atol=1e-5)
+
+
+def test_decodings_give_what_they_promise(tiny_captioner: Path) -> None:
+    captioner: Any = load_captioner(str(tiny_captioner))
+    visual = torch.randn(2, captioner.model.config.visual_size)
+    for decoding, rows in (
+        (Decoding(max_tokens=5), 2),
+        (Decoding(kind="beam", beams=3, max_tokens=5), 2),
+        (Decoding(kind="beam", beams=3, samples=3, max_tokens=5), 6),
+        (Decoding(kind="sample", samples=4, temperature=0.3, max_tokens=5), 8),
+    ):
+        told = captioner.generate(visual, decoding)
+        assert len(told.texts) == len(told.tokens_RT) == rows and told.tokens_RT.shape[1] <= 5
+        ends = (told.tokens_RT == captioner.tokenizer.eos_token_id) & told.valid_RT
+        assert (ends.sum(1) <= 1).all(), "nothing is valid after the end"
+    assert write_captions(captioner, visual, Decoding(max_tokens=5)) == captioner.generate(
+        visual, Decoding(max_tokens=5)
+    ).texts
+
+
+def test_greedy_and_beam_of_one_agree(tiny_captioner: Path) -> None:
+    captioner: Any = load_captioner(str(tiny_captioner))
+    visual = torch.randn(4, captioner.model.config.visual_size)
+    greedy = captioner.generate(visual, Decoding(max_tokens=8)).texts
+    assert captioner.generate(visual, Decoding(kind="beam", beams=1, max_tokens=8)).texts == greedy
+
+
+def test_what_is_no_captioner_is_one_line(tiny_scorer: Path, tmp_path: Path) -> None:
+    with pytest.raises(TellapartError, match="expected a captioner of type clipcap"):
+        load_captioner(str(tiny_scorer))
+    with pytest.raises(UsageError, match=r"no such model folder: \./nowhere"):
+        load_captioner("./nowhere")
+    with pytest.raises(UsageError, match=r"holds no config.json"):
+        load_captioner(str(tmp_path))
+    with pytest.raises(TellapartError, match="HF_HUB_OFFLINE is set"):
+        load_captioner("somebody/some-captioner")
+
+
+def test_pickled_weights_are_not_loaded(tiny_captioner: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(tiny_captioner, tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "pytorch_model.bin")
+    with pytest.raises(TellapartError, match="safetensors"):
+        load_captioner(str(tmp_path / "m"))
