@@ -60,11 +60,14 @@ class NewScorer(Strict):
 
 
 class Captioner(Strict):
-    """Which captioner: an existing one by ``name``, or a ``new`` one. ``train``: which of its parts learn."""
+    """Which captioner: an existing one by ``name``, or a ``new`` one.
+
+    ``train``: which of its parts learn; by default all but the vision encoder.
+    """
 
     name: str | None = None
     new: NewCaptioner | None = None
-    train: tuple[Literal["vision", "mapper", "language_model"], ...] = ("mapper", "language_model")
+    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = None
 
 
 class Scorer(Strict):
@@ -120,6 +123,15 @@ class Training(Strict):
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(100, ge=1)
     trackers: tuple[str, ...] = ()
+
+    @property
+    def bf16(self) -> bool:
+        """``auto`` is bf16 where the hardware multiplies in it, else full precision."""
+        if self.precision != "auto":
+            return self.precision == "bf16"
+        import torch
+
+        return torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_amx_tile_supported()
 
 
 class Validation(Strict):

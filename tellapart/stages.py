@@ -34,13 +34,12 @@ class Stage:
         from accelerate import Accelerator
 
         self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
-        self.accelerator = Accelerator(
-            mixed_precision=mixed_precision(recipe.training.precision),
-            log_with=list(recipe.training.trackers) or None,
-            project_dir=".",
-        )
+        self.accelerator = Accelerator(log_with=list(recipe.training.trackers) or None, project_dir=".")
         self.device = self.accelerator.device
-        self.autocast = self.accelerator.autocast
+
+    def autocast(self) -> torch.autocast:
+        """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.training.bf16)
 
     # The models
     @cached_property
@@ -92,7 +91,9 @@ class Stage:
         if self.recipe.trains == "scorer":
             return ("scorer",)
         assert self.recipe.captioner is not None
-        return self.recipe.captioner.train
+        if self.recipe.captioner.train is not None:
+            return self.recipe.captioner.train
+        return tuple(part for part in self.learner.parts() if part != "vision")
 
     @property
     def vision_learns(self) -> bool:
@@ -289,14 +290,6 @@ class Stage:
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
     return open_many([specs] if isinstance(specs, str) else specs)
-
-
-def mixed_precision(precision: str) -> str:
-    """accelerate's name; ``auto`` is bf16 where the hardware multiplies in it, else full precision."""
-    if precision == "auto":
-        fast = torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_amx_tile_supported()
-        precision = "bf16" if fast else "fp32"
-    return {"fp32": "no", "bf16": "bf16"}[precision]
 
 
 def processor_size(processor: Any) -> int:

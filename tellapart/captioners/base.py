@@ -32,6 +32,11 @@ class Captioner(ABC):
         return next(self.model.parameters()).device
 
     @property
+    def end(self) -> int:
+        """The id of the token that ends a caption."""
+        return self.tokenizer.eos_token_id
+
+    @property
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
         from tellapart.scorers.base import weights_fingerprint
@@ -75,7 +80,7 @@ class Captioner(ABC):
 
     def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
         """Token ids of captions, each with its end token."""
-        return caption_rows(self.tokenizer, texts, max_tokens)
+        return caption_rows(self.tokenizer, texts, self.end, max_tokens)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return pad_rows(rows, self.tokenizer.pad_token_id)

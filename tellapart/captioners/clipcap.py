@@ -196,7 +196,7 @@ class ClipCap(Captioner):
         return layer.weight, layer.bias
 
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
-        ends = [self.tokenizer.eos_token_id]
+        ends = [self.end]
         config = decoding.generation_config(
             pad=self.tokenizer.pad_token_id, start=self.tokenizer.bos_token_id, ends=ends
         )

@@ -46,7 +46,7 @@ class Reinforce:
         log_p_R = caption_log_probs(
             token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature),
             rollout,
-            learner.tokenizer.eos_token_id,
+            learner.end,
             self.normalise,
         )
         heard_R = ~advantage_R.isnan()  # a reward of NaN abstains

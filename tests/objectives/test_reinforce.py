@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,7 +109,7 @@ class Learner:
 
     def __init__(self, logits_RTV: torch.Tensor, told: Rollout) -> None:
         self.table = logits_RTV.clone().requires_grad_()
-        self.told, self.tokenizer = told, SimpleNamespace(eos_token_id=END)
+        self.told, self.end = told, END
         self.model = torch.nn.Identity()
 
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:

@@ -14,7 +14,12 @@ from tellapart.errors import TellapartError
 from tellapart.recipe import NewScorer
 from tellapart.scorers import Scorer, load_scorer
 
-TEXTS = ["a red circle", "two shapes in the sky", "a red circle", "a large blue star above a small green tree on the sand"]
+TEXTS = [
+    "a red circle",
+    "two shapes in the sky",
+    "a red circle",
+    "a large blue star above a small green tree on the sand",
+]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +98,14 @@ def dual_encoder(family: str) -> Any:
 
     small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     vision = {**small, "image_size": 32, "patch_size": 16}
-    text = {**small, "vocab_size": 40, "max_position_embeddings": 16, "bos_token_id": 1, "eos_token_id": 3, "pad_token_id": 0}
+    text = {
+        **small,
+        "vocab_size": 40,
+        "max_position_embeddings": 16,
+        "bos_token_id": 1,
+        "eos_token_id": 3,
+        "pad_token_id": 0,
+    }
     torch.manual_seed(0)
     if family == "clip":
         config = t.CLIPConfig(vision_config=vision, text_config=text, projection_dim=16)

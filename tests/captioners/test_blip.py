@@ -1,0 +1,97 @@
+"""BLIP, tiny, saved in its real layout and loaded as a user's would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
+
+from tellapart.captioners import load_captioner
+from tellapart.captioners.blip import Blip
+from tellapart.decode import Decoding
+from tellapart.objectives.base import token_log_probs
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "[DEC]",
+    "a",
+    "picture",
+    "of",
+    "red",
+    "dog",
+    "on",
+    "grass",
+    "cat",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("blip")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(WORDS))
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {
+        **small, "vocab_size": len(WORDS), "max_position_embeddings": 24, "encoder_hidden_size": 16,
+        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
+    }  # fmt: skip
+    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
+    torch.manual_seed(0)
+    BlipForConditionalGeneration(config).save_pretrained(folder)
+    BertTokenizer(str(vocabulary)).save_pretrained(folder)
+    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def pictures() -> list[Image.Image]:
+    return [Image.new("RGB", (40, 30), colour) for colour in ("red", "green")]
+
+
+def test_it_loads_and_captions_as_transformers_does(folder: Path) -> None:
+    captioner: Any = load_captioner(str(folder))
+    assert isinstance(captioner, Blip)
+    pixels = captioner.pixels(pictures())
+    told = captioner.generate(captioner.encode(pixels), Decoding(max_tokens=6))
+    theirs = captioner.model.generate(pixel_values=pixels, max_new_tokens=6, do_sample=False, num_beams=1)
+    decoded = captioner.tokenizer.batch_decode(theirs[:, 1:], skip_special_tokens=True)  # without the start token
+    assert told.texts == [text.strip() for text in decoded]
+
+
+@pytest.mark.parametrize("prompt", ["", "a picture of "])
+def test_teacher_forcing_scores_what_transformers_scores(folder: Path, prompt: str) -> None:
+    captioner: Any = load_captioner(str(folder))
+    captioner = Blip(captioner.model, captioner.tokenizer, captioner.processor, "tiny", prompt)
+    visual = captioner.encode(captioner.pixels(pictures()))
+    tokens, valid = captioner.pad(captioner.tokenize(["red dog on grass", "a cat"]))
+    assert tokens[0].tolist()[-1] == captioner.end
+    ours = captioner.logits(visual, tokens, valid)
+    start = torch.tensor([captioner.start] * 2)
+    theirs = captioner.model.text_decoder(
+        input_ids=torch.cat([start, tokens], 1), encoder_hidden_states=visual, is_decoder=True
+    ).logits[:, len(captioner.start) - 1 : -1]
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("decoding", [Decoding(max_tokens=6), Decoding(kind="sample", samples=3, max_tokens=6)])
+def test_what_was_generated_and_what_is_scored_agree(folder: Path, decoding: Decoding) -> None:
+    captioner: Any = load_captioner(str(folder))
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    told = captioner.generate(visual, decoding)
+    assert len(told.texts) == 2 * decoding.samples
+    logits = captioner.logits(visual, told.tokens_RT, told.valid_RT)
+    if decoding.kind == "greedy":
+        likeliest = logits.argmax(-1)
+        assert torch.equal(likeliest[told.valid_RT], told.tokens_RT[told.valid_RT])
+    assert (token_log_probs(logits, told.tokens_RT)[told.valid_RT] <= 0).all()
+
+
+def test_its_parts(folder: Path) -> None:
+    assert set(load_captioner(str(folder)).parts()) == {"vision", "language_model"}
