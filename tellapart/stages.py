@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from tellapart.benchmarks.retrieval import CandidateSets, lookalike_sets, random
 from tellapart.captioners import Captioner, load_captioner, write_captions
 from tellapart.data import open_many
 from tellapart.data.base import Dataset
-from tellapart.errors import UsageError
+from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.features import FeatureStore, pixel_rows
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.objectives import Contrastive, Mle, Objective, Reinforce, mle_loss
@@ -34,8 +34,8 @@ class Stage:
         from accelerate import Accelerator
 
         self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
-        self.accelerator = Accelerator(log_with=list(recipe.training.trackers) or None, project_dir=".")
-        self.device = self.accelerator.device
+        self.device = Accelerator().device
+        check_trackers(recipe.training.trackers)
 
     def autocast(self) -> torch.autocast:
         """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
@@ -279,13 +279,32 @@ class Stage:
 
     @contextlib.contextmanager
     def trackers(self, run: Run) -> Iterator[Callable[[dict[str, float], int], None]]:
-        """accelerate's trackers, where the recipe names some."""
-        if self.recipe.training.trackers:
-            self.accelerator.project_configuration.set_directories(str(run.folder))
-            self.accelerator.init_trackers(self.recipe.name)
-        yield lambda logs, step: self.accelerator.log(logs, step=step)
-        if self.recipe.training.trackers:
-            self.accelerator.end_training()
+        """accelerate's trackers, where the recipe names some; they write into the run's folder."""
+        from accelerate import Accelerator
+
+        if not self.recipe.training.trackers:
+            yield lambda logs, step: None
+            return
+        accelerator = Accelerator(log_with=list(self.recipe.training.trackers), project_dir=str(run.folder))
+        accelerator.init_trackers(self.recipe.name)
+        yield lambda logs, step: accelerator.log(logs, step=step)
+        accelerator.end_training()
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Before any training: a tracker that is unknown or not installed would be left out without a word."""
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
+    installed = {str(kind.value) for kind in get_available_trackers()}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
+        if name not in installed:
+            if name == "tensorboard":
+                raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
+            raise UsageError(f"training.trackers: '{name}' is not installed; type: pip install {name}")
 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.recipe import Recipe, check_recipe, to_toml
 from tellapart.run import Run
 from tellapart.stages import Stage
@@ -113,7 +113,7 @@ def test_an_unfinished_run_is_not_overwritten(
 ) -> None:
     recipe = recipe_of(tiny_recipe)
     stop_after(3, recipe, tmp_path / "run", monkeypatch)
-    with pytest.raises(UsageError, match="unfinished run .step 2 of 6.*--resume"):
+    with pytest.raises(UsageError, match=r"unfinished run .step 2 of 6.*--resume"):
         train(recipe, tmp_path / "run")
     with pytest.raises(UsageError, match="run of another recipe"):
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
@@ -145,7 +145,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
         torch_save(*args, **kwargs)
 
     torch_save = torch.save
-    with monkeypatch.context() as patch, pytest.raises(TellapartError, match="No space left on device.*--resume"):
+    with monkeypatch.context() as patch, pytest.raises(TellapartError, match=r"No space left on device.*--resume"):
         patch.setattr(torch, "save", save_or_fail)
         train(recipe, tmp_path / "run", evaluate=False)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-0000000"]
@@ -181,6 +181,22 @@ def test_a_step_is_a_function_of_weights_and_number(tiny_recipe: dict[str, Any])
         scheduler = make_scheduler(optimiser, stage.recipe.training)
         logs.append([train_step(stage, data, objective, trained, optimiser, scheduler, step) for step in range(2)])
     assert logs[0] == logs[1]
+
+
+def test_trackers_write_into_the_run_and_missing_ones_are_named(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_recipe["training"]["trackers"] = ["tensorbord"]
+    with pytest.raises(UsageError, match="did you mean 'tensorboard'"):
+        train(recipe_of(tiny_recipe), tmp_path / "misspelt", evaluate=False)
+    tiny_recipe["training"]["trackers"] = ["tensorboard"]
+    with monkeypatch.context() as patch, pytest.raises(MissingExtra, match=r"pip install 'tellapart\[tensorboard\]'"):
+        patch.setattr("accelerate.tracking.get_available_trackers", list)
+        train(recipe_of(tiny_recipe), tmp_path / "missing", evaluate=False)
+    pytest.importorskip("tensorboard", reason="no tensorboard here; type: pip install 'tellapart[tensorboard]'")
+    train(recipe_of(tiny_recipe), tmp_path / "run", evaluate=False)
+    events = list((tmp_path / "run").rglob("events.out.tfevents*"))
+    assert events and b"reward" in events[0].read_bytes()
 
 
 def run_command(recipe: Path, out: Path) -> subprocess.Popen[bytes]:
