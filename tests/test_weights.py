@@ -1,0 +1,50 @@
+"""The recipe that made the shipped weights makes them again, as good as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tellapart.assess import write_captions
+from tellapart.captioners import load_captioner
+from tellapart.decode import Decoding
+from tellapart.evaluate import evaluate
+from tellapart.features import FeatureStore
+from tellapart.recipe import read_recipe
+from tellapart.scenes import Scenes
+from tellapart.scorers import load_scorer
+from tellapart.train import train, upstream
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def quality(captioner_name: str, scorer_name: str) -> dict[str, float]:
+    """How well a scorer hears full descriptions, and what a captioner's captions are like."""
+    items = [scene.item() for scene in Scenes(400, split="test", seed=9)]
+    captioner, scorer = load_captioner(captioner_name), load_scorer(scorer_name)
+    visual = FeatureStore().features(items, captioner.encoder)
+    texts = write_captions(captioner, visual, Decoding(max_tokens=40))
+    systems = {
+        "captions": {item.id: text for item, text in zip(items, texts, strict=True)},
+        "full": {item.id: item.truth.description for item in items},
+    }
+    found = evaluate(systems, items=items, scorer=scorer, resamples=10).systems
+    return {
+        "heard": found["full"]["recall@1.random100"].value,
+        "precision": found["captions"]["attribute_precision"].value,
+        "length": found["captions"]["length"].value,
+    }
+
+
+@pytest.mark.slow
+def test_the_recipe_remakes_the_shipped_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """About fifteen minutes on two cores."""
+    monkeypatch.chdir(tmp_path)
+    recipe = read_recipe(RECIPES / "scenes_mle.toml")
+    run = train(recipe, tmp_path / "captioner")
+    assert recipe.scorer is not None and recipe.scorer.name is not None
+    remade, shipped = quality(str(run.folder), upstream(recipe.scorer.name)), quality("scenes", "scenes")
+    assert remade["heard"] == pytest.approx(shipped["heard"], abs=5)
+    assert remade["precision"] == pytest.approx(shipped["precision"], abs=5)
+    assert remade["length"] == pytest.approx(shipped["length"], rel=0.15)
