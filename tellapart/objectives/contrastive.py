@@ -15,6 +15,8 @@ from tellapart.types import Batch
 class Contrastive(Stateless):
     """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
 
+    With several captions a picture the mean over them: each of a picture's captions takes its turn among those
+    of the others, and no two of one picture are held against each other.
     ``word_dropout``: the share of a text's words that are hidden from the scorer in a step, against
     memorising. The scale is kept at most 100, as CLIP keeps it.
     """
@@ -26,14 +28,15 @@ class Contrastive(Stateless):
         assert batch.tokens_RT is not None and batch.valid_RT is not None
         tokens_RT = self.drop_words(batch.tokens_RT, learner.tokenizer)
         images_BD = learner.image_features(batch.visual)
-        texts_BD = learner.row_features(tokens_RT, batch.valid_RT)
+        texts_RD = learner.row_features(tokens_RT, batch.valid_RT)
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))
-        match_BB = log_scale.exp() * texts_BD @ images_BD.T
-        target_B = torch.arange(len(match_BB), device=match_BB.device)
-        loss = (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
-        accuracy = (match_BB.argmax(dim=1) == target_B).float().mean()
+        match_RB = log_scale.exp() * texts_RD @ images_BD.T
+        match_SBB = match_RB.unflatten(0, (len(images_BD), -1)).transpose(0, 1)
+        loss = torch.stack([symmetric_loss(match_BB) for match_BB in match_SBB]).mean()
+        target_B = torch.arange(len(images_BD), device=match_RB.device)
+        accuracy = (match_SBB.argmax(dim=2) == target_B).float().mean()
         return Loss(loss, {"accuracy": 100 * float(accuracy), "scale": float(log_scale.detach().exp())})
 
     def drop_words(self, tokens_RT: torch.Tensor, tokenizer: Any) -> torch.Tensor:
@@ -44,3 +47,9 @@ class Contrastive(Stateless):
             tokens_RT, special
         )
         return tokens_RT.masked_fill(hidden_RT, tokenizer.unk_token_id)
+
+
+def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
+    """Mean of the cross-entropies text to picture and picture to text, in nats; the diagonal is right."""
+    target_B = torch.arange(len(match_BB), device=match_BB.device)
+    return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
