@@ -202,7 +202,7 @@ def show_run(folder: Path, as_json: bool) -> None:
     path = folder / "results.json"
     empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
     value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
-    show(value, results_from_json(value).table(), as_json)
+    show(value, results_from_json(value).table(without=("human", "chance")), as_json)
     for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{what}: {file}")

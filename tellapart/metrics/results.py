@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -63,14 +63,18 @@ class Results:
             }
         )
 
-    def table(self) -> Group:
-        """Metrics down, systems across, each with its 95 % interval; below it the paired differences."""
+    def table(self, *, without: Sequence[str] = ()) -> Group:
+        """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
+
+        Pairs with a system of ``without`` (yardsticks, say) are left out.
+        """
         from rich.console import Group
         from rich.text import Text
 
         parts: list[Any] = [self._systems_table()]
-        if self.pairs:
-            parts.append(self._pairs_table())
+        pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without)]
+        if pairs:
+            parts.append(self._pairs_table(pairs))
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
         return Group(*parts)
 
@@ -87,7 +91,7 @@ class Results:
             table.add_row(metric, *row)
         return table
 
-    def _pairs_table(self) -> Any:
+    def _pairs_table(self, pairs: Sequence[Pair]) -> Any:
         from rich import box
         from rich.table import Table
 
@@ -96,7 +100,7 @@ class Results:
             table.add_column(name, overflow="fold")
         for name in ("b − a", "95 % interval", "p"):
             table.add_column(name, justify="right")
-        for pair in self.pairs:
+        for pair in pairs:
             found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
             apart = found.low > 0 or found.high < 0
             table.add_row(
