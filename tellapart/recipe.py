@@ -184,7 +184,8 @@ class Recipe(Strict):
 
     def fingerprint(self) -> str:
         """Eight hex digits that change with anything that changes the result."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True, default=str).encode()).hexdigest()[:8]
+        told = self.model_dump(exclude_defaults=True)  # a key that is new to recipes leaves older runs valid
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
