@@ -1,7 +1,7 @@
 """Put the two models of the world `scenes` into the package, in half precision.
 
-    tellapart train recipes/scenes_mle.toml --out runs/scenes_mle     (trains the scorer first)
-    python tools/ship_weights.py runs/scenes_scorer-… runs/scenes_mle
+tellapart train recipes/scenes_mle.toml --out runs/scenes_mle     (trains the scorer first)
+python tools/ship_weights.py runs/scenes_scorer-… runs/scenes_mle
 """
 
 from __future__ import annotations
