@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -300,6 +300,18 @@ def _listener_accuracy(context: Context, slot: Slot) -> Measured:
 
 
 _LEXICAL = "tellapart.metrics.lexical:"
+_OVERLAP = "tellapart.metrics.overlap:"
+_CIDER = "tellapart.metrics.cider:"
+
+
+def _overlap(where: str, name: str, *, statistic: str = "") -> Metric:
+    """A metric against references, ×100 as the papers print it; its module has the signature."""
+
+    def signature(context: Context) -> str:
+        return str(_function(where.partition(":")[0] + f":{name}_SIGNATURE"))
+
+    return replace(text_metric(where, "", references=True, statistic=statistic, scale=100.0), signature=signature)
+
 
 METRICS: dict[str, Metric] = {
     **{
@@ -312,6 +324,13 @@ METRICS: dict[str, Metric] = {
         _clipscore,
         lambda context: f"2.5max(cos,0)x100|prefix:{CLIPSCORE_PREFIX.strip()}|scorer:{context.scorer_name()}",
     ),
+    **{
+        f"bleu{n}": _overlap(f"{_OVERLAP}bleu{n}", "BLEU", statistic=f"{_OVERLAP}bleu{n}_statistic")
+        for n in (1, 2, 3, 4)
+    },
+    "rouge_l": _overlap(_OVERLAP + "rouge_l", "ROUGE"),
+    "cider": _overlap(_CIDER + "cider_d", "CIDER_D"),
+    "cider_plain": _overlap(_CIDER + "cider_plain", "CIDER"),
     "length": text_metric(_LEXICAL + "length", "words:punctuation-stripped"),
     "lexical_diversity": text_metric(
         _LEXICAL + "lexical_diversity",

@@ -6,16 +6,22 @@ import importlib
 from typing import Any
 
 _WHERE = {
+    "CiderD": "cider",
     "Difference": "significance",
     "Interval": "significance",
     "Results": "results",
+    "bleu": "overlap",
+    "cider_plain": "cider",
+    "cider_d": "cider",
     "length": "lexical",
     "lexical_diversity": "lexical",
     "mean_interval": "significance",
     "paired_difference": "significance",
     "paired_resampled": "significance",
+    "ptb_tokenize": "tokenizer",
     "repetition_rate": "lexical",
     "resample": "significance",
+    "rouge_l": "overlap",
     "vocabulary": "lexical",
 }
 

@@ -1,0 +1,340 @@
+"""CIDEr-D, which the COCO tools print as CIDEr, and plain CIDEr; with document frequencies from where you say.
+
+`cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10; `CiderD`
+keeps references and document frequencies for a reward that is asked again and again. Without document frequencies
+of its own, one picture alone scores 0, and so does a word that every picture's references use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart import __version__
+from tellapart.errors import UsageError
+from tellapart.metrics.ngrams import _WORDS, ORDERS, Counts, GramTable
+from tellapart.metrics.recent import check, recent, tokenized
+from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
+
+References = Sequence[Sequence[str]]
+Sentence = Sequence[Hashable]
+
+CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
+CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
+SIGMA = 6.0
+END = "<eos>"  # the end token in texts; the tokenizer writes no such word
+_FORMAT = "tellapart document frequencies 1"
+
+
+def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6), as the COCO tools: its mean, and each caption's.
+
+    Document frequencies come from the references given: scores of two sets of pictures cannot be compared.
+    """
+    return _corpus(captions, references, False)
+
+
+def cider_plain(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """Plain CIDEr (Vedantam et al. 2015, eq. 1-4) × 10: neither clipping nor length penalty; words are not stemmed."""
+    return _corpus(captions, references, True)
+
+
+def _corpus(captions: Sequence[str], references: References, plain: bool) -> tuple[float, np.ndarray]:
+    said, held = tokenized(captions, references)
+    score_N = _scorer(held, plain).score([caption.split() for caption in said], np.arange(len(held)))
+    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+
+
+@recent
+def _scorer(held: list[list[str]], plain: bool) -> _Vectors:
+    table = GramTable()
+    counts = table.add([text.split() for texts in held for text in texts])
+    image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
+    return _Vectors(table, counts, image_R, _documents(table, counts, image_R), len(held), plain)
+
+
+class CiderD:
+    """CIDEr-D of captions against references that stay: texts, or rows of token ids.
+
+    references: for each picture its texts, or its rows of token ids (numbers).
+    idf: where document frequencies come from: "references" (those given), "batch" (the references of the pictures
+    of each call, as paper 2's program has it), a training set's references (in the same form), or frozen
+    `DocumentFrequencies`. end: whether the end token is a word of the string; texts get one each, of token ids a row
+    that has ``end_token`` ends there, and keeps it or not; references always end. plain: plain CIDEr.
+    """
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[Any]],
+        *,
+        idf: str | Sequence[Sequence[Any]] | DocumentFrequencies = "references",
+        end: bool = False,
+        end_token: int | None = None,
+        plain: bool = False,
+    ) -> None:
+        check(references, references)
+        self.end, self.end_token, self.plain = end, end_token, plain
+        self.ids = not isinstance(references[0][0], str) if len(references) else False
+        if self.ids and end and end_token is None:
+            raise UsageError("the end token is part of the string, but which it is is not said; give end_token=ID")
+        if isinstance(idf, str) and idf not in ("references", "batch"):
+            raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
+        self.pictures = len(references)
+        self._held = [self._rows(texts, told=True) for texts in references] if self.ids else self._texts(references)
+        self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._held])
+        flat = [row for rows in self._held for row in rows]
+        if isinstance(idf, str):
+            table = GramTable()
+            counts = table.add(flat)
+            frequencies, self.source, documents = _documents(table, counts, self._image_R), idf, len(references)
+        else:
+            frozen = idf if isinstance(idf, DocumentFrequencies) else self.frequencies(idf)
+            if frozen.end != end or frozen.ids != self.ids:
+                raise UsageError(
+                    f"document frequencies are of {_kind(frozen.ids, frozen.end)}, references of "
+                    f"{_kind(self.ids, end)}; make both the same"
+                )
+            table = frozen.table()
+            counts = table.add(flat)
+            frequencies = [
+                np.concatenate([known, np.zeros(size - len(known))])
+                for known, size in zip(frozen.frequencies, table.sizes(), strict=True)
+            ]
+            self.source, documents = frozen.name, frozen.documents
+        self._vectors = _Vectors(table, counts, self._image_R, frequencies, documents, plain)
+
+    def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
+        """Document frequencies of other references, in the form that this object's have."""
+        held = [self._rows(texts, told=True) for texts in references] if self.ids else self._texts(references)
+        return DocumentFrequencies.of(held, name, end=self.end, ids=self.ids)
+
+    @property
+    def signature(self) -> str:
+        """What a number of this object is, to compare it with another."""
+        variant = "cider-plain|unclipped,no-length-penalty,unstemmed,x10" if self.plain else "cider-d|sigma:6,clipped"
+        idf = f"{self.source},n={self._vectors.documents}" if self.source != "batch" else "batch"
+        cut = "token-ids" if self.ids else VERSION
+        return f"{variant}|idf:{idf}|end:{'in' if self.end else 'out'}|tok:{cut}|tellapart:{__version__}"
+
+    def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
+        """The scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array cut at the end token).
+
+        ``pictures`` says for each caption which picture's references it is held against (its number); without it,
+        the captions are S for each picture, picture by picture.
+        """
+        if pictures is None:
+            if not self.pictures or len(captions) % self.pictures:
+                raise UsageError(
+                    f"{len(captions)} captions for {self.pictures} pictures; give equally many each, or their pictures"
+                )
+            pictures = np.repeat(np.arange(self.pictures), len(captions) // self.pictures)
+        image_N = np.asarray(pictures, dtype=np.int64)
+        if len(image_N) != len(captions):
+            raise UsageError(f"{len(captions)} captions and {len(image_N)} picture numbers; give one for each caption")
+        if len(image_N) and (image_N.min() < 0 or image_N.max() >= self.pictures):
+            raise UsageError(
+                f"picture numbers go from 0 to {self.pictures - 1}; found {image_N.min()}, {image_N.max()}"
+            )
+        said = self._rows(captions) if self.ids else self._cut(list(captions))
+        vectors = self._batch(image_N) if self.source == "batch" else self._vectors
+        return vectors.score(said, image_N)
+
+    def _batch(self, image_N: np.ndarray) -> _Vectors:
+        """The same references under the document frequencies of this batch's pictures."""
+        shown = np.zeros(self.pictures, dtype=bool)
+        shown[image_N] = True
+        whole = self._vectors
+        return _Vectors(
+            whole.table,
+            whole.counts,
+            self._image_R,
+            _documents(whole.table, whole.counts, self._image_R, shown[self._image_R]),
+            int(shown.sum()),
+            self.plain,
+        )
+
+    def _texts(self, references: Sequence[Sequence[str]]) -> list[list[Sentence]]:
+        flat = iter(self._cut([text for texts in references for text in texts]))
+        return [[next(flat) for _ in texts] for texts in references]
+
+    def _cut(self, texts: Sequence[str]) -> list[Sentence]:
+        return [text.split() + [END] * self.end for text in ptb_tokenize(texts)]
+
+    def _rows(self, rows: Any, *, told: bool = False) -> list[Sentence]:
+        lists: list[list[int]] = rows.tolist() if hasattr(rows, "tolist") else [_listed(row) for row in rows]
+        if self.end_token is None:
+            return list(lists)
+        found: list[Sentence] = []
+        for row in lists:
+            place = row.index(self.end_token) if self.end_token in row else None
+            ended = place is not None or told
+            found.append(row[:place] + [self.end_token] * (self.end and ended))
+        return found
+
+
+def _listed(row: Any) -> list[int]:
+    return row.tolist() if hasattr(row, "tolist") else list(row)
+
+
+def _kind(ids: bool, end: bool) -> str:
+    return f"{'token ids' if ids else 'texts'} {'with' if end else 'without'} the end token"
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """In how many pictures' references each n-gram occurs, frozen: one line of JSON in a file.
+
+    An n-gram is written as the number of the n-gram one shorter that it begins with, and that of its last word.
+    """
+
+    words: list[Any]
+    grams: list[np.ndarray]  # for each length G×2: first n − 1 words (their number), last word
+    frequencies: list[np.ndarray]
+    documents: int
+    name: str
+    end: bool
+    ids: bool
+
+    @classmethod
+    def of(
+        cls, held: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
+    ) -> DocumentFrequencies:
+        """Count references that are already cut into words."""
+        table = GramTable()
+        counts = table.add([row for rows in held for row in rows])
+        image_R = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+        grams = []
+        for keys, numbers in zip(table.keys, table.ids, strict=True):
+            pair_G2 = np.zeros((len(keys), 2), np.int64)
+            pair_G2[numbers] = np.stack([keys // _WORDS, keys % _WORDS], axis=1)
+            grams.append(pair_G2)
+        return cls(list(table.words), grams, _documents(table, counts, image_R), len(held), name, end, ids)
+
+    def table(self) -> GramTable:
+        """A table that knows these n-grams by the same numbers."""
+        table = GramTable({word: number for number, word in enumerate(self.words)})
+        for order, pair_G2 in enumerate(self.grams):
+            keys = pair_G2[:, 0] * _WORDS + pair_G2[:, 1]
+            table.ids[order] = np.argsort(keys, kind="stable")
+            table.keys[order] = keys[table.ids[order]]
+        return table
+
+    def save(self, path: str | Path) -> None:
+        """Write them to a JSON file."""
+        content = {
+            "format": _FORMAT,
+            "name": self.name,
+            "documents": self.documents,
+            "end": self.end,
+            "token_ids": self.ids,
+            "tokenizer": None if self.ids else VERSION,
+            "words": self.words,
+            "grams": [pair_G2.T.tolist() for pair_G2 in self.grams],
+            "frequencies": [frequency_G.astype(int).tolist() for frequency_G in self.frequencies],
+        }
+        Path(path).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> DocumentFrequencies:
+        """Read what `save` wrote. Raises `UsageError` for another file, or another tokenizer's."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read as document frequencies ({error})") from None
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise UsageError(f"{path}: has no document frequencies; expected a file of DocumentFrequencies.save")
+        if not content["token_ids"] and content["tokenizer"] != VERSION:
+            raise UsageError(
+                f"{path}: was counted by tokenizer '{content['tokenizer']}', here is '{VERSION}'; save again"
+            )
+        return cls(
+            content["words"],
+            [np.array(pairs, dtype=np.int64).reshape(2, -1).T for pairs in content["grams"]],
+            [np.array(frequency, dtype=float) for frequency in content["frequencies"]],
+            content["documents"],
+            content["name"],
+            content["end"],
+            content["token_ids"],
+        )
+
+
+def _documents(
+    table: GramTable, counts: list[Counts], image_R: np.ndarray, shown_R: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """For each n-gram of the table the number of pictures whose references have it (of the references shown)."""
+    found = []
+    for size, counted in zip(table.sizes(), counts, strict=True):
+        kept_E = slice(None) if shown_R is None else shown_R[counted.sentence_E]
+        key = np.unique(image_R[counted.sentence_E[kept_E]] * max(size, 1) + counted.gram_E[kept_E])
+        found.append(np.bincount(key % max(size, 1), minlength=size).astype(float)[:size])
+    return found
+
+
+class _Vectors:
+    """References as tf-idf vectors, sorted by picture and n-gram, for captions to be matched against."""
+
+    def __init__(
+        self,
+        table: GramTable,
+        counts: list[Counts],
+        image_R: np.ndarray,
+        frequencies: list[np.ndarray],
+        documents: int,
+        plain: bool,
+    ) -> None:
+        self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
+        self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
+        self.idf = [self.rare - np.log(np.maximum(1.0, frequency)) for frequency in frequencies]
+        self.references = np.bincount(image_R)
+        self.length_R = np.bincount(counts[1].sentence_E, counts[1].count_E, minlength=len(image_R))
+        self._orders = [self._sorted(order, image_R) for order in range(ORDERS)]
+
+    def _sorted(self, order: int, image_R: np.ndarray) -> tuple[np.ndarray, ...]:
+        counted, size = self.counts[order], max(self.table.sizes()[order], 1)
+        weight_E = counted.count_E * self.idf[order][counted.gram_E]
+        norm_R = np.sqrt(np.bincount(counted.sentence_E, weight_E**2, minlength=len(image_R)))
+        norm_R[norm_R == 0] = 1.0  # as the tool: such a vector is not divided, and adds nothing
+        key_E = image_R[counted.sentence_E] * size + counted.gram_E
+        sorted_E = np.argsort(key_E, kind="stable")
+        row_E = counted.sentence_E[sorted_E]
+        return key_E[sorted_E], row_E, weight_E[sorted_E], weight_E[sorted_E] / norm_R[row_E]
+
+    def score(self, sentences: Sequence[Sentence], image_N: np.ndarray) -> np.ndarray:
+        """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
+        count = len(sentences)
+        said = self.table.look_up(sentences)
+        length_N = np.bincount(said[1].sentence_E, said[1].count_E, minlength=count)
+        total_N = np.zeros(count)
+        for order, counted in enumerate(said):
+            total_N += self._matched(order, counted, image_N, length_N)
+        return 10.0 * total_N / ORDERS / self.references[image_N] if count else total_N
+
+    def _matched(self, order: int, counted: Counts, image_N: np.ndarray, length_N: np.ndarray) -> np.ndarray:
+        size, idf_G = self.table.sizes()[order], self.idf[order]
+        key_E, row_E, weight_E, unit_E = self._orders[order]
+        known_C = counted.gram_E < size
+        idf_C = np.full(len(counted.gram_E), self.rare)
+        idf_C[known_C] = idf_G[counted.gram_E[known_C]]
+        weight_C = counted.count_E * idf_C
+        norm_N = np.sqrt(np.bincount(counted.sentence_E, weight_C**2, minlength=len(image_N)))
+        norm_N[norm_N == 0] = 1.0
+        sentence_C, weight_C = counted.sentence_E[known_C], weight_C[known_C]
+        asked_C = image_N[sentence_C] * max(size, 1) + counted.gram_E[known_C]
+        first_C = np.searchsorted(key_E, asked_C)
+        many_C = np.searchsorted(key_E, asked_C, side="right") - first_C
+        # One row for each pair of an n-gram said and a reference that has it.
+        total = int(many_C.sum())
+        place_P = np.arange(total) + np.repeat(first_C - (np.cumsum(many_C) - many_C), many_C)
+        sentence_P, weight_P = np.repeat(sentence_C, many_C), np.repeat(weight_C, many_C)
+        if self.plain:
+            agreed_P = weight_P * unit_E[place_P]
+        else:
+            agreed_P = np.minimum(weight_P, weight_E[place_P]) * unit_E[place_P]
+            delta_P = length_N[sentence_P] - self.length_R[row_E[place_P]]
+            agreed_P *= np.exp(-(delta_P**2) / (2 * SIGMA**2))
+        return np.bincount(sentence_P, agreed_P / norm_N[sentence_P], minlength=len(image_N))

@@ -1,0 +1,137 @@
+"""BLEU and ROUGE-L as the COCO tools compute them, on captions that their PTB tokenizer has cut.
+
+``bleu`` and ``rouge_l`` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, both 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.ngrams import ORDERS, GramTable
+from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.tokenizer import VERSION
+
+References = Sequence[Sequence[str]]
+Statistic = Callable[[np.ndarray], float]
+
+BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
+ROUGE_SIGNATURE = f"coco|beta:1.2|max-precision,max-recall|tok:{VERSION}"
+_BETA = 1.2
+_TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0; they are part of the number
+
+
+def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[float, np.ndarray]:
+    """BLEU-n of the corpus (Papineni et al. 2002, eq. 1-3 with uniform weights), and of each caption alone.
+
+    The closest reference's length counts, the shorter one where two are as close. The corpus number is made of
+    summed counts and is not the mean of the captions'. Raises `UsageError` for n outside 1 to 4.
+    """
+    if not 1 <= n <= ORDERS:
+        raise UsageError(f"BLEU-{n} is not defined here; expected n from 1 to {ORDERS}")
+    corpus_K, caption_KN = bleus(captions, references)
+    return float(corpus_K[n - 1]), caption_KN[n - 1]
+
+
+def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, np.ndarray]:
+    """BLEU-1 to 4 at once: four corpus numbers, and 4×N for the captions."""
+    counts_NC = bleu_counts(captions, references)
+    if not len(counts_NC):
+        return np.full(ORDERS, np.nan), np.zeros((ORDERS, 0))
+    return _bleus(counts_NC.sum(0)), _bleus(counts_NC.T)
+
+
+def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) -> Statistic:
+    """`bleu`'s corpus number as a function of the captions' weights: sums of counts, weighted."""
+    counts_NC = bleu_counts(captions, references)
+    return lambda weight_N: float(_bleus(weight_N @ counts_NC)[n - 1])
+
+
+bleu1, bleu2, bleu3, bleu4 = (partial(bleu, n=n) for n in range(1, ORDERS + 1))
+bleu1_statistic, bleu2_statistic, bleu3_statistic, bleu4_statistic = (
+    partial(bleu_statistic, n=n) for n in range(1, ORDERS + 1)
+)
+
+
+@recent
+def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
+    """All that BLEU is made of, N×10: words, closest reference's words, n-grams said (4), n-grams matched (4)."""
+    said, held = tokenized(captions, references)
+    image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
+    table = GramTable()
+    told = table.add([text.split() for texts in held for text in texts])
+    hypotheses = table.look_up([text.split() for text in said])
+    length_N = np.array([len(text.split()) for text in said], dtype=float)
+    counts_NC = np.zeros((len(said), 2 + 2 * ORDERS))
+    counts_NC[:, 0] = length_N
+    counts_NC[:, 1] = [
+        min((abs(size - length), size) for size in (len(text.split()) for text in texts))[1]
+        for texts, length in zip(held, length_N, strict=True)
+    ]
+    for order in range(ORDERS):
+        counts_NC[:, 2 + order] = np.maximum(length_N - order, 0)
+        reference, caption = told[order], hypotheses[order]
+        span = table.sizes()[order] + len(caption.gram_E) + 1  # room for n-grams that no reference has
+        key_E = image_R[reference.sentence_E] * span + reference.gram_E
+        sorted_E = np.argsort(key_E, kind="stable")
+        known, start = np.unique(key_E[sorted_E], return_index=True)
+        most = np.maximum.reduceat(reference.count_E[sorted_E], start) if len(known) else np.zeros(0, int)
+        matched_E = np.minimum(caption.count_E, _at(known, most, caption.sentence_E * span + caption.gram_E))
+        counts_NC[:, 2 + ORDERS + order] = np.bincount(caption.sentence_E, matched_E, minlength=len(said))
+    return counts_NC
+
+
+def _at(known: np.ndarray, value: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """The values of sorted keys, 0 for a key that is not among them."""
+    if not len(known):
+        return np.zeros(len(asked), int)
+    place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+    return np.where(known[place] == asked, value[place], 0)
+
+
+def _bleus(counts_C: np.ndarray) -> np.ndarray:
+    """BLEU-1 to 4 from the ten counts (of a corpus, or with a second axis of captions)."""
+    words, closest, said, matched = counts_C[0], counts_C[1], counts_C[2 : 2 + ORDERS], counts_C[2 + ORDERS :]
+    root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (counts_C.ndim - 1))
+    found = np.cumprod((matched + _TINY) / (said + _SMALL), axis=0) ** root
+    ratio = (words + _TINY) / (closest + _SMALL)
+    return found * np.exp(np.minimum(0, 1 - 1 / ratio))
+
+
+def rouge_l(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """ROUGE-L (Lin 2004) with β = 1.2: its mean, and one number per caption.
+
+    F of the best precision and the best recall over the references, which may be two different ones (the COCO
+    tools' reading). An empty text counts as one empty word there, so an empty caption meets an empty reference.
+    """
+    said, held = tokenized(captions, references)
+    score_N = np.array([_rouge(caption.split(" "), texts) for caption, texts in zip(said, held, strict=True)])
+    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+
+
+def _rouge(caption: list[str], references: Sequence[str]) -> float:
+    place: dict[str, int] = {}  # where each word stands in the caption, as bits
+    for number, word in enumerate(caption):
+        place[word] = place.get(word, 0) | 1 << number
+    precision = recall = 0.0
+    for reference in references:
+        words = reference.split(" ")
+        common = _common(place, len(caption), words)
+        precision, recall = max(precision, common / len(caption)), max(recall, common / len(words))
+    if not precision:
+        return 0.0
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
+
+
+def _common(place: dict[str, int], length: int, words: Sequence[str]) -> int:
+    """Length of the longest common subsequence: the rows of its table are the bits of one integer (Hyyrö 2004)."""
+    full = (1 << length) - 1
+    row = full
+    for word in words:
+        match = place.get(word)
+        if match:
+            row = (row + (row & match)) | (row & ~match)
+    return length - (row & full).bit_count()

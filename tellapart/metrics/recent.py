@@ -1,0 +1,62 @@
+"""Tokenise once: the last few results of a function of captions and references, for metrics that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tellapart.errors import UsageError
+from tellapart.metrics.tokenizer import ptb_tokenize
+
+T = TypeVar("T")
+_KEPT = 8  # systems and pairs of them that an evaluation goes through, metric by metric
+
+
+def recent(function: Callable[..., T]) -> Callable[..., T]:
+    """Remember the last results by the arguments' content. Comparing lists of the same strings is quick."""
+    kept: list[tuple[tuple[Any, ...], T]] = []
+
+    def remembered(*arguments: Any) -> T:
+        for place, (known, result) in enumerate(kept):
+            if known == arguments:
+                kept.append(kept.pop(place))
+                return result
+        result = function(*arguments)
+        # Copies, for a caller may change its lists later.
+        kept.append((tuple(_copied(argument) for argument in arguments), result))
+        del kept[:-_KEPT]
+        return result
+
+    remembered.__doc__ = function.__doc__
+    return remembered
+
+
+def _copied(argument: Any) -> Any:
+    return [_copied(inner) for inner in argument] if isinstance(argument, list) else argument
+
+
+class Tokenized(NamedTuple):
+    """Captions, and the references of each, as `ptb_tokenize` writes them."""
+
+    captions: list[str]
+    references: list[list[str]]
+
+
+@recent
+def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Tokenized:
+    """Both sides tokenised as the COCO tools do: all captions as one text, all references as another."""
+    check(captions, references)
+    flat = iter(ptb_tokenize([text for held in references for text in held]))
+    return Tokenized(ptb_tokenize(captions), [[next(flat) for _ in held] for held in references])
+
+
+def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
+    """Raises `UsageError` where the two do not fit: a caption without references cannot be scored."""
+    if references is None or len(captions) != len(references):
+        count = "no" if references is None else len(references)
+        raise UsageError(f"{len(captions)} captions and {count} lists of references; give one list for each caption")
+    without = [number for number, held in enumerate(references) if isinstance(held, str) or not len(held)]
+    if without:
+        raise UsageError(
+            f"caption {without[0]} (of {len(without)}) has no list of references; give each at least one, in a list"
+        )
