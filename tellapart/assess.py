@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate, gallery
 from tellapart.messages import say
 from tellapart.metrics.results import Results
@@ -26,7 +27,7 @@ def assess(stage: Any, run: Run) -> Results | None:
         with writing(run.folder):
             (run.folder / "captions").mkdir(exist_ok=True)
         write_text(run.folder / "captions" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
-    scorer = load_scorer(str(run.folder)) if stage.recipe.trains == "scorer" else stage.scorer
+    scorer = load_scorer(str(run.folder), stage.device) if stage.recipe.trains == "scorer" else stage.scorer
     settings = stage.recipe.evaluation
     results = evaluate(
         systems,
@@ -62,15 +63,23 @@ def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
 
 def scorer_systems(stage: Any) -> dict[str, dict[str, str]]:
     """A scorer is measured on what people wrote: the first reference of each picture."""
+    if bare := [item.id for item in stage.test_items if not item.references]:
+        raise UsageError(
+            f"data.test: {len(bare)} of {len(stage.test_items)} pictures have no reference, such as {bare[0]}; "
+            "a scorer is measured on references; name other pictures, or leave data.test out"
+        )
     return {"first_reference": {item.id: item.references[0] for item in stage.test_items}}
 
 
 def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     """Further scorers with their features of the test pictures, by short name."""
-    found = {}
+    found: dict[str, tuple[Any, Any]] = {}
     for name in names:
+        short = Path(name).name.removesuffix(".toml")
+        if short in found:
+            raise UsageError(f"evaluation.judges: two are called '{short}'; rename one")
         scorer = load_scorer(stage.upstream(name), stage.device)
-        found[Path(name).stem] = (scorer, stage.store.features(stage.test_items, scorer.encoder))
+        found[short] = (scorer, stage.store.features(stage.test_items, scorer.encoder))
     return found
 
 

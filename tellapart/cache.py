@@ -31,6 +31,8 @@ def describe_cache() -> tuple[dict[str, Any], Any]:
     return value, table
 
 
-def empty_cache() -> str:
+def empty_cache() -> tuple[dict[str, Any], str]:
+    """Drop everything; what that set free, as a plain value and as a line for people."""
     store = FeatureStore()
-    return f"{store.folder}: {store.empty() / 1e9:.2f} GB set free"
+    freed = store.empty()
+    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: {freed / 1e9:.2f} GB set free"

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
+
+if TYPE_CHECKING:
+    from tellapart.decode import Decoding
 
 app = typer.Typer(
     name="tellapart",
     help="Teach an image captioner to say what tells a picture apart, and measure honestly whether it does.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 Settings = Annotated[
@@ -67,32 +71,35 @@ def caption(
         str | None,
         typer.Option(help="jsonl, csv, or txt: a .txt beside each picture. Default: as -o ends."),
     ] = None,
-    beams: Annotated[int, typer.Option(help="Beam search with so many beams; 1 is greedy.")] = 5,
-    max_tokens: Annotated[int, typer.Option(help="Longest caption, in tokens.")] = 30,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Beam search with so many beams; 1 is greedy. Default: 5.")
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest caption, in tokens.")] = 30,
     best_of: Annotated[
         int | None,
-        typer.Option("--best-of", metavar="N", help="Sample N captions, keep the one that tells best."),
+        typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one that tells best."),
     ] = None,
-    temperature: Annotated[float, typer.Option(help="Of the samples of --best-of.")] = 1.0,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, help="Of the samples of --best-of. Default: 1.")
+    ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Pictures at once.")] = 32,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew; replace what is there.")] = False,
 ) -> None:
     """Caption pictures. Type the same command again to go on after an interruption."""
     from tellapart.caption import caption_pictures
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
-    from tellapart.decode import Decoding
     from tellapart.messages import say
     from tellapart.scorers import load_scorer
 
+    decoding = caption_decoding(beams, max_tokens, best_of, temperature)
     dataset = open_many(pictures)
-    kind = "sample" if best_of else "beam" if beams > 1 else "greedy"
     summary = caption_pictures(
         load_captioner(model),
         dataset,
         out,
-        decoding=Decoding(kind=kind, beams=beams, temperature=temperature, max_tokens=max_tokens),
+        decoding=decoding,
         batch_size=batch_size,
         format=format,
         best_of=best_of,
@@ -102,6 +109,19 @@ def caption(
     say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
     for line in dataset.report():
         say(line)
+
+
+def caption_decoding(beams: int | None, max_tokens: int, best_of: int | None, temperature: float | None) -> Decoding:
+    """How ``caption`` decodes. Raises `UsageError` for an option that the others make idle."""
+    from tellapart.decode import Decoding
+
+    if best_of is not None:
+        if beams is not None:
+            raise UsageError("--beams is of no use with --best-of, which samples; leave one of them out")
+        return Decoding(kind="sample", temperature=temperature or 1.0, max_tokens=max_tokens)
+    if temperature is not None:
+        raise UsageError("--temperature is of the samples of --best-of; type --best-of 10 --scorer MODEL with it")
+    return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
 
 
 @app.command(name="eval")
@@ -117,21 +137,24 @@ def evaluate(
         typer.Option(help="Score references as a system too: first, random, or mean."),
     ] = None,
     chance: Annotated[bool, typer.Option("--chance", help="Add random chance as a system.")] = False,
-    lookalike: Annotated[int, typer.Option(help="Pictures in a look-alike set.")] = 10,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples behind each interval.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    lookalike: Annotated[int, typer.Option(min=2, help="Pictures in a look-alike set.")] = 10,
+    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples behind each interval.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Score the ids that all files have.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure captions: do they tell pictures apart, and what are they like?"""
     from tellapart.evaluate import run_eval
 
+    chosen = [name.strip() for name in metrics.split(",") if name.strip()] if metrics is not None else None
+    if chosen == []:
+        raise UsageError("--metrics names none; type --metrics length,clipscore, or leave it out for all there are")
     results = run_eval(
         captions,
         references,
         data,
         scorer,
-        [name.strip() for name in metrics.split(",") if name.strip()] if metrics is not None else None,
+        chosen,
         judges=judge or (),
         human=human,
         chance=chance,
@@ -174,14 +197,12 @@ def cache(
     """Where encoded pictures are kept, how much there is, and how to be rid of it."""
     from tellapart.cache import describe_cache, empty_cache
 
-    if empty:
-        print(empty_cache())
-    else:
-        show(*describe_cache(), as_json)
+    value, told = empty_cache() if empty else describe_cache()
+    show(value, told, as_json)
 
 
-def show(value: Any, table: Any, as_json: bool) -> None:
-    """A result as JSON alone, or as a table for people."""
+def show(value: Any, told: Any, as_json: bool) -> None:
+    """A result as JSON alone, or as a table (or a line) for people."""
     if as_json:
         import json
 
@@ -189,7 +210,7 @@ def show(value: Any, table: Any, as_json: bool) -> None:
     else:
         from rich.console import Console
 
-        Console().print(table)
+        Console().print(told)
 
 
 def show_run(folder: Path, as_json: bool) -> None:
@@ -209,23 +230,33 @@ def show_run(folder: Path, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Run a command; a `TellapartError` is one line, Ctrl-C leaves what is on disk resumable."""
+    """Run a command. What goes wrong is one line on stderr, with exit code 2 for usage and 1 for failure."""
     debug = "--debug" in sys.argv[1:]
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        app(args=arguments, prog_name="tellapart")
-    except TellapartError as error:
-        if debug:
+        status = app(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
+    except Exception as error:
+        if debug or (line := one_line(error)) is None:
             raise
-        print(f"tellapart: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        again = "the same command goes on (train: with --resume)"
-        print(f"tellapart: stopped; what was saved stays, and {again}", file=sys.stderr)
-        sys.exit(130)
-    except OSError as error:
-        if debug:
-            raise
-        print(f"tellapart: {error.filename or ''} {error.strerror or error}; see --debug for where", file=sys.stderr)
-        sys.exit(1)
+        fail(line, getattr(error, "exit_code", 1))
+    if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+        fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
+
+
+def one_line(error: Exception) -> str | None:
+    """An error that a user can mend, as a line; None for a mistake of our own, which deserves its traceback."""
+    if isinstance(error, TellapartError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; add --debug to see where"
+    if hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
+        context = getattr(error, "ctx", None)
+        return f"{error.format_message().rstrip('.')}; type: {context.command_path if context else 'tellapart'} --help"
+    return None
+
+
+def fail(line: str, status: int) -> NoReturn:
+    print(f"tellapart: {' '.join(line.split())}", file=sys.stderr)
+    sys.exit(status)

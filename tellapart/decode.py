@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.types import Rollout
 
@@ -20,13 +20,22 @@ class Decoding(BaseModel):
     ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     kind: Literal["greedy", "sample", "beam"] = "greedy"
     beams: int = Field(5, ge=1)
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)
+
+    @model_validator(mode="after")
+    def as_many_as_it_writes(self) -> Decoding:
+        most = {"greedy": 1, "beam": self.beams}.get(self.kind, self.samples)
+        if self.samples > most:
+            raise ValueError(
+                f"samples is {self.samples}, and '{self.kind}' writes {most}; set kind = 'sample' for more"
+            )
+        return self
 
     def generation_config(self, *, pad: int, start: int | None, ends: list[int]) -> GenerationConfig:
         """The same settings as transformers' ``generate`` takes them."""

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.errors import UsageError
 from tellapart.messages import say
 from tellapart.recipe import read_recipe
 
@@ -20,19 +19,15 @@ RECIPE = Path(__file__).with_name("demo.toml")
 def run_demo(out: Path) -> None:
     """Generic captions, live fine-tuning, three pictures with both captions, what got better and what worse.
 
-    An interrupted demo goes on where it stopped; a finished one is shown again. Raises `UsageError` where
-    ``out`` holds something else.
+    An interrupted demo goes on where it stopped; a finished one is shown again.
     """
     from tellapart.train import train
 
-    recipe = read_recipe(RECIPE)
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / "run.json").is_file()):
-        raise UsageError(f"{out} is there and is no demo run; expected a new folder; type: tellapart demo --out DIR")
     say(
         "A small captioner, trained on scenes by maximum likelihood, writes what fits many pictures. It now learns by\n"
         "self-retrieval: a caption is rewarded as far as a scorer finds its picture by it among 99 others."
     )
-    run = train(recipe, out, resume=True)
+    run = train(read_recipe(RECIPE), out, resume=True)
     for example in examples(run.folder):
         show_example(run.folder, example)
     for line in verdict(run.folder):

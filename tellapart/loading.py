@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,10 @@ def model_folder(name: str, kind: str) -> str:
     if name == "scenes":
         return str(BUILTIN / kind)
     folder = Path(name).expanduser()
+    if name.endswith(".toml"):
+        raise UsageError(f"{name} is a recipe, not a {kind}; type: tellapart train {name}, then give its run's folder")
+    if not name or folder.is_file():
+        raise UsageError(f"'{name}' is no {kind}; expected a folder, a run, a hub name, or 'scenes'")
     if (folder / "run.json").is_file():
         if not (folder / "model" / "config.json").is_file():
             raise UsageError(f"{name} is a run without a finished model; type: tellapart train --resume … to finish it")
@@ -33,15 +38,23 @@ def model_folder(name: str, kind: str) -> str:
     return name
 
 
+def is_news(record: logging.LogRecord) -> bool:
+    """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
+    return "passing in an `attention_mask`" not in record.getMessage()
+
+
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
     """Turn what a loader raises into one line that says what to do; no bars of the loader's own."""
-    from transformers.utils import logging
+    from safetensors import SafetensorError
+    from transformers.utils.logging import disable_progress_bar
 
-    logging.disable_progress_bar()
+    disable_progress_bar()
+    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
-        raise TellapartError(f"cannot load {name}{offline}: {cause[:240]}; expected {expected}") from error
+        hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
+        raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error

@@ -5,33 +5,63 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tellapart.decode import Decoding
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import UsageError
+from tellapart.hints import explain
+
+
+def beside_recipe(name: str, info: ValidationInfo) -> str:
+    """A recipe named as a model stands beside the recipe that names it; its name becomes absolute."""
+    return absolute(name, info.context["folder"]) if info.context else name
+
+
+def absolute(name: str, folder: Path) -> str:
+    return str((folder / name).resolve()) if name.endswith(".toml") else name
+
+
+def fill_in(spec: str) -> str:
+    """``$TELLAPART_DATA`` is the folder of the real data sets."""
+    return spec.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
+
+
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe)]
+DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
+DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Data(Strict):
     """Where the pictures come from, as ``kind:path?key=value``; a list of them is read as one."""
 
-    train: str | tuple[str, ...]
-    validation: str | tuple[str, ...]
-    test: str | tuple[str, ...] | None = None
+    train: DataSpecs
+    validation: DataSpecs
+    test: DataSpecs | None = None
 
 
 class NewCaptioner(Strict):
     """A ClipCap to be trained from scratch: a small GPT-2 behind a vision encoder."""
 
-    vision: str = Field(description="whose vision tower: a scorer's name, folder or recipe")
+    vision: ModelName = Field(description="whose vision tower: a scorer's name, folder or recipe")
     visual: Literal["pooled", "cells"] = "pooled"
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
     prefix_length: int = Field(4, ge=1)
@@ -65,15 +95,15 @@ class Captioner(Strict):
     ``train``: which of its parts learn; by default all but the vision encoder.
     """
 
-    name: str | None = None
+    name: ModelName | None = None
     new: NewCaptioner | None = None
-    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = None
+    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
 
 
 class Scorer(Strict):
     """Which scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained)."""
 
-    name: str | None = None
+    name: ModelName | None = None
     new: NewScorer | None = None
 
 
@@ -92,19 +122,22 @@ class Reinforce(Strict):
 
     kind: Literal["reinforce"] = "reinforce"
     decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
-    baseline: Literal["running_mean", "none"] = "running_mean"
+    baseline: Literal["running_mean", "leave_one_out", "none"] = "running_mean"
     normalise: Literal["length+1", "length", "none"] = "length+1"
     dropout_in_rollout: bool = True
     kl: float = Field(0.0, ge=0)
 
     @model_validator(mode="after")
-    def sampled(self) -> Reinforce:
-        if self.decoding.samples > 1 and self.decoding.kind == "greedy":
-            raise ValueError("greedy decoding writes one caption; set decoding.kind = 'sample' for more samples")
+    def has_samples_to_compare(self) -> Reinforce:
+        if self.baseline == "leave_one_out" and self.decoding.samples < 2:
+            raise ValueError("baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say")
         return self
 
 
 Objective = Annotated[Mle | Contrastive | Reinforce, Field(discriminator="kind")]
+
+
+Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Training(Strict):
@@ -116,7 +149,7 @@ class Training(Strict):
     warmup: int = Field(0, ge=0)
     optimiser: Literal["adam", "adamw"] = "adamw"
     weight_decay: float = Field(0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Moment, Moment] = (0.9, 0.999)
     clip_norm: float = Field(1.0, gt=0)
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
     augment: Literal["none", "crop", "crop-flip"] = "none"
@@ -144,7 +177,7 @@ class Validation(Strict):
 class Evaluation(Strict):
     decoding: Decoding = Decoding(kind="beam", beams=5)
     lookalike: int = Field(10, ge=2, description="pictures in a look-alike set, the target counted")
-    judges: tuple[str, ...] = Field((), description="further scorers, never a reward, that measure once more")
+    judges: tuple[ModelName, ...] = Field((), description="further scorers, never a reward, that measure once more")
     gallery: int = Field(24, ge=0)
 
 
@@ -153,7 +186,7 @@ class Recipe(Strict):
 
     name: str
     about: str = ""
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     data: Data
     captioner: Captioner | None = None
     scorer: Scorer | None = None
@@ -166,21 +199,49 @@ class Recipe(Strict):
     def trains(self) -> Literal["captioner", "scorer"]:
         return "scorer" if self.objective.kind == "contrastive" else "captioner"
 
+    @field_validator("name")
+    @classmethod
+    def names_a_folder(cls, name: str) -> str:
+        if not re.fullmatch(r"\w[\w .+-]*", name):
+            raise ValueError(f"'{name}' cannot name a folder; expected letters, digits, '.', '-' and '_'")
+        return name
+
     @model_validator(mode="after")
-    def complete(self) -> Recipe:
+    def fits_together(self) -> Recipe:
+        for wrong in self.contradictions():
+            raise ValueError(wrong)
+        return self
+
+    def contradictions(self) -> Iterator[str]:
+        """Keys that are right each by itself and not together: nothing that is written here is without effect."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
-            raise ValueError(f"[{self.trains}] needs either name = '…' or a [{self.trains}.new] table, and not both")
-        if self.trains == "captioner" and self.scorer is not None and self.scorer.name is None:
-            raise ValueError(
-                "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
+            yield f"[{self.trains}] needs either name = '…' or a [{self.trains}.new] table, and not both"
+        for table in ("validation", "evaluation"):
+            if (samples := getattr(self, table).decoding.samples) > 1:
+                yield f"{table}.decoding.samples is {samples}; one caption of each picture is measured"
+        yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()
+
+    def _of_a_scorer(self) -> Iterator[str]:
+        if self.captioner is not None:
+            yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
+        if self.validation.select == "loss":
+            yield "validation.select is 'loss', which a scorer does not have; expected recall@1.random100 or .lookalike"
+
+    def _of_a_captioner(self) -> Iterator[str]:
+        rewarded = self.objective.kind == "reinforce"
+        if self.scorer is not None and self.scorer.name is None:
+            yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
+        if self.scorer is None and (rewarded or self.validation.select != "loss" or self.evaluation.judges):
+            yield (
+                f"[scorer] is missing; objective '{self.objective.kind}', validation.select or evaluation.judges need "
+                "its name"
             )
-        needs_scorer = self.objective.kind == "reinforce" or self.validation.select != "loss"
-        if self.trains == "captioner" and needs_scorer and self.scorer is None:
-            raise ValueError(f"[scorer] is missing; objective '{self.objective.kind}' and validation need its name")
-        if self.trains == "scorer" and self.training.batch_size < 2:
-            raise ValueError("training.batch_size is 1; a contrastive batch needs distractors")
-        return self
+        if rewarded and self.training.captions_per_picture > 1:
+            yield "training.captions_per_picture is of no use to objective 'reinforce', which reads no references"
+        learns = (self.captioner.train if self.captioner else None) or ()
+        if self.training.augment != "none" and "vision" not in learns:
+            yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
 
     def fingerprint(self) -> str:
         """Eight hex digits that change with anything that changes the result."""
@@ -193,91 +254,56 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
 
     Raises `UsageError` that names the file, the key, and the nearest key that exists.
     """
+    expected = "expected a TOML file such as recipes/scenes_sr.toml"
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise UsageError(f"no such recipe: {path}; expected a TOML file such as recipes/scenes_sr.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError(f"{path} is not a recipe: {error}; expected TOML") from None
+        raise UsageError(f"no such recipe: {path}; {expected}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); {expected}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
     for setting in settings:
         apply_setting(table, setting)
-    return check_recipe(resolve_paths(table, path.parent), str(path))
+    return check_recipe(table, str(path), path.parent)
 
 
-def check_recipe(table: Mapping[str, Any], source: str) -> Recipe:
-    """A `Recipe` from a plain table, or a `UsageError` of one line."""
+def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
+    """A `Recipe` from a plain table, or a `UsageError` of one line. Other recipes are looked for in ``folder``."""
     try:
-        return Recipe.model_validate(table)
+        return Recipe.model_validate(table, context={"folder": folder} if folder is not None else None)
     except ValidationError as error:
-        raise UsageError(f"{source}: {explain(error)}") from None
+        raise UsageError(f"{source}: {explain(error, Recipe)}") from None
 
 
 def apply_setting(table: dict[str, Any], setting: str) -> None:
-    """``training.steps=200`` into the table. The value is read as TOML, and as plain text where it is none."""
-    key, equals, value = setting.partition("=")
-    if not equals or not key.strip():
+    """``training.steps=200`` into the table. The value is read as TOML, and as plain text where it is none.
+
+    What is typed is meant from where it is typed: a recipe named here is looked for in the current folder.
+    """
+    key, equals, text = setting.partition("=")
+    *parents, last = (part.strip() for part in key.split("."))
+    if not equals or not all((*parents, last)):
         raise UsageError(f"cannot read --set {setting}; expected key=value, as in --set training.steps=200")
-    *parents, last = key.strip().split(".")
     for parent in parents:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
             raise UsageError(f"--set {setting}: '{parent}' is a value, not a table")
-    try:
-        table[last] = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        table[last] = value.strip()
+    table[last] = setting_value(text.strip())
     if last in ("name", "new"):  # naming a model replaces the description of a new one, and the reverse
         table.pop({"name": "new", "new": "name"}[last], None)
 
 
-def resolve_paths(value: Any, folder: Path) -> Any:
-    """Names that end in ``.toml`` become absolute (they stand beside the recipe); $VARIABLES are filled in."""
-    if isinstance(value, dict):
-        return {key: resolve_paths(entry, folder) for key, entry in value.items()}
+def setting_value(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
     if isinstance(value, list):
-        return [resolve_paths(entry, folder) for entry in value]
-    if not isinstance(value, str):
-        return value
-    if "$TELLAPART_DATA" in value:
-        value = value.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
-    if value.endswith(".toml"):
-        return str((folder / value).resolve())
-    return value
-
-
-def explain(error: ValidationError) -> str:
-    """The first thing wrong with a recipe, in one line, with the nearest key that exists."""
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part not in ("mle", "contrastive", "reinforce")]
-    key = ".".join(place)
-    if first["type"] == "extra_forbidden":
-        known = known_keys(first["loc"][:-1])
-        return f"unknown key '{key}'{nearest(place[-1], known)}"
-    if first["type"] == "missing":
-        return f"'{key}' is missing; add it, or type: --set {key}=…"
-    message = first["msg"].removeprefix("Value error, ")
-    found = "" if first["type"] == "value_error" else f" (found {first['input']!r})"
-    return f"{key + ': ' if key else ''}{message}{found}"
-
-
-def known_keys(place: tuple[int | str, ...]) -> list[str]:
-    """The keys that the table at ``place`` takes."""
-    model: Any = Recipe
-    for part in place:
-        model = (
-            next((m for m in models_in(model.model_fields[part].annotation)), Recipe)
-            if hasattr(model, "model_fields") and part in model.model_fields
-            else {"mle": Mle, "contrastive": Contrastive, "reinforce": Reinforce}.get(str(part), model)
-        )
-    return list(model.model_fields)
-
-
-def models_in(annotation: Any) -> list[type[BaseModel]]:
-    from typing import get_args
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for argument in get_args(annotation) for model in models_in(argument)]
+        return [absolute(entry, Path()) if isinstance(entry, str) else entry for entry in value]
+    return absolute(value, Path()) if isinstance(value, str) else value
 
 
 def to_toml(recipe: Recipe) -> str:

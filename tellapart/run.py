@@ -21,18 +21,24 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import __version__
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe import Recipe, to_toml
 
 
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
     """A full disk, or one that may not be written, as one line."""
+    from safetensors import SafetensorError
+
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error):
+            raise  # torch.save says a full disk in that way; any other RuntimeError is not the disk's
+        cause = "torch.save failed, as on a full disk" if isinstance(error, RuntimeError) else str(error)
         raise TellapartError(
-            f"cannot write {what}: {error.strerror or error}; free some space or choose another --out, then --resume"
+            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; "
+            "free some space or choose another --out, then --resume"
         ) from error
 
 
@@ -97,7 +103,10 @@ class Run:
     @property
     def info(self) -> dict[str, Any]:
         path = self.folder / "run.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
 
     @property
     def finished(self) -> bool:
@@ -114,13 +123,16 @@ class Run:
 
     @property
     def started(self) -> bool:
-        return (self.folder / "run.json").is_file()
+        """Whether there is something to lose. A stamp alone (a path or model was wrong) holds no folder occupied."""
+        done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
+        return (self.folder / "run.json").is_file() and done
 
     def stamp(self, device: str) -> None:
-        """Write what this run is, before anything is trained."""
+        """Write what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
         import torch
         import transformers
 
+        self._keep_off_others()
         with writing(self.folder):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
@@ -141,6 +153,15 @@ class Run:
             "versions": versions,
         }
         write_json(self.folder / "run.json", info)
+
+    def _keep_off_others(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
+        ours = {"checkpoints", "recipe.toml", "run.json", "log.jsonl"}  # of a run that ended before its first step
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        if others := [name for name in names if name not in ours and not name.startswith(".")]:
+            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
 
     def finish(self, **more: Any) -> None:
         write_json(self.folder / "run.json", {**self.info, "finished": now(), **more})

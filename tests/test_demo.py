@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
     from tellapart.demo import run_demo
 
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is no demo run"):
+    with pytest.raises(UsageError, match=r"holds no run, but thesis.txt"):
         run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -59,7 +59,8 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_weights_and_losses(
     kind: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective = tiny_recipe["objective"] if kind == "reinforce" else {"kind": kind}
-    recipe = recipe_of(tiny_recipe, objective=objective)
+    captioner = {"captioner": None} if kind == "contrastive" else {}
+    recipe = recipe_of(tiny_recipe, objective=objective, **captioner)
     train(recipe, tmp_path / "whole", evaluate=False)
     for stop in (1, 2, 5):
         stop_after(stop, recipe, tmp_path / f"stopped{stop}", monkeypatch)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.decode import Decoding
+from tellapart.errors import UsageError
 from tellapart.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout
 
@@ -97,6 +98,20 @@ class Captioner(ABC):
             visual = self.encode(pixels_BCHW.to(self.device)).float()
         self.model.train(training)
         return visual
+
+
+def check_room(text_config: Any, before: int, tokens: int) -> None:
+    """Raises `UsageError` where a language model has no room for ``tokens`` after the ``before`` positions in front.
+
+    The last token of a caption is not read, so it takes no position.
+    """
+    positions = getattr(text_config, "max_position_embeddings", None)
+    if positions is not None and before + tokens - 1 > positions:
+        raise UsageError(
+            f"a caption of {tokens} tokens does not fit: of the language model's {positions} positions {before} are "
+            f"taken; expected at most {positions - before + 1} tokens; lower max_tokens, or give a captioner that is "
+            "new more of them with captioner.new.max_tokens"
+        )
 
 
 def write_captions(

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import Captioner, check_room
 from tellapart.decode import Decoding, to_rollout
 from tellapart.types import Rollout
 
@@ -49,6 +49,7 @@ class Blip(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
         start_BT = self._start(len(visual))
+        check_room(self.model.config.text_config, start_BT.shape[1], decoding.max_tokens)
         with torch.no_grad():
             tokens_RT = self.model.text_decoder.generate(
                 input_ids=start_BT,

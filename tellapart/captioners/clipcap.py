@@ -9,7 +9,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, CLIPVisionModelWithProjection, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import Captioner, check_room
 from tellapart.decode import Decoding, to_rollout
 from tellapart.types import Rollout
 
@@ -168,6 +168,7 @@ class ClipCapModel(PreTrainedModel):
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
         """Last hidden states R×T×H; with R = B·S the prefix of a picture is computed once for its S rows."""
         prefix_BPH = self.mapper(visual)
+        check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
         prefix_RPH = prefix_BPH.repeat_interleave(len(tokens_RT) // len(prefix_BPH), dim=0)
         embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1])
         inputs = torch.cat([prefix_RPH, embeds.to(prefix_RPH.dtype)], dim=1)
@@ -202,6 +203,7 @@ class ClipCap(Captioner):
         )
         with torch.no_grad():
             prefix_BPH = self.model.mapper(visual)
+            check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
             mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
             tokens_RT = self.model.language_model.generate(
                 inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config

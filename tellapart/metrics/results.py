@@ -103,15 +103,13 @@ class Results:
         for pair in pairs:
             found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
             apart = found.low > 0 or found.high < 0
-            table.add_row(
-                pair.metric,
-                pair.a,
-                pair.b,
+            numbers = (
                 f"{found.value:+.{digits}f}",
                 f"{found.low:+.{digits}f} … {found.high:+.{digits}f}",
                 f"{found.p:.3f}",
-                style="bold" if apart else None,
             )
+            shown = ("–", "–", "–") if math.isnan(found.value) else numbers
+            table.add_row(pair.metric, pair.a, pair.b, *shown, style="bold" if apart else None)
         return table
 
     def _cell(self, interval: Interval | None, metric: str) -> str:
