@@ -57,6 +57,7 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
         resid_pdrop=new.dropout,
         embd_pdrop=new.dropout,
         attn_pdrop=new.dropout,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one fused kernel
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

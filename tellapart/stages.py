@@ -21,7 +21,7 @@ from tellapart.features import FeatureStore, pixel_rows
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.objectives import Contrastive, Mle, Objective, Reinforce, mle_loss
 from tellapart.recipe import Recipe
-from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
+from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Encoder, Item
@@ -189,7 +189,7 @@ class Stage:
         assert self.scorer is not None
         return Reinforce(
             SelfRetrieval(self.scorer, self.store.features(self.train_items, self.scorer.encoder)),
-            RunningMean() if settings.baseline == "running_mean" else no_baseline,
+            {"running_mean": RunningMean(), "leave_one_out": leave_one_out, "none": no_baseline}[settings.baseline],
             settings.decoding,
             normalise=settings.normalise,
             dropout_in_rollout=settings.dropout_in_rollout,

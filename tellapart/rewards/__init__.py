@@ -1,6 +1,6 @@
 """Rewards: one float for each caption, from a batch; NaN abstains. And what they are compared with."""
 
-from tellapart.rewards.baselines import RunningMean, no_baseline
+from tellapart.rewards.baselines import RunningMean, leave_one_out, no_baseline
 from tellapart.rewards.retrieval import SelfRetrieval
 
-__all__ = ["RunningMean", "SelfRetrieval", "no_baseline"]
+__all__ = ["RunningMean", "SelfRetrieval", "leave_one_out", "no_baseline"]

@@ -15,7 +15,7 @@ from tellapart.decode import Decoding
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
 from tellapart.objectives.reinforce import caption_log_probs
-from tellapart.rewards import RunningMean, SelfRetrieval, no_baseline
+from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
 
@@ -68,6 +68,14 @@ def test_the_running_mean_starts_at_zero_is_used_first_and_updated_after() -> No
     again = RunningMean()
     again.load_state_dict(baseline.state_dict())
     assert again(torch.zeros(1, 1), batch(1)).item() == pytest.approx(-15 / 4)
+
+
+def test_leave_one_out_is_the_mean_of_the_other_samples() -> None:
+    reward = torch.tensor([[1.0, 2.0, 6.0], [float("nan"), 3.0, 5.0]])
+    expected = [[4.0, 3.5, 1.5], [4.0, 5.0, 3.0]]
+    assert leave_one_out(reward, batch(2)).tolist() == expected
+    with pytest.raises(ValueError, match="at least 2"):
+        leave_one_out(torch.zeros(3, 1), batch(3))
 
 
 class FixedScorer:
