@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import _WORDS, ORDERS, Counts, GramTable
+from tellapart.metrics.ngrams import ORDERS, WORDS, Counts, GramTable, sorted_unique
 from tellapart.metrics.recent import check, recent, tokenized
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
@@ -101,10 +102,7 @@ class CiderD:
                 )
             table = frozen.table()
             counts = table.add(flat)
-            frequencies = [
-                np.concatenate([known, np.zeros(size - len(known))])
-                for known, size in zip(frozen.frequencies, table.sizes(), strict=True)
-            ]
+            frequencies = np.concatenate([frozen.frequency_G, np.zeros(table.size - len(frozen.frequency_G))])
             self.source, documents = frozen.name, frozen.documents
         self._vectors = _Vectors(table, counts, self._image_R, frequencies, documents, plain)
 
@@ -140,9 +138,10 @@ class CiderD:
             raise UsageError(
                 f"picture numbers go from 0 to {self.pictures - 1}; found {image_N.min()}, {image_N.max()}"
             )
-        said = self._rows(captions) if self.ids else self._cut(list(captions))
         vectors = self._batch(image_N) if self.source == "batch" else self._vectors
-        return vectors.score(said, image_N)
+        if self.ids:
+            return vectors.scores(vectors.table.look_up_ids(*self._tokens(captions)), image_N)
+        return vectors.score(self._cut(list(captions)), image_N)
 
     def _batch(self, image_N: np.ndarray) -> _Vectors:
         """The same references under the document frequencies of this batch's pictures."""
@@ -165,11 +164,22 @@ class CiderD:
     def _cut(self, texts: Sequence[str]) -> list[Sentence]:
         return [text.split() + [END] * self.end for text in ptb_tokenize(texts)]
 
-    def _rows(self, rows: Any, *, told: bool = False) -> list[Sentence]:
+    def _tokens(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of token ids as one array, and their lengths."""
+        if self.end_token is not None and hasattr(rows, "shape"):  # a tensor or an array, rows by tokens
+            token_NT = np.asarray(rows, dtype=np.int64)
+            end_NT = token_NT == self.end_token
+            kept_NT = np.cumsum(end_NT, axis=1) - (end_NT if self.end else 0) == 0
+            return token_NT[kept_NT], kept_NT.sum(1)
+        lists = rows if self.end_token is None and isinstance(rows, list) else self._rows(rows)
+        length_M = np.fromiter(map(len, lists), np.int64, len(lists))
+        return np.fromiter(chain.from_iterable(lists), np.int64, int(length_M.sum())), length_M
+
+    def _rows(self, rows: Any, *, told: bool = False) -> list[Any]:
         lists: list[list[int]] = rows.tolist() if hasattr(rows, "tolist") else [_listed(row) for row in rows]
         if self.end_token is None:
             return list(lists)
-        found: list[Sentence] = []
+        found = []
         for row in lists:
             place = row.index(self.end_token) if self.end_token in row else None
             ended = place is not None or told
@@ -194,7 +204,7 @@ class DocumentFrequencies:
 
     words: list[Any]
     grams: list[np.ndarray]  # for each length G×2: first n − 1 words (their number), last word
-    frequencies: list[np.ndarray]
+    frequency_G: np.ndarray
     documents: int
     name: str
     end: bool
@@ -211,7 +221,7 @@ class DocumentFrequencies:
         grams = []
         for keys, numbers in zip(table.keys, table.ids, strict=True):
             pair_G2 = np.zeros((len(keys), 2), np.int64)
-            pair_G2[numbers] = np.stack([keys // _WORDS, keys % _WORDS], axis=1)
+            pair_G2[numbers] = np.stack([keys // WORDS, keys % WORDS], axis=1)
             grams.append(pair_G2)
         return cls(list(table.words), grams, _documents(table, counts, image_R), len(held), name, end, ids)
 
@@ -219,7 +229,7 @@ class DocumentFrequencies:
         """A table that knows these n-grams by the same numbers."""
         table = GramTable({word: number for number, word in enumerate(self.words)})
         for order, pair_G2 in enumerate(self.grams):
-            keys = pair_G2[:, 0] * _WORDS + pair_G2[:, 1]
+            keys = pair_G2[:, 0] * WORDS + pair_G2[:, 1]
             table.ids[order] = np.argsort(keys, kind="stable")
             table.keys[order] = keys[table.ids[order]]
         return table
@@ -235,7 +245,7 @@ class DocumentFrequencies:
             "tokenizer": None if self.ids else VERSION,
             "words": self.words,
             "grams": [pair_G2.T.tolist() for pair_G2 in self.grams],
-            "frequencies": [frequency_G.astype(int).tolist() for frequency_G in self.frequencies],
+            "frequencies": self.frequency_G.astype(int).tolist(),
         }
         Path(path).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -255,7 +265,7 @@ class DocumentFrequencies:
         return cls(
             content["words"],
             [np.array(pairs, dtype=np.int64).reshape(2, -1).T for pairs in content["grams"]],
-            [np.array(frequency, dtype=float) for frequency in content["frequencies"]],
+            np.array(content["frequencies"], dtype=float),
             content["documents"],
             content["name"],
             content["end"],
@@ -263,16 +273,11 @@ class DocumentFrequencies:
         )
 
 
-def _documents(
-    table: GramTable, counts: list[Counts], image_R: np.ndarray, shown_R: np.ndarray | None = None
-) -> list[np.ndarray]:
+def _documents(table: GramTable, counts: Counts, image_R: np.ndarray, shown_R: np.ndarray | None = None) -> np.ndarray:
     """For each n-gram of the table the number of pictures whose references have it (of the references shown)."""
-    found = []
-    for size, counted in zip(table.sizes(), counts, strict=True):
-        kept_E = slice(None) if shown_R is None else shown_R[counted.sentence_E]
-        key = np.unique(image_R[counted.sentence_E[kept_E]] * max(size, 1) + counted.gram_E[kept_E])
-        found.append(np.bincount(key % max(size, 1), minlength=size).astype(float)[:size])
-    return found
+    kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
+    key, _, _ = sorted_unique(np.sort(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E]))
+    return np.bincount(key % max(table.size, 1), minlength=table.size).astype(float)
 
 
 class _Vectors:
@@ -281,60 +286,69 @@ class _Vectors:
     def __init__(
         self,
         table: GramTable,
-        counts: list[Counts],
+        counts: Counts,
         image_R: np.ndarray,
-        frequencies: list[np.ndarray],
+        frequency_G: np.ndarray,
         documents: int,
         plain: bool,
     ) -> None:
         self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
         self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
-        self.idf = [self.rare - np.log(np.maximum(1.0, frequency)) for frequency in frequencies]
+        self.idf_G = self.rare - np.log(np.maximum(1.0, frequency_G))
         self.references = np.bincount(image_R)
-        self.length_R = np.bincount(counts[1].sentence_E, counts[1].count_E, minlength=len(image_R))
-        self._orders = [self._sorted(order, image_R) for order in range(ORDERS)]
-
-    def _sorted(self, order: int, image_R: np.ndarray) -> tuple[np.ndarray, ...]:
-        counted, size = self.counts[order], max(self.table.sizes()[order], 1)
-        weight_E = counted.count_E * self.idf[order][counted.gram_E]
-        norm_R = np.sqrt(np.bincount(counted.sentence_E, weight_E**2, minlength=len(image_R)))
-        norm_R[norm_R == 0] = 1.0  # as the tool: such a vector is not divided, and adds nothing
-        key_E = image_R[counted.sentence_E] * size + counted.gram_E
+        weight_E = counts.count_E * self.idf_G[counts.gram_E]
+        unit_E = weight_E / _norms(counts, weight_E)
+        key_E = image_R[counts.sentence_E] * table.size + counts.gram_E
         sorted_E = np.argsort(key_E, kind="stable")
-        row_E = counted.sentence_E[sorted_E]
-        return key_E[sorted_E], row_E, weight_E[sorted_E], weight_E[sorted_E] / norm_R[row_E]
+        self.key_K, self.start_K, self.many_K = sorted_unique(key_E[sorted_E])
+        self.weight_E, self.unit_E = weight_E[sorted_E], unit_E[sorted_E]
+        self.length_E = counts.length_M[counts.sentence_E[sorted_E]]
 
     def score(self, sentences: Sequence[Sentence], image_N: np.ndarray) -> np.ndarray:
         """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
-        count = len(sentences)
-        said = self.table.look_up(sentences)
-        length_N = np.bincount(said[1].sentence_E, said[1].count_E, minlength=count)
-        total_N = np.zeros(count)
-        for order, counted in enumerate(said):
-            total_N += self._matched(order, counted, image_N, length_N)
-        return 10.0 * total_N / ORDERS / self.references[image_N] if count else total_N
+        return self.scores(self.table.look_up(sentences), image_N)
 
-    def _matched(self, order: int, counted: Counts, image_N: np.ndarray, length_N: np.ndarray) -> np.ndarray:
-        size, idf_G = self.table.sizes()[order], self.idf[order]
-        key_E, row_E, weight_E, unit_E = self._orders[order]
-        known_C = counted.gram_E < size
-        idf_C = np.full(len(counted.gram_E), self.rare)
-        idf_C[known_C] = idf_G[counted.gram_E[known_C]]
-        weight_C = counted.count_E * idf_C
-        norm_N = np.sqrt(np.bincount(counted.sentence_E, weight_C**2, minlength=len(image_N)))
-        norm_N[norm_N == 0] = 1.0
-        sentence_C, weight_C = counted.sentence_E[known_C], weight_C[known_C]
-        asked_C = image_N[sentence_C] * max(size, 1) + counted.gram_E[known_C]
-        first_C = np.searchsorted(key_E, asked_C)
-        many_C = np.searchsorted(key_E, asked_C, side="right") - first_C
-        # One row for each pair of an n-gram said and a reference that has it.
-        total = int(many_C.sum())
-        place_P = np.arange(total) + np.repeat(first_C - (np.cumsum(many_C) - many_C), many_C)
-        sentence_P, weight_P = np.repeat(sentence_C, many_C), np.repeat(weight_C, many_C)
-        if self.plain:
-            agreed_P = weight_P * unit_E[place_P]
-        else:
-            agreed_P = np.minimum(weight_P, weight_E[place_P]) * unit_E[place_P]
-            delta_P = length_N[sentence_P] - self.length_R[row_E[place_P]]
-            agreed_P *= np.exp(-(delta_P**2) / (2 * SIGMA**2))
-        return np.bincount(sentence_P, agreed_P / norm_N[sentence_P], minlength=len(image_N))
+    def scores(self, said: Counts, image_N: np.ndarray) -> np.ndarray:
+        """`score` of sentences that the table has counted."""
+        if not len(image_N):
+            return np.zeros(0)
+        size = self.table.size
+        known_C = np.flatnonzero(said.gram_E < size)
+        idf_E = np.full(len(said.gram_E), self.rare)
+        idf_E[known_C] = self.idf_G[said.gram_E[known_C]]
+        weight_E = said.count_E * idf_E
+        asked_C = image_N[said.sentence_E[known_C]] * size + said.gram_E[known_C]
+        place_C = np.minimum(np.searchsorted(self.key_K, asked_C), max(len(self.key_K) - 1, 0))
+        hit_C = self.key_K[place_C] == asked_C
+        total_N = self._agreement(said, weight_E, known_C[hit_C], place_C[hit_C])
+        return 10.0 * total_N / ORDERS / self.references[image_N]
+
+    def _agreement(self, said: Counts, weight_E: np.ndarray, hit_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
+        """Sum of products of unit vectors: one row for each pair of an n-gram said and a reference that has it."""
+        many_C = self.many_K[place_C]
+        start_C = self.start_K[place_C] - (np.cumsum(many_C) - many_C)
+        told_P = np.arange(int(many_C.sum())) + np.repeat(start_C, many_C)
+        said_P = np.repeat(hit_C, many_C)
+        weight_P = weight_E[said_P]
+        if not self.plain:
+            weight_P = np.minimum(weight_P, self.weight_E[told_P])
+            delta_P = said.length_M[said.sentence_E[said_P]] - self.length_E[told_P]
+            weight_P = weight_P * _penalty(delta_P)
+        agreed_P = weight_P * self.unit_E[told_P] / _norms(said, weight_E)[said_P]
+        return np.bincount(said.sentence_E[said_P], agreed_P, minlength=len(said.length_M))
+
+
+def _norms(counts: Counts, weight_E: np.ndarray) -> np.ndarray:
+    """For each entry the length of its vector; 1 for a null vector, which the tool does not divide by."""
+    cell_E = counts.sentence_E * ORDERS + counts.order_E
+    norm = np.sqrt(np.bincount(cell_E, weight_E**2, minlength=len(counts.length_M) * ORDERS))
+    norm[norm == 0] = 1.0
+    return norm[cell_E]
+
+
+def _penalty(delta_P: np.ndarray) -> np.ndarray:
+    """The Gaussian of the difference in length, of which there are few distinct ones."""
+    if not len(delta_P):
+        return np.zeros(0)
+    low, high = int(delta_P.min()), int(delta_P.max())
+    return np.exp(-(np.arange(low, high + 1) ** 2) / (2 * SIGMA**2))[delta_P - low]

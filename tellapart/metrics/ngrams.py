@@ -1,103 +1,144 @@
 """Sentences as counted n-grams in numpy: every n-gram has a number, and equal n-grams have the same one.
 
 An n-gram is known by the number of its first n − 1 words and that of its last word, so one integer is enough at
-every length, for any vocabulary. Suffixes: E entries (an n-gram in a sentence), M sentences, G known n-grams.
+every length, for any vocabulary. Numbers say the length too: ``number % 4 + 1``. Suffixes: P positions (words of all
+sentences), E entries (an n-gram in a sentence), M sentences, G numbers of n-grams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
 ORDERS = 4
-_WORDS = 1 << 31  # room for words in a key, above which stands the number of the n-gram before
+WORDS = 1 << 31  # room for words in a key, above which stands the number of the n-gram before
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The n-grams of one length in M sentences: entries sorted by sentence, then n-gram."""
+    """The n-grams of M sentences: entries sorted by sentence, then by number; each sentence's length in words."""
 
     sentence_E: np.ndarray
     gram_E: np.ndarray
     count_E: np.ndarray
+    length_M: np.ndarray
+
+    @property
+    def order_E(self) -> np.ndarray:
+        """The entries' lengths, 0 for single words to 3."""
+        return self.gram_E % ORDERS
 
 
 @dataclass
 class GramTable:
-    """Numbers for words and n-grams up to four long. ``keys`` are sorted, ``ids`` the numbers in that order."""
+    """Words and n-grams by number. ``keys`` of each length are sorted, ``ids`` count within the length."""
 
     words: dict[Hashable, int] = field(default_factory=dict)
     keys: list[np.ndarray] = field(default_factory=lambda: [np.zeros(0, np.int64) for _ in range(ORDERS)])
     ids: list[np.ndarray] = field(default_factory=lambda: [np.zeros(0, np.int64) for _ in range(ORDERS)])
 
-    def sizes(self) -> list[int]:
-        """How many n-grams of each length are known."""
-        return [len(keys) for keys in self.keys]
+    def __post_init__(self) -> None:
+        self._number_of_id = _Ids({})
 
-    def add(self, sentences: Sequence[Sequence[Hashable]]) -> list[Counts]:
+    @property
+    def size(self) -> int:
+        """Every known n-gram's number is below this; not every number below it is one."""
+        return ORDERS * max(map(len, self.keys))
+
+    def add(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
         """Count the n-grams of sentences; those that are new are known from now on."""
-        return self._counts(sentences, learn=True)
+        length_M = _lengths(sentences)
+        words = self.words
+        numbers = [words.setdefault(word, len(words)) for word in chain.from_iterable(sentences)]
+        return self._counts(np.array(numbers, dtype=np.int64), length_M, learn=True)
 
-    def look_up(self, sentences: Sequence[Sequence[Hashable]]) -> list[Counts]:
-        """Count the n-grams of sentences; an unknown one has a number from the table's size up, in this call only."""
-        return self._counts(sentences, learn=False)
+    def look_up(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
+        """Count the n-grams of sentences; an unknown one has a number of its own, not below `size`, in this call."""
+        length_M = _lengths(sentences)
+        get, flat = self.words.get, list(chain.from_iterable(sentences))
+        word_P = np.array([get(word, -1) for word in flat], dtype=np.int64)
+        strangers: dict[Hashable, int] = {}
+        for place in np.flatnonzero(word_P < 0):
+            word_P[place] = strangers.setdefault(flat[place], len(self.words) + len(strangers))
+        return self._counts(word_P, length_M, learn=False)
 
-    def _counts(self, sentences: Sequence[Sequence[Hashable]], learn: bool) -> list[Counts]:
-        length_M = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        word_P = self._words_of((word for sentence in sentences for word in sentence), int(length_M.sum()), learn)
-        sentence_P = np.repeat(np.arange(len(sentences)), length_M)
+    def look_up_ids(self, token_P: np.ndarray, length_M: np.ndarray) -> Counts:
+        """As `look_up`, for words that are token ids (not below 0): all rows in one array, and the rows' lengths."""
+        if len(self._number_of_id) != len(self.words):
+            self._number_of_id = _Ids(self.words)
+        return self._counts(self._number_of_id(token_P), length_M, learn=False)
+
+    def _counts(self, word_P: np.ndarray, length_M: np.ndarray, learn: bool) -> Counts:
+        sentence_P = np.repeat(np.arange(len(length_M)), length_M)
         left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(word_P))  # words up to the sentence's end
-        found, gram_P = [], np.zeros(len(word_P), np.int64)
+        size = self.size
+        sentences, grams, id_P = [], [], np.zeros(len(word_P), np.int64)
         for order in range(ORDERS):
             start_S = np.flatnonzero(left_P > order)
-            key_S = gram_P[start_S] * _WORDS + word_P[start_S + order]
-            gram_S = self._grams_of(order, key_S, learn)
-            gram_P = np.zeros(len(word_P), np.int64)
-            gram_P[start_S] = gram_S
-            found.append(_counted(sentence_P[start_S], gram_S))
-        return found
+            id_S = self._ids_of(order, id_P[start_S] * WORDS + word_P[start_S + order], size // ORDERS, learn)
+            id_P[start_S] = id_S
+            sentences.append(sentence_P[start_S])
+            grams.append(id_S * ORDERS + order)
+        return _counted(np.concatenate(sentences), np.concatenate(grams), length_M)
 
-    def _words_of(self, words: Iterable[Hashable], count: int, learn: bool) -> np.ndarray:
-        numbers = self.words if learn else _Strangers(self.words)
-        if learn:
-            return np.fromiter((numbers.setdefault(word, len(numbers)) for word in words), np.int64, count)
-        return np.fromiter(map(numbers.__getitem__, words), np.int64, count)
-
-    def _grams_of(self, order: int, key_S: np.ndarray, learn: bool) -> np.ndarray:
+    def _ids_of(self, order: int, key_S: np.ndarray, beyond: int, learn: bool) -> np.ndarray:
         keys, ids = self.keys[order], self.ids[order]
-        gram_S = np.full(len(key_S), -1, np.int64)
+        id_S = np.full(len(key_S), -1, np.int64)
+        if order == 0 and not learn:  # a word's number is its n-gram's; those that are unknown stand above
+            return np.where(key_S < len(keys), key_S, key_S + (beyond - len(keys)))
         if len(keys):
             place_S = np.minimum(np.searchsorted(keys, key_S), len(keys) - 1)
-            gram_S = np.where(keys[place_S] == key_S, ids[place_S], -1)
-        new_S = gram_S < 0
-        if new_S.any():
+            id_S = np.where(keys[place_S] == key_S, ids[place_S], -1)
+        new_S = np.flatnonzero(id_S < 0)
+        if len(new_S):
             fresh, which = np.unique(key_S[new_S], return_inverse=True)
-            gram_S[new_S] = len(keys) + which
+            id_S[new_S] = (len(keys) if learn else beyond) + which
             if learn:
                 merged = np.concatenate([keys, fresh])
                 order_G = np.argsort(merged, kind="stable")
                 self.keys[order] = merged[order_G]
                 self.ids[order] = np.concatenate([ids, len(keys) + np.arange(len(fresh))])[order_G]
-        return gram_S
+        return id_S
 
 
-class _Strangers(dict[Hashable, int]):
-    """A table's words, and numbers after them for words that it does not know."""
+class _Ids:
+    """Token ids to the numbers of words, all at once; ids that are no word get numbers above."""
 
     def __init__(self, words: dict[Hashable, int]) -> None:
-        self.known = words
+        self.words = len(words)
+        ids = np.fromiter(words, np.int64, len(words)) if words else np.zeros(0, np.int64)
+        self.number_I = np.full(int(ids.max(initial=-1)) + 2, -1, np.int64)  # the last place is for all larger ids
+        self.number_I[ids] = np.arange(len(words))
 
-    def __missing__(self, word: Hashable) -> int:
-        number = self.known.get(word)
-        if number is None:
-            number = len(self.known) + len(self)
-        self[word] = number
-        return number
+    def __len__(self) -> int:
+        return self.words
+
+    def __call__(self, token_P: np.ndarray) -> np.ndarray:
+        number_P = self.number_I[np.minimum(token_P, len(self.number_I) - 1)]
+        strange = np.flatnonzero(number_P < 0)
+        if len(strange):
+            number_P[strange] = self.words + np.unique(token_P[strange], return_inverse=True)[1]
+        return number_P
 
 
-def _counted(sentence_S: np.ndarray, gram_S: np.ndarray) -> Counts:
+def sorted_unique(key_E: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of sorted keys the distinct ones, where each starts, and how often each stands."""
+    changes = np.empty(len(key_E), dtype=bool)
+    changes[:1] = True
+    np.not_equal(key_E[1:], key_E[:-1], out=changes[1:])
+    start = np.flatnonzero(changes)
+    return key_E[start], start, np.diff(start, append=len(key_E))
+
+
+def _lengths(sentences: Sequence[Sequence[Hashable]]) -> np.ndarray:
+    return np.fromiter(map(len, sentences), np.int64, len(sentences))
+
+
+def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray) -> Counts:
     span = int(gram_S.max()) + 1 if len(gram_S) else 1
-    key_E, count_E = np.unique(sentence_S * span + gram_S, return_counts=True)
-    return Counts(key_E // span, key_E % span, count_E)
+    key_E, _, count_E = sorted_unique(np.sort(sentence_S * span + gram_S))
+    sentence_E = key_E // span
+    return Counts(sentence_E, key_E - sentence_E * span, count_E, length_M)

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import ORDERS, GramTable
+from tellapart.metrics.ngrams import ORDERS, GramTable, sorted_unique
 from tellapart.metrics.recent import recent, tokenized
 from tellapart.metrics.tokenizer import VERSION
 
@@ -62,25 +62,25 @@ def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
     said, held = tokenized(captions, references)
     image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
     table = GramTable()
-    told = table.add([text.split() for texts in held for text in texts])
-    hypotheses = table.look_up([text.split() for text in said])
-    length_N = np.array([len(text.split()) for text in said], dtype=float)
+    reference = table.add([text.split() for texts in held for text in texts])
+    caption = table.look_up([text.split() for text in said])
+    length_N, size_R = caption.length_M.astype(float), iter(reference.length_M.tolist())
     counts_NC = np.zeros((len(said), 2 + 2 * ORDERS))
     counts_NC[:, 0] = length_N
     counts_NC[:, 1] = [
-        min((abs(size - length), size) for size in (len(text.split()) for text in texts))[1]
-        for texts, length in zip(held, length_N, strict=True)
+        min((abs(size - length), size) for size in [next(size_R) for _ in texts])[1]
+        for texts, length in zip(held, length_N.tolist(), strict=True)
     ]
-    for order in range(ORDERS):
-        counts_NC[:, 2 + order] = np.maximum(length_N - order, 0)
-        reference, caption = told[order], hypotheses[order]
-        span = table.sizes()[order] + len(caption.gram_E) + 1  # room for n-grams that no reference has
-        key_E = image_R[reference.sentence_E] * span + reference.gram_E
-        sorted_E = np.argsort(key_E, kind="stable")
-        known, start = np.unique(key_E[sorted_E], return_index=True)
-        most = np.maximum.reduceat(reference.count_E[sorted_E], start) if len(known) else np.zeros(0, int)
-        matched_E = np.minimum(caption.count_E, _at(known, most, caption.sentence_E * span + caption.gram_E))
-        counts_NC[:, 2 + ORDERS + order] = np.bincount(caption.sentence_E, matched_E, minlength=len(said))
+    counts_NC[:, 2 : 2 + ORDERS] = np.maximum(length_N[:, None] - np.arange(ORDERS), 0)
+    span = int(max(table.size, caption.gram_E.max(initial=0) + 1))  # room for n-grams that no reference has
+    key_E = image_R[reference.sentence_E] * span + reference.gram_E
+    sorted_E = np.argsort(key_E, kind="stable")
+    known, start, _ = sorted_unique(key_E[sorted_E])
+    most = np.maximum.reduceat(reference.count_E[sorted_E], start) if len(known) else np.zeros(0, int)
+    matched_E = np.minimum(caption.count_E, _at(known, most, caption.sentence_E * span + caption.gram_E))
+    cell_E = caption.sentence_E * ORDERS + caption.order_E
+    matched_NK = np.bincount(cell_E, matched_E, minlength=len(said) * ORDERS).reshape(-1, ORDERS)
+    counts_NC[:, 2 + ORDERS :] = matched_NK
     return counts_NC
 
 
