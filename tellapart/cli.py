@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
+WIDE = 200  # columns of a table that goes to a file or a pipe: rich would fold it at 80
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 Settings = Annotated[
@@ -207,10 +208,12 @@ def show(value: Any, told: Any, as_json: bool) -> None:
         import json
 
         print(json.dumps(value, ensure_ascii=False))
+    elif isinstance(told, str):
+        print(told)
     else:
         from rich.console import Console
 
-        Console().print(told)
+        Console(width=None if sys.stdout.isatty() else WIDE).print(told)
 
 
 def show_run(folder: Path, as_json: bool) -> None:
