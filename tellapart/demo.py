@@ -25,7 +25,7 @@ def run_demo(out: Path) -> None:
 
     say(
         "A small captioner, trained on scenes by maximum likelihood, writes what fits many pictures. It now learns by\n"
-        "self-retrieval: a caption is rewarded as far as a scorer finds its picture by it among 99 others."
+        "self-retrieval: a caption is rewarded as far as a scorer finds its picture by it among 49 others."
     )
     run = train(read_recipe(RECIPE), out, resume=True)
     for example in examples(run.folder):

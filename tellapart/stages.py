@@ -20,6 +20,7 @@ from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.features import FeatureStore, pixel_rows
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.objectives import Contrastive, Mle, Objective, Reinforce, mle_loss
+from tellapart.objectives.reinforce import Baseline
 from tellapart.recipe import Recipe
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.run import Run
@@ -189,7 +190,7 @@ class Stage:
         assert self.scorer is not None
         return Reinforce(
             SelfRetrieval(self.scorer, self.store.features(self.train_items, self.scorer.encoder)),
-            {"running_mean": RunningMean(), "leave_one_out": leave_one_out, "none": no_baseline}[settings.baseline],
+            baseline_of(settings.baseline),
             settings.decoding,
             normalise=settings.normalise,
             dropout_in_rollout=settings.dropout_in_rollout,
@@ -289,6 +290,13 @@ class Stage:
         accelerator.init_trackers(self.recipe.name)
         yield lambda logs, step: accelerator.log(logs, step=step)
         accelerator.end_training()
+
+
+def baseline_of(name: str) -> Baseline:
+    """A fresh baseline by its name in a recipe."""
+    if name == "running_mean":
+        return RunningMean()
+    return {"leave_one_out": leave_one_out, "none": no_baseline}[name]
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -55,6 +55,7 @@ _PARTS = {
     "AP": "(?:['\u2019\u0092]|&apos;)",
     "TICK": "(?:['`\u2019\u0092]|&apos;)",
     "CURLY": "(?:[\u2019\u0092]|&apos;)",
+    "DOTTED": r"[A-Za-z0-9][A-Za-z0-9.,]*",
     "HY": "[-_\u058a\u2010\u2011]",
     "SP": "[ \t\u00a0]",
     "ENDING": "(?i:[msd]|re|ve|ll)",
@@ -67,7 +68,7 @@ _PARTS = {
 }
 
 _WORDS: list[tuple[str, str | None]] = [
-    (r"(<WORD>)<AP><ENDING>", KEEP),
+    (r"(<WORD>(?:[.!?]<WORD>)*)<AP><ENDING>", KEEP),
     (r"([A-Za-z]+)[nN]<TICK>[tT]", KEEP),
     *((rf"((?i:{word.split()[0]}))(?i:{word.split()[1]})(?!<A>)", KEEP) for word in _MERGED),
     (r"((?i:more))<AP>[nN](?=\s|$)", KEEP),
@@ -82,14 +83,13 @@ _WORDS: list[tuple[str, str | None]] = [
     (r"(<AP>(?i:em|til|cause))", KEEP),
     (r"(<AP>[2-9]0s|<AP>[0-9][0-9](?=\s|$))", KEEP),
     (r"([eE]<AP>(?i:er)|[cC]<AP>(?i:est|mon)|(?i:nor<AP>easter))", KEEP),
-    (r"([A-HJ-MO-XZ]<TICK><L>{2,}|(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY><A>+)*)", KEEP),
+    (r"([A-CE-HJKMP-XZ]<TICK><L>{2,}|(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY><A>+)*)", KEEP),
     (r"(<L>+[aeiouyAEIOUY]<TICK>[aeiouA-Z][A-Za-z]*)", KEEP),
     (r"([djlDJL]<AP>)", KEEP),
     (r"([yY]<AP>)(?=[A-Za-z])", KEEP),
     (r"(<WORD>(?:[.!?]<WORD>)*)", KEEP),
     (r"(<A>+(?:<HY><A>+)*)", KEEP),
-    (r"(<A>+(?:\.<A>+)*\.?(?:-<A>+)+)", KEEP),
-    (r"([A-Za-z0-9]+(?:-[A-Za-z]+)?(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+)?){1,2})", KEEP),
+    (r"([A-Za-z0-9]+(?:-[A-Za-z]+)*(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+)*){1,2})", KEEP),
     (r"([A-Z]+(?:(?:[&+]|&amp;|&AMP;)[A-Z]+)+)", KEEP),
     (r"([cC]\+\+|[cCfF]#)", KEEP),
 ]
@@ -101,8 +101,11 @@ _ABBREVIATIONS: list[tuple[str, str | None]] = [
     (r"(<MIDDLE>\.)", KEEP),
     (r"(<FINAL>\.)(?s:.{0,2})", KEEP),
     (r"(<NUMBERED>\.)(?:<SP>|\n)?<D>", KEEP),
+    (r"(<DOTTED>(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z0-9]+))+)", KEEP),
+    (r"(<DOTTED>(?:-[A-Za-z0-9]+)+\.)[,;:\u3001]", KEEP),
+    (r"((?:[A-CE-HJKMP-XZ]<TICK><L>{2,}|[dloDLO]<AP><A>{2,})\.)[,;:\u3001]", KEEP),
     (r"(<A>+(?:<HY><A>+)*\.|<WORD>(?:[.!?]<WORD>)+\.)[,;:\u3001]", KEEP),
-    (r"(<A>+(?:\.<A>+)*\.<EXTENSIONS>)(?!<A>)", KEEP),
+    (r"(<A>+(?:\.<A>+)*\.<EXTENSIONS>)(?=[\s.,;:!?\"]|$)", KEEP),
 ]
 _NUMBERS: list[tuple[str, str | None]] = [
     (r"([-+]?<NUM>)", KEEP),
@@ -113,7 +116,7 @@ _NUMBERS: list[tuple[str, str | None]] = [
         KEEP,
     ),
     (r"((?:(?:\+\+?)?<D>{2,4}\.)?<D>{2,4}\.<D>{3,4}\.<D>{3,5})", KEEP),
-    (r"([A-Z]{1,2}\$)", KEEP),
+    (r"([A-Z]+\$)", KEEP),
     (r"([\u00b2\u00b3\u00b9\u2070\u2074-\u2079\u2080-\u2089]+)", KEEP),
     ("(\u00bc)", "1/4"),
     ("(\u00bd)", "1/2"),
@@ -129,7 +132,7 @@ _ADDRESSES: list[tuple[str, str | None]] = [
     (r"(<[!?][A-Za-z-][^>\n]*>)", KEEP),
     (r"(https?://[^\s\"<>|(){}]+[^\s\"<>|.!?(){},-])", KEEP),
     (
-        r"((?:www\.(?:[^\s\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}|(?:[^\s\"`'<>|.!?(){},\-_$]+\.)+(?:com|net|org|edu))"
+        r"((?:www\.(?:[^\s\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}|(?!<D>)(?:[^\s\"`'<>|.!?(){},\-_$/]+\.)+(?:com|net|org|edu))"
         r"(?:/[^\s\"<>|()]+[^\s\"<>|.!?(){},-])?)",
         KEEP,
     ),

@@ -117,7 +117,9 @@ def _written(token: str, to: str | None) -> str:
     """A matched token as the tool writes it."""
     if to is None:
         if token[0] != "#" and "://" not in token and "@" not in token:
-            token = token.replace("\u00ad", "").replace("&amp;", "&").replace("&AMP;", "&")
+            token = token.replace("\u00ad", "")
+        if "/" not in token:
+            token = token.replace("&amp;", "&").replace("&AMP;", "&")
         return token.translate(_INSIDE).lower()
     if to == "straight":
         return token.replace("&apos;", "'").translate(_STRAIGHT).lower()

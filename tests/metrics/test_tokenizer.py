@@ -1,0 +1,253 @@
+"""The PTB tokenizer: known answers, what its cache must not change, and the tool itself on real and hostile text."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from coco_tools import DATA, needs_tools, tokenize
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tellapart.metrics import ptb_tokenize
+
+KNOWN = {
+    "A man riding a motor-cycle, on a dirt road.": "a man riding a motor-cycle on a dirt road",
+    "": "",
+    "  \t ": "",
+    ". , ; : ! ? -- - ... \" ' `": "",
+    "!!! ?! a!": "!!! ?! a",
+    "It's the dog's; they don't, can't, I'd've": "it 's the dog 's they do n't ca n't i 'd 've",
+    "it’s n’t": "it 's n't",
+    "gonna gotta cannot Wanna gonna's": "gon na got ta can not wan na gonna 's",
+    "'tis the '90s rock 'n' roll o'clock O'Brien": "'t is the '90s rock 'n' roll o'clock o'brien",
+    "a (small) [dog] {here}": "a -lrb- small -rrb- -lsb- dog -rsb- -lcb- here -rcb-",
+    "Mr. X of Inc. at St. Y, Jan. 5": "mr. x of inc. at st. y jan. 5",
+    "Mass. is mass. Ore. is ore.": "mass. is mass ore. is ore",
+    "No. 5 but no. We": "no. 5 but no we",
+    "the U.S. Army e.g. at 10 a.m. today.": "the u.s. army e.g. at 10 a.m. today",
+    "Plan B. The end of plan B. the": "plan b the end of plan b. the",
+    "1,000.50 1/2 12:30pm 3-2-2001 5% $5 -5": "1,000.50 1/2 12:30 pm 3-2-2001 5 % $ 5 -5",
+    "1 1/2 cups": "1\u00a01/2 cups",
+    "call (800) 555-1234": "call -lrb-800-rrb-\u00a0555-1234",
+    "½ £5 5¢ €5": "1/2 # 5 5 cents $ 5",
+    "#hash @user a@b.com http://x.com/a?b=c www.foo.com": "#hash @user a@b.com http://x.com/a?b=c www.foo.com",
+    "stop.Then go.There!Now": "stop.then go.there!now",
+    "table.,chair": "table. chair",
+    "AT&T at&t A&amp;M": "at&t at & t a&m",
+    ":) :-( <3 <b>x</b>": ":-rrb- :--lrb- < 3 <b> x </b>",
+    "a😀b 👍 日本語。Привет": "a b 日本語 。 привет",
+    "w/o and/or a\\/b a/b/c/d": "w/o and/or a\\/b a/b/c / d",
+    "“quoted” ‘text’ a–b a—b": "quoted text a b a b",
+    "ﬁne soft\u00adhyphen naïve": "ﬁne softhyphen naïve",
+    "x" * 500: "x" * 500,
+}
+
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_known_answers(text: str) -> None:
+    assert ptb_tokenize([text]) == [KNOWN[text]]
+
+
+def test_a_line_end_inside_a_text_is_a_blank() -> None:
+    assert ptb_tokenize(["a\nb\r\nc\u2028d", "e"]) == ["a b c d", "e"]
+
+
+def test_an_initial_at_the_end_looks_at_the_next_text() -> None:
+    assert ptb_tokenize(["a Wii U.", "A man"]) == ["a wii u", "a man"]
+    assert ptb_tokenize(["a Wii U.", "a man"]) == ["a wii u.", "a man"]
+    assert ptb_tokenize(["a Wii U."]) == ["a wii u."]
+    assert ptb_tokenize(["the no.", "5 of it"]) == ["the no.", "5 of it"]
+    assert ptb_tokenize(["the no.", "of it"]) == ["the no", "of it"]
+
+
+def test_asking_twice_gives_the_same() -> None:
+    texts = [*KNOWN, "Dr. No. 1 1/2 gonna", "no. x"]
+    assert ptb_tokenize(texts) == ptb_tokenize(texts)
+    shuffled = random.Random(0).sample(list(KNOWN), len(KNOWN))
+    assert dict(zip(shuffled, ptb_tokenize(shuffled), strict=True)) == KNOWN
+
+
+def _same(texts: list[str]) -> None:
+    wanted = tokenize(texts)
+    wrong = [
+        (text, want, got) for text, want, got in zip(texts, wanted, ptb_tokenize(texts), strict=True) if want != got
+    ]
+    assert not wrong, f"{len(wrong)} of {len(texts)}: {wrong[:5]}"
+
+
+@needs_tools
+@pytest.mark.oracle
+def test_the_known_answers_are_the_tools() -> None:
+    texts = [text for text in KNOWN if "\n" not in text]
+    assert tokenize(texts) == [KNOWN[text] for text in texts]
+
+
+@needs_tools
+@pytest.mark.oracle
+@pytest.mark.data
+def test_every_caption_of_the_real_data_is_as_the_tool_has_it() -> None:
+    texts = [" ".join(text.split("\n")).replace("\r", " ") for text in dict.fromkeys(real_texts())]
+    assert len(texts) > 85_000
+    _same(texts)
+
+
+def real_texts() -> Iterator[str]:
+    """Captions of COCO, Flickr8k and Flickr30k, of published systems, of ImageCoDe, MSVD and MSR-VTT."""
+    for name in ("annotations/coco_karpathy_test.json", "coco280/captions.json"):
+        yield from (found["caption"] for found in json.loads((DATA / name).read_text())["annotations"])
+    for line in (DATA / "flickr8k/Flickr8k.token.txt").read_text().splitlines():
+        yield line.split("\t", 1)[1]
+    for path in sorted((DATA / "published").glob("*.txt")):
+        for line in path.read_text().split("\n"):
+            yield from line.split("\t")
+    for name in ("published/capenrich_coco.json", "annotations/captions_val2014_fakecap_results.json"):
+        yield from (found["caption"] for found in json.loads((DATA / name).read_text()))
+    yield from _strings(json.loads((DATA / "annotations/imagecode_valid.json").read_text()))
+    yield from _strings(json.loads((DATA / "clips/references.json").read_text()))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+_WORDS = [
+    "a",
+    "the",
+    "dog",
+    "Dogs",
+    "MAN",
+    "it's",
+    "don't",
+    "can't",
+    "I'm",
+    "they'd",
+    "we'll",
+    "cannot",
+    "gonna",
+    "Gimme",
+    "o'clock",
+    "O'Neil",
+    "rock'n'roll",
+    "'em",
+    "'tis",
+    "y'all",
+    "c'mon",
+    "ma'am",
+    "x-ray",
+    "t-shirt",
+    "jack-o'-lantern",
+    "Mr.",
+    "Dr.",
+    "etc.",
+    "Inc.",
+    "St.",
+    "U.S.",
+    "e.g.",
+    "p.m.",
+    "J.",
+    "No.",
+    "Fig.",
+    "vs.",
+    "Mass.",
+    "1",
+    "12",
+    "5th",
+    "1990s",
+    "'90s",
+    "1,000",
+    "3.14",
+    "1/2",
+    "10:30",
+    "5-6",
+    "2001-02-03",
+    "$5",
+    "50%",
+    "#1",
+    "#tag",
+    "@user",
+    "a@b.co",
+    "www.a.com",
+    "http://a.b/c?d=e",
+    "a/b",
+    "and/or",
+    "AT&T",
+    "R&B",
+    "C++",
+    "C#",
+    ":)",
+    ":-(",
+    ";D",
+    "<3",
+    "(see",
+    "[this",
+    "{one}",
+    '"quoted"',
+    "'single'",
+    "``latex''",
+    "“curly”",
+    "‘curly’",
+    "...",
+    "....",
+    "--",
+    "---",
+    "—",
+    "–",
+    "…",
+    "!?",
+    "!!!",
+    "*",
+    "**",
+    "_",
+    "__",
+    "~",
+    "^",
+    "=",
+    "+",
+    "|",
+    "\\",
+    "日本語",
+    "你好。",
+    "привет",
+    "naïve",
+    "café",
+    "😀",
+    "👍🏽",
+    "½",
+    "€",
+    "£",
+    "¢",
+    "°",
+    "™",
+    "·",
+    "é",
+    "ﬁ",
+    "&amp;",
+    "&lt;",
+    "mp3",
+    "4x4",
+    "10a.m.",
+    "end.Next",
+    "a!b",
+    "x.y.z",
+    "foo.jpg",
+]
+_token = st.sampled_from(_WORDS)
+_glue = st.sampled_from([" ", " ", " ", " ", "  ", ", ", ". ", "", "-", "/", "'s ", ".", "!"])
+_sentence = st.lists(st.tuples(_token, _glue), max_size=12).map(lambda parts: "".join(a + b for a, b in parts))
+_free = st.text(st.characters(max_codepoint=0x2FFF, exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=12)
+
+
+@needs_tools
+@pytest.mark.oracle
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(_sentence | _free, min_size=100, max_size=200))
+def test_hostile_text_is_as_the_tool_has_it(texts: list[str]) -> None:
+    _same(texts)
