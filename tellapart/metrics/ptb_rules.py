@@ -55,6 +55,7 @@ _PARTS = {
     "AP": "(?:['\u2019\u0092]|&apos;)",
     "TICK": "(?:['`\u2019\u0092]|&apos;)",
     "CURLY": "(?:[\u2019\u0092]|&apos;)",
+    "AND": "[A-Z]+(?:(?:[&+]|&amp;|&AMP;)[A-Z]+)+",
     "DOTTED": r"[A-Za-z0-9][A-Za-z0-9.,]*",
     "HY": "[-_\u058a\u2010\u2011]",
     "SP": "[ \t\u00a0]",
@@ -63,7 +64,7 @@ _PARTS = {
     "FINAL": f"(?:(?i:{_any_of(_FINAL)})|{_any_of(_FINAL_CAPITAL.title())}|{_any_of(_FINAL_CAPITAL.upper())})",
     "MIDDLE": f"(?i:{_any_of(_MIDDLE)})",
     "NUMBERED": f"(?i:{_any_of(_NUMBERED)})",
-    "STARTERS": _any_of(_STARTERS.title()),
+    "STARTERS": r"(?=[A-Z])(?i:M[rs]\.|" + _any_of(_STARTERS) + ")",
     "EXTENSIONS": _any_of(_EXTENSIONS),
 }
 
@@ -83,14 +84,14 @@ _WORDS: list[tuple[str, str | None]] = [
     (r"(<AP>(?i:em|til|cause))", KEEP),
     (r"(<AP>[2-9]0s|<AP>[0-9][0-9](?=\s|$))", KEEP),
     (r"([eE]<AP>(?i:er)|[cC]<AP>(?i:est|mon)|(?i:nor<AP>easter))", KEEP),
-    (r"([A-CE-HJKMP-XZ]<TICK><L>{2,}|(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY><A>+)*)", KEEP),
+    (r"([A-CE-HJKMP-XZ]<TICK><L>{2,}|(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY>(?:[dloDLO]<AP>)?<A>+)*)", KEEP),
     (r"(<L>+[aeiouyAEIOUY]<TICK>[aeiouA-Z][A-Za-z]*)", KEEP),
     (r"([djlDJL]<AP>)", KEEP),
     (r"([yY]<AP>)(?=[A-Za-z])", KEEP),
     (r"(<WORD>(?:[.!?]<WORD>)*)", KEEP),
     (r"(<A>+(?:<HY><A>+)*)", KEEP),
     (r"([A-Za-z0-9]+(?:-[A-Za-z]+)*(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+)*){1,2})", KEEP),
-    (r"([A-Z]+(?:(?:[&+]|&amp;|&AMP;)[A-Z]+)+)", KEEP),
+    (r"(<AND>)", KEEP),
     (r"([cC]\+\+|[cCfF]#)", KEEP),
 ]
 _ABBREVIATIONS: list[tuple[str, str | None]] = [
@@ -103,7 +104,7 @@ _ABBREVIATIONS: list[tuple[str, str | None]] = [
     (r"(<NUMBERED>\.)(?:<SP>|\n)?<D>", KEEP),
     (r"(<DOTTED>(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z0-9]+))+)", KEEP),
     (r"(<DOTTED>(?:-[A-Za-z0-9]+)+\.)[,;:\u3001]", KEEP),
-    (r"((?:[A-CE-HJKMP-XZ]<TICK><L>{2,}|[dloDLO]<AP><A>{2,})\.)[,;:\u3001]", KEEP),
+    (r"((?:[A-CE-HJKMP-XZ]<TICK><L>{2,}|[dloDLO]<AP><A>{2,}|<AND>)\.)[,;:\u3001]", KEEP),
     (r"(<A>+(?:<HY><A>+)*\.|<WORD>(?:[.!?]<WORD>)+\.)[,;:\u3001]", KEEP),
     (r"(<A>+(?:\.<A>+)*\.<EXTENSIONS>)(?=[\s.,;:!?\"]|$)", KEEP),
 ]
@@ -132,7 +133,7 @@ _ADDRESSES: list[tuple[str, str | None]] = [
     (r"(<[!?][A-Za-z-][^>\n]*>)", KEEP),
     (r"(https?://[^\s\"<>|(){}]+[^\s\"<>|.!?(){},-])", KEEP),
     (
-        r"((?:www\.(?:[^\s\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}|(?!<D>)(?:[^\s\"`'<>|.!?(){},\-_$/]+\.)+(?:com|net|org|edu))"
+        r"((?:www\.(?:[^\s\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}|(?:(?!<D>)[^\s\"`'<>|.!?(){}\[\],\-_$/=:;]+\.)+(?:com|net|org|edu))"
         r"(?:/[^\s\"<>|()]+[^\s\"<>|.!?(){},-])?)",
         KEEP,
     ),

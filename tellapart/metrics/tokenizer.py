@@ -118,7 +118,7 @@ def _written(token: str, to: str | None) -> str:
     if to is None:
         if token[0] != "#" and "://" not in token and "@" not in token:
             token = token.replace("\u00ad", "")
-        if "/" not in token:
+        if "/" not in token and "@" not in token:
             token = token.replace("&amp;", "&").replace("&AMP;", "&")
         return token.translate(_INSIDE).lower()
     if to == "straight":
