@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics import CiderD, cider_d, cider_plain
 from tellapart.metrics.cider import END, DocumentFrequencies
 
-WORDS = st.sampled_from("a dog cat on the mat runs red".split())
+WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
 SENTENCE = st.lists(WORDS, max_size=9)
 HELD = st.lists(SENTENCE, min_size=1, max_size=3)
 PICTURES = st.lists(st.tuples(SENTENCE, HELD), min_size=1, max_size=6)
@@ -26,7 +26,10 @@ REFERENCES = [
     ["a red car on the street", "the car"],
 ]
 CAPTIONS = ["a red dog", "a cat on the mat", "birds birds birds", "a dog in the street tonight"]
-IDS = {word: 10 + number for number, word in enumerate("<e> a red dog runs the is cat on mat two birds".split())}
+IDS = {
+    word: 10 + number
+    for number, word in enumerate(["<e>", "a", "red", "dog", "runs", "the", "is", "cat", "on", "mat", "two", "birds"])
+}
 
 
 def ids(text: str) -> list[int]:

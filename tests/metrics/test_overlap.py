@@ -19,7 +19,7 @@ from tellapart.evaluate import evaluate
 from tellapart.metrics import bleu, cider_d, rouge_l
 from tellapart.metrics.overlap import bleu_statistic, bleus
 
-WORDS = st.sampled_from("a dog cat on the mat runs red".split())
+WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
 SENTENCE = st.lists(WORDS, max_size=9).map(" ".join)
 PAIRS = st.lists(st.tuples(SENTENCE, st.lists(SENTENCE, min_size=1, max_size=4)), min_size=1, max_size=6)
 
@@ -105,7 +105,7 @@ def test_results_do_not_hang_on_what_was_asked_before() -> None:
 def test_what_does_not_fit_is_said(function) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=r"2 captions and 1 lists"):
         function(["a", "b"], [["a"]])
-    with pytest.raises(UsageError, match="caption 1 .* has no list of references"):
+    with pytest.raises(UsageError, match=r"caption 1 .* has no list of references"):
         function(["a", "b"], [["a"], []])
     with pytest.raises(UsageError, match="caption 0"):
         function(["a"], ["a"])
