@@ -49,6 +49,7 @@ scorer = { new = {} }
 objective = { kind = "contrastive" }
 training = { steps = 6, learning_rate = 1e-3 }
 """
+STRING = "unable to parse string as an integer"
 
 
 def read(tmp_path: Path, text: str, *settings: str) -> Recipe:
@@ -132,7 +133,8 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("training.steps=abc", "training.steps must be a valid integer, unable to parse string as an integer; found"),
+        ("training.steps=abc", f"training.steps must be a valid integer, {STRING}; found 'abc'"),
+        (f"training.steps={'x' * 99}", f"training.steps must be a valid integer, {STRING}; found '{'x' * 58}…"),
         ("training.steps=0", "training.steps must be greater than or equal to 1; found 0"),
         ("training.learning_rate=inf", "training.learning_rate must be a finite number; found inf"),
         ("training.betas=[0.9]", "training.betas has too few values; found [0.9]"),
@@ -253,8 +255,9 @@ def test_what_is_no_recipe_is_said_in_one_line(tmp_path: Path) -> None:
         read_recipe(tmp_path)
 
 
-def test_the_fingerprint_changes_with_what_a_recipe_says_and_not_with_spelt_out_defaults(tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_what_a_recipe_says_and_with_nothing_else(tmp_path: Path) -> None:
     recipe = read(tmp_path, MLE)
+    assert recipe.fingerprint() == "2a9b4803", "runs that people have would no longer be found"
     assert read(tmp_path, MLE, "training.clip_norm=1.0").fingerprint() == recipe.fingerprint()
     changed = [read(tmp_path, MLE, setting).fingerprint() for setting in ("seed=1", "training.clip_norm=2.0")]
     assert len({recipe.fingerprint(), *changed}) == 3
