@@ -318,8 +318,10 @@ class _Vectors:
         idf_E[known_C] = self.idf_G[said.gram_E[known_C]]
         weight_E = said.count_E * idf_E
         asked_C = image_N[said.sentence_E[known_C]] * size + said.gram_E[known_C]
-        place_C = np.minimum(np.searchsorted(self.key_K, asked_C), max(len(self.key_K) - 1, 0))
-        hit_C = self.key_K[place_C] == asked_C
+        place_C = np.searchsorted(self.key_K, asked_C)
+        place_C[place_C == len(self.key_K)] = 0
+        # Without any n-gram in the references there is nothing to hit.
+        hit_C = self.key_K[place_C] == asked_C if len(self.key_K) else np.zeros(len(asked_C), dtype=bool)
         total_N = self._agreement(said, weight_E, known_C[hit_C], place_C[hit_C])
         return 10.0 * total_N / ORDERS / self.references[image_N]
 

@@ -33,7 +33,7 @@ IDS = {
 
 
 def ids(text: str) -> list[int]:
-    return [IDS.setdefault(word, len(IDS) + 10) for word in text.split()]
+    return [IDS.setdefault(word, 1000 + len(IDS)) for word in text.split()]
 
 
 def cut(references: list[list[str]]) -> list[list[list[str]]]:

@@ -26,7 +26,7 @@ PAIRS = st.lists(st.tuples(SENTENCE, st.lists(SENTENCE, min_size=1, max_size=4))
 # (captions, references) that hurt: nothing said, nothing told, one word, only punctuation, long, not English.
 HURTING: list[tuple[list[str], list[list[str]]]] = [
     ([""], [["a dog"]]),
-    (["a dog"], [[""]]),
+    (["a dog", "x"], [[""], ["x"]]),
     (["", "a dog"], [["", "a"], ["a dog", ""]]),
     (["dog", "cat cat cat cat"], [["dog"], ["cat cat"]]),
     ([".", "!!!", "a (dog) [here]"], [["..."], ["! ?"], ["a (dog)"]]),
