@@ -38,6 +38,14 @@ def model_folder(name: str, kind: str) -> str:
     return name
 
 
+def quieten() -> None:
+    """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
+
+
 def is_news(record: logging.LogRecord) -> bool:
     """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
     return "passing in an `attention_mask`" not in record.getMessage()
@@ -45,12 +53,10 @@ def is_news(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
-    """Turn what a loader raises into one line that says what to do; no bars of the loader's own."""
+    """Turn what a loader raises into one line that says what to do."""
     from safetensors import SafetensorError
-    from transformers.utils.logging import disable_progress_bar
 
-    disable_progress_bar()
-    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
+    quieten()
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:

@@ -90,3 +90,14 @@ def test_a_damaged_stamp_is_one_line(tiny_recipe: dict[str, Any], tmp_path: Path
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(UsageError, match=r"run.json cannot be read"):
         _ = Run(tmp_path, check_recipe(tiny_recipe, "test")).info
+
+
+def test_saving_a_model_shows_no_bar(tiny_scorer: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from transformers.utils.logging import enable_progress_bar
+
+    from tellapart.scorers import load_scorer
+
+    scorer = load_scorer(str(tiny_scorer))
+    enable_progress_bar()  # as in a process that has not loaded a model, only made one
+    scorer.save(tmp_path)
+    assert capfd.readouterr().err == ""

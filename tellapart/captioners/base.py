@@ -88,6 +88,9 @@ class Captioner(ABC):
 
     def save(self, folder: Path) -> None:
         """A folder that plain transformers loads."""
+        from tellapart.loading import quieten
+
+        quieten()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
 

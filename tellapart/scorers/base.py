@@ -114,6 +114,9 @@ class Scorer:
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def save(self, folder: Path) -> None:
+        from tellapart.loading import quieten
+
+        quieten()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
 
