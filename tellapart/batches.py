@@ -18,7 +18,8 @@ class TrainingSet:
     ``visual`` are features of a frozen encoder (N×…), or uint8 pictures N×height×width×3 where the
     vision encoder itself is trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``:
     each epoch is one shuffle of all pictures (the incomplete last batch is dropped), so a run can
-    stop anywhere and go on.
+    stop anywhere and go on. Pictures of one of the ``bags`` (lists of places in ``items``, by default
+    one for each picture) stay together: they are each other's distractors.
     """
 
     def __init__(
@@ -32,18 +33,21 @@ class TrainingSet:
         batch_size: int,
         captions_per_picture: int = 1,
         augment: str = "none",
+        bags: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
         self.seed, self.batch_size = seed, min(batch_size, len(items))
         self.captions_per_picture, self.augment = captions_per_picture, augment
         self.batches_per_epoch = len(items) // self.batch_size
+        self.bags = [np.asarray(bag) for bag in bags] if bags is not None else np.arange(len(items))[:, None]
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
     def batch(self, step: int) -> Batch:
         epoch, place = divmod(step, self.batches_per_epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            self._order = np.random.default_rng([self.seed, epoch]).permutation(len(self.items))
+            shuffled = np.random.default_rng([self.seed, epoch]).permutation(len(self.bags))
+            self._order = np.concatenate([self.bags[k] for k in shuffled])
         chosen_B = np.sort(self._order[place * self.batch_size : (place + 1) * self.batch_size])
         rng = np.random.default_rng([self.seed, step, 1])
         batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B))

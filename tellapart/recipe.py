@@ -143,6 +143,9 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 class Training(Strict):
     steps: int = Field(ge=1)
     batch_size: int = Field(100, ge=2)
+    batches: Literal["shuffled", "families"] = Field(
+        "shuffled", description="families: the look-alikes of scenes come together, as each other's distractors"
+    )
     captions_per_picture: int = Field(1, ge=1, description="references a step reads of each picture")
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"

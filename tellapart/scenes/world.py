@@ -55,6 +55,11 @@ class Scene:
         """What each object does in a clip; empty in a picture."""
         return tuple(o.motion for o in self.objects) if self.length > 1 else ()
 
+    @property
+    def look_alikes(self) -> str:
+        """A name that the members of one family share with no other scene."""
+        return f"{self.id.rpartition('-')[0]}-{self.family}"
+
     def key(self) -> str:
         """Hash of what is shown (not of the id or of what was written about it)."""
         shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
