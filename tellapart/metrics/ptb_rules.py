@@ -60,12 +60,14 @@ _PARTS = {
     "HY": "[-_\u058a\u2010\u2011]",
     "SP": "[ \t\u00a0]",
     "ENDING": "(?i:[msd]|re|ve|ll)",
+    "PREFIXED": "(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY>(?:[dloDLO]<AP>)?<A>+)*",
+    "EYE": "[-'<=>^x~]",
     "NAME": "[A-Za-z][A-Za-z0-9_:.-]*",
     "FINAL": f"(?:(?i:{_any_of(_FINAL)})|{_any_of(_FINAL_CAPITAL.title())}|{_any_of(_FINAL_CAPITAL.upper())})",
     "MIDDLE": f"(?i:{_any_of(_MIDDLE)})",
     "NUMBERED": f"(?i:{_any_of(_NUMBERED)})",
     "STARTERS": r"(?=[A-Z])(?i:M[rs]\.|" + _any_of(_STARTERS) + ")",
-    "EXTENSIONS": _any_of(_EXTENSIONS),
+    "EXTENSIONS": f"(?i:{_any_of(_EXTENSIONS)})",
 }
 
 _WORDS: list[tuple[str, str | None]] = [
@@ -84,13 +86,13 @@ _WORDS: list[tuple[str, str | None]] = [
     (r"(<AP>(?i:em|til|cause))", KEEP),
     (r"(<AP>[2-9]0s|<AP>[0-9][0-9](?=\s|$))", KEEP),
     (r"([eE]<AP>(?i:er)|[cC]<AP>(?i:est|mon)|(?i:nor<AP>easter))", KEEP),
-    (r"([A-CE-HJKMP-XZ]<TICK><L>{2,}|(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY>(?:[dloDLO]<AP>)?<A>+)*)", KEEP),
+    (r"([A-CE-HJKMP-XZ]<TICK><L>{2,}|<PREFIXED>)", KEEP),
     (r"(<L>+[aeiouyAEIOUY]<TICK>[aeiouA-Z][A-Za-z]*)", KEEP),
     (r"([djlDJL]<AP>)", KEEP),
     (r"([yY]<AP>)(?=[A-Za-z])", KEEP),
     (r"(<WORD>(?:[.!?]<WORD>)*)", KEEP),
     (r"(<A>+(?:<HY><A>+)*)", KEEP),
-    (r"([A-Za-z0-9]+(?:-[A-Za-z]+)*(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+)*){1,2})", KEEP),
+    (r"([A-Za-z0-9]+(?:-[A-Za-z]+){0,2}(?:\\?/[A-Za-z0-9]+(?:-[A-Za-z]+){0,2}){1,2})", KEEP),
     (r"(<AND>)", KEEP),
     (r"([cC]\+\+|[cCfF]#)", KEEP),
 ]
@@ -104,7 +106,7 @@ _ABBREVIATIONS: list[tuple[str, str | None]] = [
     (r"(<NUMBERED>\.)(?:<SP>|\n)?<D>", KEEP),
     (r"(<DOTTED>(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z0-9]+))+)", KEEP),
     (r"(<DOTTED>(?:-[A-Za-z0-9]+)+\.)[,;:\u3001]", KEEP),
-    (r"((?:[A-CE-HJKMP-XZ]<TICK><L>{2,}|[dloDLO]<AP><A>{2,}|<AND>)\.)[,;:\u3001]", KEEP),
+    (r"((?:[A-CE-HJKMP-XZ]<TICK><L>{2,}|<PREFIXED>|<AND>)\.)[,;:\u3001]", KEEP),
     (r"(<A>+(?:<HY><A>+)*\.|<WORD>(?:[.!?]<WORD>)+\.)[,;:\u3001]", KEEP),
     (r"(<A>+(?:\.<A>+)*\.<EXTENSIONS>)(?=[\s.,;:!?\"]|$)", KEEP),
 ]
@@ -149,8 +151,8 @@ _SIGNS: list[tuple[str, str | None]] = [
     (r"([!?])", DROP),
     (r"(\*+|(?:\\\*)+|_+|#+|@+|<<|>>)", KEEP),
     ("(\\.{3,5}|[.,;:\u2026\u0085])", DROP),
-    (r"([<>]?[:;=]['o\-]?[)(DPdpO\\{@|\[\]03])(?![A-Za-z0-9])", KEEP),
-    (r"(\^_\^|-_-|[oO]_[oO]|T_T|[oO]\.[oO])", KEEP),
+    (r"([<>]?[:;=]['o*\-]?[)(DPdpO\\{@|\[\]])(?![A-Za-z0-9])", KEEP),
+    (r"(<EYE>_<EYE>|\(<EYE>[_.]?<EYE>\)|[oO]_[oO]|T_T|[oO]\.[oO])", KEEP),
     ("(''|``|['`\u2018\u2019\u0091\u0092\u201b\u2039\u203a]|\")", DROP),
     (
         "([`\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u0091-\u0094]{1,2})",
@@ -180,7 +182,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
     """``<NAME>`` in a pattern stands for one of `_PARTS`."""
     for _ in range(2):  # parts of parts
         pattern = re.sub(r"<([A-Z]+)>", lambda match: _PARTS[match[1]], pattern)
-    return re.compile(pattern)
+    return re.compile(pattern.replace("(?i:", "(?ai:"))  # a long s is no s
 
 
 RULES = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
