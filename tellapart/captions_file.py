@@ -92,6 +92,32 @@ def align_ids(
     other: str = "the data",
 ) -> tuple[dict[str, str], list[str]]:
     """One caption for each of the known ids, in their order, and notes on what did not match (see `align`)."""
+    lists, notes = _aligned(captions, known, allow_missing, name, other, most=1)
+    return {key: texts[0] for key, texts in lists.items()}, notes
+
+
+def align_lists(
+    captions: Mapping[str, str | Sequence[str]],
+    known: Iterable[str],
+    allow_missing: bool = False,
+    name: str = "captions",
+    other: str = "the data",
+) -> tuple[dict[str, list[str]], list[str]]:
+    """As `align_ids`, with all captions of an id where every id has equally many; a note says how many.
+
+    Ids with more captions than others are trouble; with ``allow_missing`` as many count as every id has.
+    """
+    return _aligned(captions, known, allow_missing, name, other, most=None)
+
+
+def _aligned(
+    captions: Mapping[str, str | Sequence[str]],
+    known: Iterable[str],
+    allow_missing: bool,
+    name: str,
+    other: str,
+    most: int | None,
+) -> tuple[dict[str, list[str]], list[str]]:
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
     both = [key for key in ids if lists.get(key)]
@@ -101,14 +127,20 @@ def align_ids(
             "give files that use the same ids"
         )
     inside = set(ids)
+    each = most or min(len(lists[key]) for key in both)
+    more = "several" if each == 1 else f"more than {each}"
     found = {
         f"captions are of no picture in {other}": [key for key in lists if key not in inside],
         f"pictures of {other} have no caption": [key for key in ids if not lists.get(key)],
-        "ids have several captions": [key for key, texts in lists.items() if len(texts) > 1],
-        "captions are empty": [key for key, texts in lists.items() if texts and not texts[0].strip()],
+        f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
+        "captions are empty": [
+            key for key, texts in lists.items() if texts and not all(text.strip() for text in texts[:each])
+        ],
     }
     notes = problems(found, name, allow_missing)
-    return {key: lists[key][0] for key in both}, notes
+    if each > 1:
+        notes.append(f"{name}: {each} captions of each picture; a metric of one caption is the mean over them")
+    return {key: lists[key][:each] for key in both}, notes
 
 
 def problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:

@@ -42,16 +42,19 @@ class Comparison:
     def measure(self, name: str, suffix: str, context: Context, chance: bool) -> None:
         metric, key = METRICS[name], name + suffix
         found = {
-            system: _merged([metric.measure(context, slot) for slot in slots], slots)
+            system: measured
             for system, slots in self.slots.items()
             if not (system == HUMAN and self._has_no_references(metric, slots))
+            and (measured := _measured(metric, context, slots)) is not None
         }
+        several = {len(slots) for system, slots in self.slots.items() if system in found and system != HUMAN} - {1}
         if chance and metric.chance is not None:
             found[CHANCE] = Measured(metric.chance(context))
         bootstrap = f"bootstrap:{self.draw['resamples']}@{self.draw['seed']}"
         self.results.signatures[key] = (
             f"{metric.short or name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}"
             + (self.human if HUMAN in found else "")
+            + (f"|captions:{','.join(map(str, sorted(several)))}" if several else "")
         )
         self.results.formats[key] = metric.digits
         drawn = self._resampled(found)
@@ -94,8 +97,16 @@ class Comparison:
         return paired_difference(system.value_N, base.value_N, **self.draw)
 
 
+def _measured(metric: Metric, context: Context, slots: list[Slot]) -> Measured | None:
+    """A metric of a system; None where it is about several captions of a picture and there is one."""
+    if metric.measure is not None:
+        return _merged([metric.measure(context, slot) for slot in slots], slots)
+    assert metric.together is not None
+    return _merged([metric.together(context, caption_lists(slots))], slots[:1]) if len(slots) > 1 else None
+
+
 def _merged(measured_S: list[Measured], slots: list[Slot]) -> Measured:
-    """A system's measurement: that of its captions, or the mean over a person's several references."""
+    """A system's measurement: that of its captions, or the mean over several captions of a picture."""
     values = [measured.value_N for measured in measured_S if measured.value_N is not None]
     value_N = values[0] if values else None
     if len(values) > 1:
@@ -120,9 +131,34 @@ def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ..
 
 
 def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Rows of equally many slots: a system with one caption a picture says it in every slot."""
-    width = max(len(rows[0]), len(base[0]))
+    """Rows of equally many slots: a system with fewer captions of a picture says them again."""
+    width = math.lcm(len(rows[0]), len(base[0]))
     return [row * (width // len(row)) for row in rows], [row * (width // len(row)) for row in base]
+
+
+def system_slots(lists: list[list[str]], held: list[list[str]] | None) -> list[Slot]:
+    """A system's captions as slots: every picture's first ones, every picture's second ones, and so on.
+
+    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
+    """
+    width = max(map(len, lists))
+    return [
+        Slot(
+            [texts[number % len(texts)] for texts in lists],
+            held,
+            np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
+        )
+        for number in range(width)
+    ]
+
+
+def caption_lists(slots: list[Slot]) -> list[list[str]]:
+    """All captions of each picture, those that a slot only says again left out."""
+    kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
+    return [
+        [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
+        for number in range(len(slots[0].captions))
+    ]
 
 
 def human_slots(choice: str, held: list[list[str]] | None, seed: int) -> list[Slot]:

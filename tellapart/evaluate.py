@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.benchmarks.gallery import gallery
-from tellapart.captions_file import align_ids, problems, read_caption_lists, read_references, some
-from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, human_slots
+from tellapart.captions_file import align_lists, problems, read_caption_lists, read_references, some
+from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, human_slots, system_slots
 from tellapart.errors import UsageError
-from tellapart.measures import METRICS, Context, Slot, choose
+from tellapart.measures import METRICS, Context, choose
 from tellapart.metrics.results import Results
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"
 
 
 def evaluate(
-    systems: Mapping[str, Mapping[str, str]],
+    systems: Mapping[str, Mapping[str, str | Sequence[str]]],
     *,
     items: Sequence[Item] | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
@@ -44,6 +44,8 @@ def evaluate(
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
+    A caption may be a list of captions of that picture: metrics of one caption are then their mean, and the
+    diversity metrics look at all of them.
     ``items`` gives the order (random pools are cut from it), references and truth; ``image_features`` are
     the scorer's normalised features of the items, N×D, else they are read from the feature store.
     ``judges`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
@@ -58,11 +60,13 @@ def evaluate(
         from tellapart.features import FeatureStore
 
         image_features = np.asarray(FeatureStore().features(items, scorer.encoder))
-    context = Context(ids, items, held, scorer, image_features, lookalike, seed)
-    chosen, left_out = choose(metrics, context)
-    slots = {name: [Slot([captions[key] for key in ids], held)] for name, captions in systems.items()}
+    slots = {name: system_slots(_lists(name, captions, ids), held) for name, captions in systems.items()}
     if human is not None:
         slots[HUMAN] = human_slots(human, held, seed)
+    # People's references are measured for their diversity where that is asked for, not by default.
+    several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
+    context = Context(ids, items, held, scorer, image_features, lookalike, seed, several=several)
+    chosen, left_out = choose(metrics, context)
     results = Results(
         ids, captions={name: own[0].captions for name, own in slots.items()}, references=held, notes=notes + left_out
     )
@@ -80,7 +84,15 @@ def evaluate(
     return results
 
 
-def _same_ids(systems: Mapping[str, Mapping[str, str]], items: Sequence[Item] | None) -> list[str]:
+def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
+        raise UsageError(f"'{name}' has an empty list of captions of {some(mute)}; give at least one, or an empty one")
+    return lists
+
+
+def _same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
     """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
     if not systems:
         raise UsageError("no captions to evaluate; add --captions FILE")
@@ -154,7 +166,9 @@ def run_eval(
     ids = list(next(iter(kept.values())))
     items = _chosen(dataset, ids)
     held = _references(ids, items, told)[0]
-    choose(metrics, Context(ids, items, held, scorer))  # before anything slow: a wrong name, a missing option
+    several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
+    several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
+    choose(metrics, Context(ids, items, held, scorer, several=several))  # before anything slow: a missing option
     models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
@@ -206,7 +220,7 @@ def _matched(
     told: dict[str, list[str]] | None,
     dataset: Dataset | None,
     allow_missing: bool,
-) -> tuple[dict[str, dict[str, str]], dict[str, list[str]] | None, list[str]]:
+) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
     """Captions and references over the ids that all have; `UsageError` where some differ and may not."""
     notes = dataset.report() if dataset is not None else []
     if dataset is not None:
@@ -221,7 +235,7 @@ def _matched(
         ids, other = list(next(iter(systems.values()), {})), "the first caption file"
     kept = {}
     for name, lists in systems.items():
-        kept[name], more = align_ids(lists, ids, allow_missing, name, other)
+        kept[name], more = align_lists(lists, ids, allow_missing, name, other)
         notes += more
     common = [key for key in ids if all(key in captions for captions in kept.values())]
     if not common and systems:

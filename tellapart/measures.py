@@ -65,6 +65,7 @@ class Context:
     lookalike: int = 10
     seed: int = 0
     sets_from: Context | None = None  # a second scorer judges the look-alike sets that the first one mined
+    several: bool = False  # whether some system has several captions of a picture
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -154,19 +155,28 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
         f"at least {POOL} pictures; use recall@1.lookalike, or give more captions",
     ),
     "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
+    "several": (
+        lambda context: context.several,
+        "several captions of a picture; give a caption file that has every id several times",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets."""
+    """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets.
+
+    A metric of one caption has ``measure``; where there are several captions of a picture, the mean counts. One
+    that is about all captions of a picture at once has ``together`` (of a list for each picture) instead.
+    """
 
     needs: tuple[str, ...]
-    measure: Callable[[Context, Slot], Measured]
+    measure: Callable[[Context, Slot], Measured] | None
     signature: Callable[[Context], str]
     digits: int = 1
     chance: Callable[[Context], np.ndarray] | None = None
     short: str = ""  # how a signature calls it, where its other parts say the rest of the name
+    together: Callable[[Context, list[list[str]]], Measured] | None = None
 
     @property
     def judged(self) -> bool:
@@ -299,7 +309,24 @@ def _listener_accuracy(context: Context, slot: Slot) -> Measured:
     return Measured(100 * value_N)
 
 
+def _diversity(name: str) -> Metric:
+    """Div-1, Div-2 or mBLEU of all captions of a picture, 0 to 1 as paper 4 prints them."""
+
+    def together(context: Context, caption_lists: list[list[str]]) -> Measured:
+        value_N = _function(_DIVERSITY + name)(caption_lists)[1]
+        if name != "mbleu":
+            return Measured(value_N)
+        rows = list(_function(_DIVERSITY + "mbleu_counts")(caption_lists))
+        return Measured(value_N, Corpus(rows, _function(_DIVERSITY + "mbleu_of_counts")))
+
+    def signature(context: Context) -> str:
+        return str(_function(_DIVERSITY + ("MBLEU_SIGNATURE" if name == "mbleu" else "DIV_SIGNATURE")))
+
+    return Metric(("several",), None, signature, 2, together=together)
+
+
 _LEXICAL = "tellapart.metrics.lexical:"
+_DIVERSITY = "tellapart.metrics.diversity:"
 _OVERLAP = "tellapart.metrics.overlap:"
 _CIDER = "tellapart.metrics.cider:"
 
@@ -347,6 +374,7 @@ METRICS: dict[str, Metric] = {
     "repetition_rate": text_metric(
         _LEXICAL + "repetition_rate", "percent-of-words|runs:adjacent,6+,unseparated", digits=2
     ),
+    **{name: _diversity(name) for name in ("div1", "div2", "mbleu")},
     "attribute_precision": _rate("correct", "claims"),
     "attribute_recall": _rate("recalled", "attributes"),
     "hallucination_rate": _rate("hallucinations", "claims"),

@@ -41,13 +41,13 @@ def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, 
     counts_NC = bleu_counts(captions, references)
     if not len(counts_NC):
         return np.full(ORDERS, np.nan), np.zeros((ORDERS, 0))
-    return _bleus(counts_NC.sum(0)), _bleus(counts_NC.T)
+    return bleus_of_counts(counts_NC.sum(0)), bleus_of_counts(counts_NC.T)
 
 
 def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) -> Statistic:
     """`bleu`'s corpus number as a function of the captions' weights: sums of counts, weighted."""
     counts_NC = bleu_counts(captions, references)
-    return lambda weight_N: float(_bleus(weight_N @ counts_NC)[n - 1])
+    return lambda weight_N: float(bleus_of_counts(weight_N @ counts_NC)[n - 1])
 
 
 bleu1, bleu2, bleu3, bleu4 = (partial(bleu, n=n) for n in range(1, ORDERS + 1))
@@ -92,8 +92,8 @@ def _at(known: np.ndarray, value: np.ndarray, asked: np.ndarray) -> np.ndarray:
     return np.where(known[place] == asked, value[place], 0)
 
 
-def _bleus(counts_C: np.ndarray) -> np.ndarray:
-    """BLEU-1 to 4 from the ten counts (of a corpus, or with a second axis of captions)."""
+def bleus_of_counts(counts_C: np.ndarray) -> np.ndarray:
+    """BLEU-1 to 4 from the ten counts of `bleu_counts` (of a corpus, or with a second axis of captions)."""
     words, closest, said, matched = counts_C[0], counts_C[1], counts_C[2 : 2 + ORDERS], counts_C[2 + ORDERS :]
     root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (counts_C.ndim - 1))
     found = np.cumprod((matched + _TINY) / (said + _SMALL), axis=0) ** root

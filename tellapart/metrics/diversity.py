@@ -1,0 +1,113 @@
+"""How different several captions of one picture are: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
+
+Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)``: all captions of a picture in one list,
+numbers 0 to 1, NaN for a picture with nothing to compare. Words are those of the COCO tools' PTB tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.ngrams import ORDERS
+from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts, bleus_of_counts
+from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
+
+CaptionLists = Sequence[Sequence[str]]
+Statistic = Callable[[np.ndarray], float]
+
+COUNTS = 2 + 2 * ORDERS  # what `bleu_counts` has for one caption
+DIV_SIGNATURE = f"distinct/words|mean-of-pictures|tok:{VERSION}"
+MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleus|{BLEU_SIGNATURE}"
+
+
+def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
+    """Distinct words of a picture's captions over all their words; higher is more diverse (paper 4, section 3.2)."""
+    return _distinct(caption_lists, 1)
+
+
+def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
+    """Distinct bigrams of a picture's captions over the number of their **words** (paper 4, section 3.2).
+
+    Bigrams do not reach over the end of a caption. Because words are counted below the line, and not bigrams,
+    captions that share nothing stay a little below 1.
+    """
+    return _distinct(caption_lists, 2)
+
+
+def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
+    """BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
+
+    The corpus number is the mean over slots (first captions, second captions, …) of the slot's corpus BLEU-4. It
+    is not the mean of the pictures' own numbers, which are means over their captions' BLEU-4 alone.
+    A picture with one caption has nothing to be compared with: NaN, and not in the corpus number.
+    """
+    counts_NKC = mbleu_counts(caption_lists)
+    if not counts_NKC.size:
+        return float("nan"), np.full(len(counts_NKC), np.nan)
+    alone_NK = bleus_of_counts(np.moveaxis(counts_NKC, -1, 0).reshape(COUNTS, -1))[-1].reshape(counts_NKC.shape[:2])
+    said_NK = _said(counts_NKC)
+    size_N = said_NK.sum(1)
+    sum_N = np.where(said_NK, alone_NK, 0).sum(1)
+    value_N = np.where(size_N > 0, sum_N / np.maximum(size_N, 1), np.nan)
+    return mbleu_of_counts(list(counts_NKC))(np.ones(len(counts_NKC))), value_N
+
+
+def mbleu_counts(caption_lists: CaptionLists) -> np.ndarray:
+    """What BLEU is made of for each caption against its picture's others, N×K×10; NaN where there is no caption."""
+    _check(caption_lists)
+    where = [(n, k) for n, texts in enumerate(caption_lists) if len(texts) > 1 for k in range(len(texts))]
+    counts_NKC = np.full((len(caption_lists), max(map(len, caption_lists), default=0), COUNTS), np.nan)
+    if where:
+        held = [[*caption_lists[n][:k], *caption_lists[n][k + 1 :]] for n, k in where]
+        number_M, slot_M = np.array(where).T
+        counts_NKC[number_M, slot_M] = bleu_counts([caption_lists[n][k] for n, k in where], held)
+    return counts_NKC
+
+
+def mbleu_of_counts(rows: Sequence[np.ndarray]) -> Statistic:
+    """`mbleu`'s corpus number as a function of the pictures' weights, from their rows of `mbleu_counts`, K×10 each."""
+    counts_NKC = np.full((len(rows), max((len(row) for row in rows), default=0), COUNTS), np.nan)
+    for number, row in enumerate(rows):
+        counts_NKC[number, : len(row)] = row
+    said_NK = _said(counts_NKC)
+    counts_NKC = np.where(said_NK[:, :, None], counts_NKC, 0)
+
+    def statistic(weight_N: np.ndarray) -> float:
+        present_K = weight_N @ said_NK > 0
+        if not present_K.any():
+            return float("nan")
+        counts_CK = np.tensordot(weight_N, counts_NKC, axes=1).T
+        return float(bleus_of_counts(counts_CK)[-1][present_K].mean())
+
+    return statistic
+
+
+def _said(counts_NKC: np.ndarray) -> np.ndarray:
+    return ~np.isnan(counts_NKC[:, :, 0])
+
+
+def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:
+    _check(caption_lists)
+    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
+    value_N = np.array([_ratio([next(tokenized).split() for _ in texts], n) for texts in caption_lists], dtype=float)
+    kept_N = value_N[~np.isnan(value_N)]
+    return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
+
+
+def _ratio(said: Sequence[Sequence[str]], n: int) -> float:
+    count = sum(map(len, said))
+    if not count:
+        return float("nan")
+    grams = {tuple(words[start : start + n]) for words in said for start in range(len(words) - n + 1)}
+    return len(grams) / count
+
+
+def _check(caption_lists: CaptionLists) -> None:
+    wrong = next((number for number, texts in enumerate(caption_lists) if isinstance(texts, str)), None)
+    if wrong is not None:
+        raise UsageError(
+            f"picture {wrong} has one text and not a list of captions; diversity is of several captions of a picture"
+        )
