@@ -18,8 +18,9 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import ORDERS, WORDS, Counts, GramTable, sorted_unique
+from tellapart.metrics.ngrams import WORDS, GramTable
 from tellapart.metrics.recent import check, recent, tokenized
+from tellapart.metrics.tfidf import Vectors, documents_with
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
 References = Sequence[Sequence[str]]
@@ -27,7 +28,6 @@ Sentence = Sequence[Hashable]
 
 CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
 CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
-SIGMA = 6.0
 END = "<eos>"  # the end token in texts; the tokenizer writes no such word
 _FORMAT = "tellapart document frequencies 1"
 
@@ -52,11 +52,11 @@ def _corpus(captions: Sequence[str], references: References, plain: bool) -> tup
 
 
 @recent
-def _scorer(held: list[list[str]], plain: bool) -> _Vectors:
+def _scorer(held: list[list[str]], plain: bool) -> Vectors:
     table = GramTable()
     counts = table.add([text.split() for texts in held for text in texts])
     image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
-    return _Vectors(table, counts, image_R, _documents(table, counts, image_R), len(held), plain)
+    return Vectors(table, counts, image_R, documents_with(table, counts, image_R), len(held), plain)
 
 
 class CiderD:
@@ -92,7 +92,7 @@ class CiderD:
         if isinstance(idf, str):
             table = GramTable()
             counts = table.add(flat)
-            frequencies, self.source, documents = _documents(table, counts, self._image_R), idf, len(references)
+            frequencies, self.source, documents = documents_with(table, counts, self._image_R), idf, len(references)
         else:
             frozen = idf if isinstance(idf, DocumentFrequencies) else self.frequencies(idf)
             if frozen.end != end or frozen.ids != self.ids:
@@ -104,7 +104,8 @@ class CiderD:
             counts = table.add(flat)
             frequencies = np.concatenate([frozen.frequency_G, np.zeros(table.size - len(frozen.frequency_G))])
             self.source, documents = frozen.name, frozen.documents
-        self._vectors = _Vectors(table, counts, self._image_R, frequencies, documents, plain)
+        self._vectors = Vectors(table, counts, self._image_R, frequencies, documents, plain)
+        table.quicken()
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
         """Document frequencies of other references, in the form that this object's have."""
@@ -143,16 +144,16 @@ class CiderD:
             return vectors.scores(vectors.table.look_up_ids(*self._tokens(captions)), image_N)
         return vectors.score(self._cut(list(captions)), image_N)
 
-    def _batch(self, image_N: np.ndarray) -> _Vectors:
+    def _batch(self, image_N: np.ndarray) -> Vectors:
         """The same references under the document frequencies of this batch's pictures."""
         shown = np.zeros(self.pictures, dtype=bool)
         shown[image_N] = True
         whole = self._vectors
-        return _Vectors(
+        return Vectors(
             whole.table,
             whole.counts,
             self._image_R,
-            _documents(whole.table, whole.counts, self._image_R, shown[self._image_R]),
+            documents_with(whole.table, whole.counts, self._image_R, shown[self._image_R]),
             int(shown.sum()),
             self.plain,
         )
@@ -223,7 +224,7 @@ class DocumentFrequencies:
             pair_G2 = np.zeros((len(keys), 2), np.int64)
             pair_G2[numbers] = np.stack([keys // WORDS, keys % WORDS], axis=1)
             grams.append(pair_G2)
-        return cls(list(table.words), grams, _documents(table, counts, image_R), len(held), name, end, ids)
+        return cls(list(table.words), grams, documents_with(table, counts, image_R), len(held), name, end, ids)
 
     def table(self) -> GramTable:
         """A table that knows these n-grams by the same numbers."""
@@ -271,86 +272,3 @@ class DocumentFrequencies:
             content["end"],
             content["token_ids"],
         )
-
-
-def _documents(table: GramTable, counts: Counts, image_R: np.ndarray, shown_R: np.ndarray | None = None) -> np.ndarray:
-    """For each n-gram of the table the number of pictures whose references have it (of the references shown)."""
-    kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
-    key, _, _ = sorted_unique(np.sort(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E]))
-    return np.bincount(key % max(table.size, 1), minlength=table.size).astype(float)
-
-
-class _Vectors:
-    """References as tf-idf vectors, sorted by picture and n-gram, for captions to be matched against."""
-
-    def __init__(
-        self,
-        table: GramTable,
-        counts: Counts,
-        image_R: np.ndarray,
-        frequency_G: np.ndarray,
-        documents: int,
-        plain: bool,
-    ) -> None:
-        self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
-        self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
-        self.idf_G = self.rare - np.log(np.maximum(1.0, frequency_G))
-        self.references = np.bincount(image_R)
-        weight_E = counts.count_E * self.idf_G[counts.gram_E]
-        unit_E = weight_E / _norms(counts, weight_E)
-        key_E = image_R[counts.sentence_E] * table.size + counts.gram_E
-        sorted_E = np.argsort(key_E, kind="stable")
-        self.key_K, self.start_K, self.many_K = sorted_unique(key_E[sorted_E])
-        self.weight_E, self.unit_E = weight_E[sorted_E], unit_E[sorted_E]
-        self.length_E = counts.length_M[counts.sentence_E[sorted_E]]
-
-    def score(self, sentences: Sequence[Sentence], image_N: np.ndarray) -> np.ndarray:
-        """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
-        return self.scores(self.table.look_up(sentences), image_N)
-
-    def scores(self, said: Counts, image_N: np.ndarray) -> np.ndarray:
-        """`score` of sentences that the table has counted."""
-        if not len(image_N):
-            return np.zeros(0)
-        size = self.table.size
-        known_C = np.flatnonzero(said.gram_E < size)
-        idf_E = np.full(len(said.gram_E), self.rare)
-        idf_E[known_C] = self.idf_G[said.gram_E[known_C]]
-        weight_E = said.count_E * idf_E
-        asked_C = image_N[said.sentence_E[known_C]] * size + said.gram_E[known_C]
-        place_C = np.searchsorted(self.key_K, asked_C)
-        place_C[place_C == len(self.key_K)] = 0
-        # Without any n-gram in the references there is nothing to hit.
-        hit_C = self.key_K[place_C] == asked_C if len(self.key_K) else np.zeros(len(asked_C), dtype=bool)
-        total_N = self._agreement(said, weight_E, known_C[hit_C], place_C[hit_C])
-        return 10.0 * total_N / ORDERS / self.references[image_N]
-
-    def _agreement(self, said: Counts, weight_E: np.ndarray, hit_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
-        """Sum of products of unit vectors: one row for each pair of an n-gram said and a reference that has it."""
-        many_C = self.many_K[place_C]
-        start_C = self.start_K[place_C] - (np.cumsum(many_C) - many_C)
-        told_P = np.arange(int(many_C.sum())) + np.repeat(start_C, many_C)
-        said_P = np.repeat(hit_C, many_C)
-        weight_P = weight_E[said_P]
-        if not self.plain:
-            weight_P = np.minimum(weight_P, self.weight_E[told_P])
-            delta_P = said.length_M[said.sentence_E[said_P]] - self.length_E[told_P]
-            weight_P = weight_P * _penalty(delta_P)
-        agreed_P = weight_P * self.unit_E[told_P] / _norms(said, weight_E)[said_P]
-        return np.bincount(said.sentence_E[said_P], agreed_P, minlength=len(said.length_M))
-
-
-def _norms(counts: Counts, weight_E: np.ndarray) -> np.ndarray:
-    """For each entry the length of its vector; 1 for a null vector, which the tool does not divide by."""
-    cell_E = counts.sentence_E * ORDERS + counts.order_E
-    norm = np.sqrt(np.bincount(cell_E, weight_E**2, minlength=len(counts.length_M) * ORDERS))
-    norm[norm == 0] = 1.0
-    return norm[cell_E]
-
-
-def _penalty(delta_P: np.ndarray) -> np.ndarray:
-    """The Gaussian of the difference in length, of which there are few distinct ones."""
-    if not len(delta_P):
-        return np.zeros(0)
-    low, high = int(delta_P.min()), int(delta_P.max())
-    return np.exp(-(np.arange(low, high + 1) ** 2) / (2 * SIGMA**2))[delta_P - low]

@@ -42,6 +42,11 @@ class GramTable:
 
     def __post_init__(self) -> None:
         self._number_of_id = _Ids({})
+        self._quick: list[_Hashed] = []
+
+    def quicken(self) -> None:
+        """Make looking up quick, where it comes often: some five times, for the price of five look-ups."""
+        self._quick = [_Hashed(keys, ids) for keys, ids in zip(self.keys, self.ids, strict=True)]
 
     @property
     def size(self) -> int:
@@ -86,10 +91,14 @@ class GramTable:
 
     def _ids_of(self, order: int, key_S: np.ndarray, beyond: int, learn: bool) -> np.ndarray:
         keys, ids = self.keys[order], self.ids[order]
-        id_S = np.full(len(key_S), -1, np.int64)
         if order == 0 and not learn:  # a word's number is its n-gram's; those that are unknown stand above
             return np.where(key_S < len(keys), key_S, key_S + (beyond - len(keys)))
-        if len(keys):
+        if learn:
+            self._quick = []
+        id_S = np.full(len(key_S), -1, np.int64)
+        if self._quick:
+            id_S = self._quick[order](key_S)
+        elif len(keys):
             place_S = np.minimum(np.searchsorted(keys, key_S), len(keys) - 1)
             id_S = np.where(keys[place_S] == key_S, ids[place_S], -1)
         new_S = np.flatnonzero(id_S < 0)
@@ -102,6 +111,40 @@ class GramTable:
                 self.keys[order] = merged[order_G]
                 self.ids[order] = np.concatenate([ids, len(keys) + np.arange(len(fresh))])[order_G]
         return id_S
+
+
+class _Hashed:
+    """Keys (not below 0) to numbers: a hash table with linear probing, all keys at once; -1 for one that is unknown."""
+
+    def __init__(self, keys: np.ndarray, numbers: np.ndarray) -> None:
+        bits = max(4, int(2 * len(keys)).bit_length())
+        self.shift, self.last = np.uint64(64 - bits), (1 << bits) - 1
+        self.key, self.number = np.full(1 << bits, -1, np.int64), np.full(1 << bits, -1, np.int64)
+        slot_K, left = self._slot(keys), np.arange(len(keys))
+        while len(left):
+            free = left[self.key[slot_K[left]] < 0]
+            self.key[slot_K[free]] = keys[free]  # of several for one slot the last one has it
+            left = left[self.key[slot_K[left]] != keys[left]]
+            slot_K[left] = (slot_K[left] + 1) & self.last
+        self.number[slot_K] = numbers
+
+    def _slot(self, keys: np.ndarray) -> np.ndarray:
+        """Fibonacci hashing: the upper bits of a product with 2⁶⁴ over the golden ratio."""
+        return ((keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> self.shift).view(np.int64)
+
+    def __call__(self, keys: np.ndarray) -> np.ndarray:
+        slot_K = self._slot(keys)
+        there_K, number_K = self.key[slot_K], self.number[slot_K]
+        left = np.flatnonzero(there_K != keys)
+        number_K[left] = -1
+        left = left[there_K[left] >= 0]
+        while len(left):
+            slot_K[left] = (slot_K[left] + 1) & self.last
+            there = self.key[slot_K[left]]
+            found = there == keys[left]
+            number_K[left[found]] = self.number[slot_K[left[found]]]
+            left = left[~found & (there >= 0)]
+        return number_K
 
 
 class _Ids:

@@ -90,6 +90,16 @@ def test_samples_and_pictures() -> None:
     assert scorer([], []).shape == (0,)
 
 
+def test_few_of_many_pictures_are_scored_as_among_all() -> None:
+    # Below half of the pictures only theirs are looked through.
+    many = [*REFERENCES, ["nothing", "."], *([f"picture {number} shows {number}"] for number in range(20))]
+    said = [*CAPTIONS, "nothing", *(held[0] for held in many[5:])]
+    whole, scorer = cider_d(said, many)[1], CiderD(many)
+    for chosen in ([0, 1, 2, 3], [24], [3, 3, 0, 17], [4], list(range(25))):
+        assert scorer([said[i] for i in chosen], chosen) == pytest.approx(whole[chosen])
+    assert scorer(["dog"], [4]) == 0
+
+
 def test_the_batch_as_documents() -> None:
     scorer = CiderD(REFERENCES, idf="batch")
     shown = [0, 3]

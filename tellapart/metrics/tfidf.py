@@ -1,0 +1,118 @@
+"""N-grams of references as tf-idf vectors, and how well counted captions agree with them: what CIDEr is made of.
+
+Suffixes as in `ngrams`; besides, R references, I pictures, N captions, C entries said that the table knows,
+K pairs of a picture and an n-gram of its references, P pairs of an entry said and an entry told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from tellapart.metrics.ngrams import ORDERS, Counts, GramTable, sorted_unique
+
+SIGMA = 6.0
+
+
+def documents_with(
+    table: GramTable, counts: Counts, image_R: np.ndarray, shown_R: np.ndarray | None = None
+) -> np.ndarray:
+    """For each n-gram of the table the number of pictures whose references have it (of the references shown)."""
+    kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
+    key, _, _ = sorted_unique(np.sort(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E]))
+    return np.bincount(key % max(table.size, 1), minlength=table.size).astype(float)
+
+
+class Vectors:
+    """References as tf-idf vectors, sorted by picture and n-gram, for captions to be matched against."""
+
+    def __init__(
+        self,
+        table: GramTable,
+        counts: Counts,
+        image_R: np.ndarray,
+        frequency_G: np.ndarray,
+        documents: int,
+        plain: bool,
+    ) -> None:
+        self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
+        self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
+        self.idf_G = self.rare - np.log(np.maximum(1.0, frequency_G))
+        self.references = np.bincount(image_R)
+        weight_E = counts.count_E * self.idf_G[counts.gram_E]
+        unit_E = weight_E / _norms(counts, weight_E)
+        key_E = image_R[counts.sentence_E] * table.size + counts.gram_E
+        sorted_E = np.argsort(key_E, kind="stable")
+        self.key_K, self.start_K, self.many_K = sorted_unique(key_E[sorted_E])
+        self.weight_E, self.unit_E = weight_E[sorted_E], unit_E[sorted_E]
+        self.length_E = counts.length_M[counts.sentence_E[sorted_E]]
+        self.bound_I = np.searchsorted(self.key_K, np.arange(len(self.references) + 1) * table.size)
+
+    def score(self, sentences: Sequence[Sequence[Hashable]], image_N: np.ndarray) -> np.ndarray:
+        """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
+        return self.scores(self.table.look_up(sentences), image_N)
+
+    def scores(self, said: Counts, image_N: np.ndarray) -> np.ndarray:
+        """`score` of sentences that the table has counted."""
+        if not len(image_N):
+            return np.zeros(0)
+        size = self.table.size
+        known_C = np.flatnonzero(said.gram_E < size)
+        idf_E = np.full(len(said.gram_E), self.rare)
+        idf_E[known_C] = self.idf_G[said.gram_E[known_C]]
+        weight_E = said.count_E * idf_E
+        asked_C = image_N[said.sentence_E[known_C]] * size + said.gram_E[known_C]
+        place_C = self._places(asked_C, image_N)
+        # Without any n-gram in the references there is nothing to hit.
+        hit_C = self.key_K[place_C] == asked_C if len(self.key_K) else np.zeros(len(asked_C), dtype=bool)
+        total_N = self._agreement(said, weight_E, known_C[hit_C], place_C[hit_C])
+        return 10.0 * total_N / ORDERS / self.references[image_N]
+
+    def _places(self, asked_C: np.ndarray, image_N: np.ndarray) -> np.ndarray:
+        """Where each key asked for stands, if it is there: looked for among those of the pictures asked about only."""
+        asked_I = np.zeros(len(self.references), dtype=bool)
+        asked_I[image_N] = True
+        shown = np.flatnonzero(asked_I)
+        if 2 * len(shown) > len(asked_I):
+            return np.minimum(np.searchsorted(self.key_K, asked_C), max(len(self.key_K) - 1, 0))
+        near_L = _ranges(self.bound_I[shown], self.bound_I[shown + 1] - self.bound_I[shown])
+        if not len(near_L):
+            return np.zeros(len(asked_C), np.int64)
+        place_C = np.searchsorted(self.key_K[near_L], asked_C)
+        return near_L[np.minimum(place_C, len(near_L) - 1)]
+
+    def _agreement(self, said: Counts, weight_E: np.ndarray, hit_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
+        """Sum of products of unit vectors: one row for each pair of an n-gram said and a reference that has it."""
+        many_C = self.many_K[place_C]
+        told_P = _ranges(self.start_K[place_C], many_C)
+        said_P = np.repeat(hit_C, many_C)
+        weight_P = weight_E[said_P]
+        if not self.plain:
+            weight_P = np.minimum(weight_P, self.weight_E[told_P])
+            delta_P = said.length_M[said.sentence_E[said_P]] - self.length_E[told_P]
+            weight_P = weight_P * _penalty(delta_P)
+        agreed_P = weight_P * self.unit_E[told_P] / _norms(said, weight_E)[said_P]
+        return np.bincount(said.sentence_E[said_P], agreed_P, minlength=len(said.length_M))
+
+
+def _ranges(start_C: np.ndarray, many_C: np.ndarray) -> np.ndarray:
+    """The numbers from each start on, as many as it has, in one row."""
+    before_C = np.cumsum(many_C) - many_C
+    return np.arange(int(many_C.sum())) + np.repeat(start_C - before_C, many_C)
+
+
+def _norms(counts: Counts, weight_E: np.ndarray) -> np.ndarray:
+    """For each entry the length of its vector; 1 for a null vector, which the tool does not divide by."""
+    cell_E = counts.sentence_E * ORDERS + counts.order_E
+    norm = np.sqrt(np.bincount(cell_E, weight_E**2, minlength=len(counts.length_M) * ORDERS))
+    norm[norm == 0] = 1.0
+    return norm[cell_E]
+
+
+def _penalty(delta_P: np.ndarray) -> np.ndarray:
+    """The Gaussian of the difference in length, of which there are few distinct ones."""
+    if not len(delta_P):
+        return np.zeros(0)
+    low, high = int(delta_P.min()), int(delta_P.max())
+    return np.exp(-(np.arange(low, high + 1) ** 2) / (2 * SIGMA**2))[delta_P - low]

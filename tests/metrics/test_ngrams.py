@@ -1,0 +1,39 @@
+"""Counted n-grams: the quick table finds what a dictionary finds, also where keys meet in a slot."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tellapart.metrics.ngrams import GramTable, _Hashed
+
+KEYS = st.lists(st.integers(0, 60) | st.integers(0, 2**62), unique=True, max_size=60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(KEYS, KEYS)
+def test_hashed_keys_are_found_and_others_are_not(keys: list[int], others: list[int]) -> None:
+    known = {key: 100 + place for place, key in enumerate(keys)}
+    table = _Hashed(np.array(keys, np.int64), np.array(list(known.values()), np.int64))
+    asked = [*others, *keys]
+    assert table(np.array(asked, np.int64)).tolist() == [known.get(key, -1) for key in asked]
+
+
+SENTENCES = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=7), max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SENTENCES, SENTENCES, SENTENCES)
+def test_a_quickened_table_counts_the_same_and_still_learns(
+    first: list[list[str]], then: list[list[str]], asked: list[list[str]]
+) -> None:
+    plain, quick = GramTable(), GramTable()
+    plain.add(first), quick.add(first)
+    quick.quicken()
+    for sentences in (None, then):
+        if sentences is not None:
+            plain.add(sentences), quick.add(sentences)
+        a, b = plain.look_up(asked), quick.look_up(asked)
+        for name in ("sentence_E", "gram_E", "count_E", "length_M"):
+            assert (getattr(a, name) == getattr(b, name)).all()
