@@ -142,6 +142,15 @@ def evaluate(
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples behind each interval.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Score the ids that all files have.")] = False,
+    language_model: Annotated[
+        str | None, typer.Option(help="For perplexity: a causal language model, folder or hub name.")
+    ] = None,
+    long_texts: Annotated[
+        str, typer.Option(help="Captions beyond the scorer's window: truncate, or sentences (scored one by one).")
+    ] = "truncate",
+    emscore_idf: Annotated[
+        str | None, typer.Option(help="Weigh EMScore's tokens by rareness in the references, or captions.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure captions: do they tell pictures apart, and what are they like?"""
@@ -163,6 +172,9 @@ def evaluate(
         resamples=resamples,
         seed=seed,
         allow_missing=allow_missing,
+        language_model=language_model,
+        long_texts=long_texts,
+        emscore_idf=emscore_idf,
     )
     show(results.to_json(), results.table(), as_json)
 

@@ -15,12 +15,14 @@ import numpy as np
 from tellapart.benchmarks.gallery import gallery
 from tellapart.captions_file import align_lists, problems, read_caption_lists, read_references, some
 from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, human_slots, system_slots
+from tellapart.context import EMSCORE_IDF, LONG_TEXTS, Context
 from tellapart.errors import UsageError
-from tellapart.measures import METRICS, Context, choose
+from tellapart.measures import METRICS, choose
 from tellapart.metrics.results import Results
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
+    from tellapart.language_model import LanguageModel
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 
@@ -41,6 +43,9 @@ def evaluate(
     lookalike: int = 10,
     resamples: int = 1000,
     seed: int = 0,
+    language_model: LanguageModel | None = None,
+    long_texts: str = "truncate",
+    emscore_idf: str | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -53,6 +58,9 @@ def evaluate(
     a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
     ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
     that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
+    ``language_model`` is what perplexity asks. ``long_texts`` says what happens to captions beyond a scorer's window:
+    "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
+    rareness in the "references" or in the "captions"; None: all alike.
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
@@ -65,14 +73,16 @@ def evaluate(
         slots[HUMAN] = human_slots(human, held, seed)
     # People's references are measured for their diversity where that is asked for, not by default.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
-    context = Context(ids, items, held, scorer, image_features, lookalike, seed, several=several)
+    settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
+    settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
+    context = Context(ids, items, held, scorer, image_features, language_model=language_model, **settings)
     chosen, left_out = choose(metrics, context)
     results = Results(
         ids, captions={name: own[0].captions for name, own in slots.items()}, references=held, notes=notes + left_out
     )
     evaluation = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
     contexts = {"": context} | {
-        f"@{name}": Context(ids, items, held, judge, features, lookalike, seed, sets_from=context)
+        f"@{name}": Context(ids, items, held, judge, features, sets_from=context, **settings)
         for name, (judge, features) in (judges or {}).items()
     }
     for suffix, where in contexts.items():
@@ -81,6 +91,12 @@ def evaluate(
                 evaluation.measure(name, suffix, where, chance)
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    results.notes += [note for where in contexts.values() for note in [where.long_note()] if note]
+    if language_model is not None and language_model.cut_texts:
+        results.notes.append(
+            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
+            f"{language_model.name}; their perplexity is of what fits"
+        )
     return results
 
 
@@ -145,18 +161,23 @@ def run_eval(
     resamples: int = 1000,
     seed: int = 0,
     allow_missing: bool = False,
+    language_model: str | None = None,
+    long_texts: str = "truncate",
+    emscore_idf: str | None = None,
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
     ``references`` is a file, ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are
     used where no file is given), ``scorer`` and ``judges`` are model folders or names. Captions and pictures or
     references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
-    was left out. Torch is loaded with a scorer only.
+    was left out. Torch is loaded with a scorer or a ``language_model`` (a folder or a hub name) only. For the rest
+    see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
     if judges and scorer is None:
         raise UsageError("a second scorer judges beside a first one; add --scorer MODEL")
+    _check_choices(scorer, long_texts, emscore_idf)
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_lists(path) for name, path in _names(captions).items()}
@@ -168,7 +189,10 @@ def run_eval(
     held = _references(ids, items, told)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
-    choose(metrics, Context(ids, items, held, scorer, several=several))  # before anything slow: a missing option
+    if emscore_idf == "references" and held is None:
+        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
+    # Before anything slow: a wrong name, a missing option.
+    choose(metrics, Context(ids, items, held, scorer, several=several, language_model=language_model))
     models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
@@ -185,12 +209,30 @@ def run_eval(
         lookalike=lookalike,
         resamples=resamples,
         seed=seed,
+        language_model=_language_model(language_model),
+        long_texts=long_texts,
+        emscore_idf=emscore_idf,
     )
-    cut = [(model.name, model.cut_texts) for model, _ in models if model.cut_texts]
     results.notes[:0] = notes
-    results.notes += [f"{_last(name)}: {count} texts were longer than its window and were cut" for name, count in cut]
     results.extra["items"] = readable
     return results
+
+
+def _check_choices(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
+    if long_texts not in LONG_TEXTS:
+        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
+    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
+        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
+    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
+        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
+
+
+def _language_model(name: str | None) -> LanguageModel | None:
+    if name is None:
+        return None
+    from tellapart.language_model import load_language_model
+
+    return load_language_model(name)
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:

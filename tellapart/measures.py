@@ -9,131 +9,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tellapart.context import POOL, Context, Corpus, Measured, Slot, clip_length
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
+from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.significance import Statistic
-
-if TYPE_CHECKING:
-    from tellapart.benchmarks.retrieval import CandidateSets, Retrieval
-    from tellapart.scenes.truth import Judgement
-    from tellapart.types import Item
-
-POOL = 100  # pictures in a random pool (papers 2 and 3)
-CLIPSCORE_PREFIX = "A photo depicts "
-CLIPSCORE_WEIGHT = 2.5
-
-
-@dataclass(eq=False)
-class Slot:
-    """One caption for each picture, in the order of the ids, and the references it is held against."""
-
-    captions: list[str]
-    references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # of a person's several captions: where this slot says one of them again
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A number of all captions together: one row of material per picture, and what makes a statistic of rows."""
-
-    rows: list[Any]
-    build: Callable[[list[Any]], Statistic]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed."""
-
-    value_N: np.ndarray | None
-    corpus: Corpus | None = None
-
-
-@dataclass
-class Context:
-    """All that one evaluation was given, and what was computed from it once."""
-
-    ids: list[str]
-    items: Sequence[Item] | None = None
-    references: list[list[str]] | None = None
-    scorer: Any = None
-    image_ND: np.ndarray | None = None
-    lookalike: int = 10
-    seed: int = 0
-    sets_from: Context | None = None  # a second scorer judges the look-alike sets that the first one mined
-    several: bool = False  # whether some system has several captions of a picture
-    _kept: dict[Any, Any] = field(default_factory=dict)
-
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` returned when first asked for ``key``."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
-    def sets(self, pools: str) -> CandidateSets:
-        """Candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
-        if self.sets_from is not None:
-            return self.sets_from.sets(pools)
-        return self.once(("sets", pools), lambda: self._make_sets(pools))
-
-    def _make_sets(self, pools: str) -> CandidateSets:
-        from tellapart.benchmarks.retrieval import lookalike_sets, random_pools
-
-        if pools != "lookalike":
-            return random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
-        assert self.image_ND is not None
-        return lookalike_sets(self.image_ND, self.lookalike)  # equal content has equal features: no keys needed
-
-    def text_features(self, slot: Slot, prefix: str = "") -> np.ndarray:
-        """Normalised features of a slot's captions, N×D."""
-        return self.once(("text", id(slot), prefix), lambda: encode_texts(self.scorer, slot.captions, prefix))
-
-    def retrieval(self, slot: Slot, pools: str) -> Retrieval:
-        """The scorer's ranks for a slot's captions."""
-        from tellapart.benchmarks.retrieval import retrieve
-
-        assert self.image_ND is not None
-        image_ND = self.image_ND
-        return self.once(
-            ("retrieval", id(slot), pools),
-            lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND),
-        )
-
-    def judgements(self, slot: Slot) -> list[Judgement]:
-        """A slot's captions held against the truth of their scenes."""
-        from tellapart.progress import track
-        from tellapart.scenes.truth import judge
-
-        assert self.items is not None
-        pairs = list(zip(slot.captions, self.items, strict=True))
-        return self.once(
-            ("judgements", id(slot)),
-            lambda: [judge(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
-        )
-
-    def scorer_name(self) -> str:
-        """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
-        return f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
-
-
-def encode_texts(scorer: Any, texts: Sequence[str], prefix: str = "") -> np.ndarray:
-    """Normalised text features N×D float32, each distinct text encoded once, with progress."""
-    from tellapart.progress import track
-
-    block = 1024
-    unique = list(dict.fromkeys(texts))
-    blocks = [unique[start : start + block] for start in range(0, len(unique), block)]
-    encoded = [
-        scorer.text_features([prefix + text for text in part]).float().cpu().numpy()
-        for part in track(blocks, len(blocks), "encoding captions (1,024 a step)")
-    ]
-    row = {text: index for index, text in enumerate(unique)}
-    return np.concatenate(encoded)[[row[text] for text in texts]]
-
 
 # What a metric can need: whether a context has it, and what to type where it has not.
 NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
@@ -155,6 +41,19 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
         f"at least {POOL} pictures; use recall@1.lookalike, or give more captions",
     ),
     "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
+    "clips": (
+        lambda context: context.items is not None and all(clip_length(item) > 1 for item in context.items),
+        "clips; add --data 'scenes:plain?frames=8'",
+    ),
+    "tokens": (
+        # A scorer that is only named yet, before it is loaded, gets the benefit of the doubt.
+        lambda context: bool(getattr(context.scorer, "has_token_features", True)),
+        "a scorer with features of single tokens; add --scorer with a text tower such as CLIP's",
+    ),
+    "language_model": (
+        lambda context: context.language_model is not None,
+        "a language model; add --language-model gpt2, or a model's folder",
+    ),
     "several": (
         lambda context: context.several,
         "several captions of a picture; give a caption file that has every id several times",
@@ -267,10 +166,49 @@ def _pools_signature(context: Context, pools: str) -> str:
 
 
 def _clipscore(context: Context, slot: Slot) -> Measured:
-    """2.5·max(cos, 0) × 100 of "A photo depicts …" with its own picture (CLIPScore)."""
     assert context.image_ND is not None
-    cosine_N = np.einsum("nd,nd->n", context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)
-    return Measured(100 * CLIPSCORE_WEIGHT * np.maximum(cosine_N, 0))
+    return Measured(100 * clipscore(context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)[1])
+
+
+def _refclipscore(context: Context, slot: Slot) -> Measured:
+    assert context.image_ND is not None
+    text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
+    return Measured(
+        100 * refclipscore(text_ND, context.image_ND, context.reference_features(slot, CLIPSCORE_PREFIX))[1]
+    )
+
+
+def _clipsc(context: Context, slot: Slot) -> Measured:
+    assert context.image_ND is not None
+    return Measured(clipsc(context.text_features(slot), context.image_ND)[1])
+
+
+def _emscore(part: str) -> Metric:
+    """EMScore against the frames of clips, ×100 as paper 1 prints it."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(100 * getattr(context.emscore(slot), part)[1])
+
+    def signature(context: Context) -> str:
+        assert context.items is not None
+        frames = ",".join(sorted({str(clip_length(item)) for item in context.items}))
+        weights = f"idf:{context.emscore_idf or 'none'}|frames:{frames}"
+        return f"(coarse+fine)/2x100|{weights}|tokens:with-start,end|scorer:{context.scorer_name()}"
+
+    return Metric(("pictures", "clips", "scorer", "tokens"), measure, signature)
+
+
+def _ppl(context: Context, slot: Slot) -> Measured:
+    return Measured(of_counts(context.token_losses(slot)))
+
+
+def _ppl_corpus(context: Context, slot: Slot) -> Measured:
+    return Measured(None, Corpus(list(context.token_losses(slot)), _exp_ratio))
+
+
+def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
+    loss_N2 = np.array(rows)
+    return lambda weight_N: float(of_counts((weight_N @ loss_N2)[None])[0])
 
 
 def _rate(above: str, below: str) -> Metric:
@@ -350,6 +288,28 @@ METRICS: dict[str, Metric] = {
         ("pictures", "scorer"),
         _clipscore,
         lambda context: f"2.5max(cos,0)x100|prefix:{CLIPSCORE_PREFIX.strip()}|scorer:{context.scorer_name()}",
+    ),
+    "refclipscore": Metric(
+        ("pictures", "scorer", "references"),
+        _refclipscore,
+        lambda context: (
+            f"hmean(clipscore,max(cos(reference),0))x100|prefix:{CLIPSCORE_PREFIX.strip()}"
+            f"|scorer:{context.scorer_name()}"
+        ),
+    ),
+    "clipsc": Metric(
+        ("pictures", "scorer"), _clipsc, lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}"
+    ),
+    "emscore_p": _emscore("precision"),
+    "emscore_r": _emscore("recall"),
+    "emscore_f": _emscore("f"),
+    "ppl": Metric(
+        ("language_model",), _ppl, lambda context: f"mean(exp(nll/tokens))|{context.language_model.signature}"
+    ),
+    "ppl_corpus": Metric(
+        ("language_model",),
+        _ppl_corpus,
+        lambda context: f"exp(sum(nll)/sum(tokens))|{context.language_model.signature}",
     ),
     **{
         f"bleu{n}": _overlap(f"{_OVERLAP}bleu{n}", "BLEU", statistic=f"{_OVERLAP}bleu{n}_statistic")

@@ -33,7 +33,11 @@ class ColourScorer:
     name = "models/colours"
     scale = 10.0
     cut_texts = 0
+    window = 77
     encoder = SimpleNamespace(fingerprint="0123456789abcdef")
+
+    def lengths(self, texts):
+        return [len(text.split()) for text in texts]
 
     def text_features(self, texts):
         import torch

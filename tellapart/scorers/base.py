@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -91,6 +92,46 @@ class Scorer:
         self.cut_texts += sum(len(row) > self.window for row in rows)
         end = self.tokenizer.eos_token_id
         return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, the special ones counted, however long it is."""
+        if not texts:
+            return []
+        return [len(row) for row in self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
+
+    @property
+    def has_token_features(self) -> bool:
+        """Whether single tokens have a place among pictures: the text tower projects the state of one token (CLIP)."""
+        text = getattr(self.model.config, "text_config", None)
+        return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
+
+    def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
+        """Of each text its token ids, special ones included, and their L2-normalised features T×D float32.
+
+        The state of each token goes through the same projection as that of the end token, which is the text's own
+        feature. Cut and counted as in `text_features`. Raises `TellapartError` where the model has no such states.
+        """
+        if not self.has_token_features:
+            raise TellapartError(
+                f"{self.name} has no features of single tokens; expected a scorer with a text tower such as CLIP's"
+            )
+        rows = self.tokenize(texts)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found: dict[int, np.ndarray] = {}
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                tokens_RT, valid_RT = self.pad([rows[i] for i in chosen])
+                output = self.model.get_text_features(
+                    input_ids=tokens_RT.to(self.device), attention_mask=valid_RT.long().to(self.device)
+                )
+                state_RTD = F.normalize(self.model.text_projection(output.last_hidden_state).float(), dim=-1)
+                for place, i in enumerate(chosen):
+                    found[i] = state_RTD[place, : len(rows[i])].cpu().numpy()
+        self.model.train(training)
+        return [(list(row), found[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         from tellapart.tokens import pad_rows

@@ -1,0 +1,78 @@
+"""Perplexity of captions under a causal language model: how much like ordinary text they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tellapart.progress import track
+
+_TOKENS_AT_ONCE = 2048
+
+
+def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple[float, np.ndarray]:
+    """exp of the mean negative log-likelihood of a caption's tokens (nats): the mean, and one number per caption.
+
+    ``model`` is a `tellapart.language_model.LanguageModel`. At least 1; lower is more fluent, and very low is dull.
+    The corpus number is the **mean of the captions' perplexities** (what Hugging Face's ``perplexity`` metric
+    prints). A caption without a token that can be scored is NaN.
+    """
+    value_N = of_counts(token_losses(captions, model))
+    kept_N = value_N[~np.isnan(value_N)]
+    return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
+
+
+def of_counts(loss_N2: np.ndarray) -> np.ndarray:
+    """exp(loss / tokens) of rows of `token_losses`; NaN where there are no tokens."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(loss_N2[:, 1] > 0, np.exp(loss_N2[:, 0] / loss_N2[:, 1]), np.nan)
+
+
+def token_losses(captions: Sequence[str], model: Any) -> np.ndarray:
+    """Summed negative log-likelihood in nats and number of tokens scored, N×2.
+
+    With the model's start token in front every token is scored, without one all but the first. The end of the
+    caption is not. Equal captions are scored once, captions of similar length together.
+    """
+    unique = list(dict.fromkeys(captions))
+    rows = model.rows(unique)
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]))
+    found_U2 = np.zeros((len(rows), 2))
+    blocks = _blocks(order, [len(row) for row in rows])
+    for block in track(blocks, len(blocks), "language model (batches)"):
+        found_U2[block] = _losses(model, [rows[index] for index in block])
+    row_of = {text: index for index, text in enumerate(unique)}
+    return found_U2[[row_of[text] for text in captions]]
+
+
+def _blocks(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    """Batches of about equally many tokens, padding counted, from the shortest caption to the longest."""
+    blocks: list[list[int]] = []
+    for index in order:
+        if lengths[index] < 2:
+            continue  # nothing to score
+        if not blocks or (len(blocks[-1]) + 1) * lengths[index] > _TOKENS_AT_ONCE:
+            blocks.append([])
+        blocks[-1].append(index)
+    return blocks
+
+
+def _losses(model: Any, rows: Sequence[Sequence[int]]) -> np.ndarray:
+    import torch
+
+    width = max(map(len, rows))
+    tokens_RT = torch.zeros((len(rows), width), dtype=torch.long)
+    valid_RT = torch.zeros((len(rows), width), dtype=torch.bool)
+    for number, row in enumerate(rows):
+        tokens_RT[number, : len(row)] = torch.tensor(row)
+        valid_RT[number, : len(row)] = True
+    tokens_RT, valid_RT = tokens_RT.to(model.device), valid_RT.to(model.device)
+    with torch.no_grad():
+        logits_RTV = model.model(input_ids=tokens_RT, attention_mask=valid_RT.long()).logits[:, :-1].float()
+        target_RT = tokens_RT[:, 1:]
+        loss_RT = torch.nn.functional.cross_entropy(logits_RTV.transpose(1, 2), target_RT, reduction="none")
+        scored_RT = valid_RT[:, 1:]
+        loss_R = torch.where(scored_RT, loss_RT, 0).double().sum(1)
+    return torch.stack([loss_R, scored_RT.double().sum(1)], dim=1).cpu().numpy()

@@ -1,0 +1,186 @@
+"""CLIPScore and its kin, EMScore, texts beyond the window: against plain loops, on real small models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tellapart.context import Context, Slot
+from tellapart.data import open_data
+from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluate import evaluate, run_eval
+from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
+from tellapart.metrics.embedding import token_idf
+from tellapart.scorers import load_scorer
+
+
+def unit(array: np.ndarray) -> np.ndarray:
+    return array / np.linalg.norm(array, axis=-1, keepdims=True)
+
+
+def test_clipscore_and_clipsc_by_hand() -> None:
+    text_ND, image_ND = np.array([[1.0, 0], [0.6, 0.8], [-1, 0]]), np.array([[1.0, 0]] * 3)
+    corpus, value_N = clipscore(text_ND, image_ND)
+    assert value_N.tolist() == [2.5, 1.5, 0] and corpus == pytest.approx(4 / 3)
+    assert clipsc(text_ND, image_ND)[1].tolist() == [100, 60, -100]
+
+
+def test_refclipscore_takes_the_nearest_reference() -> None:
+    text_ND, image_ND = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[0.6, 0.8], [0.6, 0.8], [-1, 0]])
+    references = [np.array([[0.8, 0.6], [0, 1]]), np.array([[-1.0, 0]]), np.array([[1.0, 0]])]
+    corpus, value_N = refclipscore(text_ND, image_ND, references)
+    assert value_N.tolist() == [pytest.approx(2 / (1 / 1.5 + 1 / 0.8)), 0, 0]  # no reference near; picture not near
+    assert corpus == pytest.approx(value_N[0] / 3)
+
+
+def plain_emscore(text, tokens, frames, weights):  # type: ignore[no-untyped-def]
+    mean = unit(sum(frames) / len(frames))
+    coarse = sum(a * b for a, b in zip(text, mean, strict=True))
+    best = [max(float(token @ frame) for frame in frames) for token in tokens]
+    precision = sum(w * b for w, b in zip(weights, best, strict=True)) / sum(weights)
+    recall = sum(max(float(token @ frame) for token in tokens) for frame in frames) / len(frames)
+    f = 2 * precision * recall / (precision + recall)
+    return [(value + coarse) / 2 for value in (precision, recall, f)]
+
+
+def test_emscore_against_plain_loops() -> None:
+    rng = np.random.default_rng(0)
+    texts = unit(rng.normal(size=(4, 8)))
+    tokens = [unit(rng.normal(size=(n, 8))) for n in (3, 5, 7, 4)]
+    frames = [unit(rng.normal(size=(n, 8))) for n in (2, 6, 1, 3)]
+    weights = [rng.random(len(own)) for own in tokens]
+    for given in (None, weights):
+        found = emscore(texts, tokens, frames, given)
+        used = weights if given else [np.ones(len(own)) for own in tokens]
+        expected = [plain_emscore(*each) for each in zip(texts, tokens, frames, used, strict=True)]
+        np.testing.assert_allclose(np.array([part[1] for part in found]).T, expected, atol=1e-12)
+        assert found.f[0] == pytest.approx(np.mean([row[2] for row in expected]))
+    mute = emscore(texts[:1], tokens[:1], frames[:1], [np.zeros(3)])
+    assert math.isnan(mute.precision[1][0]) and not math.isnan(mute.recall[1][0])
+
+
+def test_idf_is_that_of_the_texts_and_the_end_is_worth_their_mean() -> None:
+    weight = token_idf([[1, 5, 5, 2], [1, 6, 2], [1, 5, 2]], end=2)
+    assert weight[5] == pytest.approx(math.log(4 / 3)) and weight[6] == pytest.approx(math.log(4 / 2))
+    assert weight[1] == 0 and weight[99] == pytest.approx(math.log(4))
+    assert weight[2] == pytest.approx((math.log(4 / 3) + math.log(2)) / 4)  # of 1, 5, 6 and the end itself
+
+
+# With a scorer.
+
+
+def test_the_end_tokens_feature_is_the_texts_own(tiny_scorer: Path) -> None:
+    scorer = load_scorer(str(tiny_scorer))
+    texts = ["a red circle", "a large blue star above a small green tree", "snow"]
+    tokens, text_ND = scorer.token_features(texts, batch_size=2), scorer.text_features(texts).numpy()
+    assert [row for row, _ in tokens] == scorer.tokenize(texts)
+    for (row, feature_TD), text_D in zip(tokens, text_ND, strict=True):
+        assert feature_TD.shape == (len(row), len(text_D))
+        np.testing.assert_allclose(feature_TD[-1], text_D, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(feature_TD, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("idf", [None, "references", "captions"])
+def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None:
+    import torch
+
+    scorer = load_scorer(str(tiny_scorer))
+    items = list(open_data("scenes:plain?frames=4&n=6&split=test"))
+    captions = {item.id: item.references[0] for item in items}
+    names = ["emscore_p", "emscore_r", "emscore_f"]
+    results = evaluate({"said": captions}, items=items, scorer=scorer, metrics=names, resamples=20, emscore_idf=idf)
+    weight = None
+    if idf:
+        documents = [text for item in items for text in item.references] if idf == "references" else captions.values()
+        weight = token_idf(scorer.tokenize(list(documents)), scorer.tokenizer.eos_token_id)
+    for number, item in enumerate(items):
+        frames = torch.cat([scorer.encoder.encode(scorer.pixels([frame])) for frame in item.picture.frames()]).numpy()
+        row, tokens = scorer.token_features([captions[item.id]])[0]
+        weights = [1.0] * len(row) if weight is None else [weight[token] for token in row]
+        expected = plain_emscore(scorer.text_features([captions[item.id]])[0].numpy(), tokens, frames, weights)
+        found = [results.values["said"][name][number] for name in names]
+        np.testing.assert_allclose(found, 100 * np.array(expected), atol=1e-3)
+    assert f"|idf:{idf or 'none'}|frames:4|" in results.signatures["emscore_f"]
+    assert results.systems["said"]["emscore_p"].n == 6
+
+
+def test_emscore_needs_clips_and_tokens(tiny_scorer: Path) -> None:
+    items = list(open_data("scenes:plain?n=4"))
+    captions = {item.id: "a red circle" for item in items}
+    scorer = load_scorer(str(tiny_scorer))
+    with pytest.raises(UsageError, match=r"'emscore_f' needs clips; add --data 'scenes:plain\?frames=8'"):
+        evaluate({"s": captions}, items=items, scorer=scorer, metrics=["emscore_f"])
+    assert "emscore_f" not in evaluate({"s": captions}, items=items, scorer=scorer, resamples=5).signatures
+    scorer.model.config.text_config.model_type = "siglip_text_model"
+    with pytest.raises(TellapartError, match="no features of single tokens"):
+        scorer.token_features(["a"])
+
+
+def test_reference_free_metrics_in_an_evaluation(tiny_scorer: Path) -> None:
+    scorer = load_scorer(str(tiny_scorer))
+    items = list(open_data("scenes:plain?n=8&split=test"))
+    captions = {item.id: item.references[1] for item in items}
+    results = evaluate({"said": captions}, items=items, scorer=scorer, resamples=20)
+    image_ND = scorer.encoder.encode(scorer.pixels([item.picture.image() for item in items])).numpy()
+
+    def encoded(texts: list[str], prefix: str = "") -> np.ndarray:
+        return scorer.text_features([prefix + text for text in texts]).numpy()
+
+    said, prefix = list(captions.values()), "A photo depicts "
+    expected = {
+        "clipsc": clipsc(encoded(said), image_ND)[1],
+        "clipscore": 100 * clipscore(encoded(said, prefix), image_ND)[1],
+        "refclipscore": 100
+        * refclipscore(encoded(said, prefix), image_ND, [encoded(list(i.references), prefix) for i in items])[1],
+    }
+    for name, value_N in expected.items():
+        np.testing.assert_allclose(results.values["said"][name], value_N, atol=2e-4)
+    assert results.signatures["clipsc"].startswith("clipsc|100cos|prefix:none|scorer:scorer@")
+    assert "max(cos(reference),0)" in results.signatures["refclipscore"]
+
+
+LONG = " ".join(["a red circle and a blue star."] * 3 + ["a green tree on sand."] * 15)
+
+
+def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_scorer: Path) -> None:
+    scorer = load_scorer(str(tiny_scorer))
+    assert scorer.lengths([LONG])[0] > scorer.window
+    cut = Context(["1", "2"], scorer=scorer)
+    slot = Slot([LONG, "a red circle"])
+    np.testing.assert_allclose(cut.text_features(slot), scorer.text_features(slot.captions).numpy(), atol=1e-6)
+    assert cut.long_note() == (
+        f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
+        "(--long-texts sentences scores them by sentence)"
+    )
+    whole = Context(["1", "2"], scorer=scorer, long_texts="sentences")
+    sentence_SD = scorer.text_features(["a red circle and a blue star."] * 3 + ["a green tree on sand."] * 15).numpy()
+    found = whole.text_features(slot)
+    np.testing.assert_allclose(found[0], sentence_SD.mean(0), atol=1e-6)
+    np.testing.assert_allclose(found[1], scorer.text_features(["a red circle"])[0].numpy(), atol=1e-6)
+    assert "scored by sentence" in str(whole.long_note()) and "were cut" not in str(whole.long_note())
+    assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
+    endless = Context(["1"], scorer=scorer, long_texts="sentences")
+    endless.text_features(Slot(["red " * 200]))
+    assert "scored by sentence, and 1 sentences, longer still, were cut" in str(endless.long_note())
+    assert Context(["1"], scorer=scorer).long_note() is None
+
+
+def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: Path) -> None:
+    data = "scenes:plain?n=4&split=test"
+    items = list(open_data(data))
+    (tmp_path / "long.csv").write_text("id,caption\n" + "".join(f"{item.id},{LONG}\n" for item in items))
+    settings = {"data": data, "scorer": str(tiny_scorer), "metrics": ["clipsc"], "resamples": 5}
+    cut = run_eval([tmp_path / "long.csv"], **settings)  # type: ignore[arg-type]
+    whole = run_eval([tmp_path / "long.csv"], long_texts="sentences", **settings)  # type: ignore[arg-type]
+    assert any("1 distinct texts are longer" in note and "cut there" in note for note in cut.notes)
+    assert any("scored by sentence" in note for note in whole.notes)
+    assert cut.systems["long"]["clipsc"].value != whole.systems["long"]["clipsc"].value
+    assert cut.signatures["clipsc"] != whole.signatures["clipsc"]
+    for wrong in ({"long_texts": "shorten"}, {"emscore_idf": "both"}):
+        with pytest.raises(UsageError, match="expected one of"):
+            run_eval([tmp_path / "long.csv"], **settings, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="are of a scorer; add --scorer MODEL"):
+        run_eval([tmp_path / "long.csv"], long_texts="sentences")
