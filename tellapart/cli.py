@@ -151,6 +151,9 @@ def evaluate(
     emscore_idf: Annotated[
         str | None, typer.Option(help="Weigh EMScore's tokens by rareness in the references, or captions.")
     ] = None,
+    words: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Show N adjectives and nouns that are most each system's own.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure captions: do they tell pictures apart, and what are they like?"""
@@ -175,6 +178,7 @@ def evaluate(
         language_model=language_model,
         long_texts=long_texts,
         emscore_idf=emscore_idf,
+        words=words,
     )
     show(results.to_json(), results.table(), as_json)
 

@@ -24,6 +24,7 @@ from tellapart.metrics.significance import (
     paired_resampled,
     resample,
 )
+from tellapart.metrics.words import Association
 
 HUMAN = "human"
 CHANCE = "chance"
@@ -207,4 +208,5 @@ def results_from_json(value: Mapping[str, Any]) -> Results:
     }
     pairs = [pair(found) for found in value["pairs"]]
     signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
-    return Results([str(i) for i in range(count)], systems, pairs, signatures, notes, formats=formats)
+    words = {name: [Association(**word) for word in found] for name, found in value.get("words", {}).items()}
+    return Results([str(i) for i in range(count)], systems, pairs, signatures, notes, formats=formats, words=words)

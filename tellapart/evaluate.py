@@ -14,11 +14,12 @@ import numpy as np
 
 from tellapart.benchmarks.gallery import gallery
 from tellapart.captions_file import align_lists, problems, read_caption_lists, read_references, some
-from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, human_slots, system_slots
+from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, caption_lists, human_slots, system_slots
 from tellapart.context import EMSCORE_IDF, LONG_TEXTS, Context
 from tellapart.errors import UsageError
 from tellapart.measures import METRICS, choose
-from tellapart.metrics.results import Results
+from tellapart.metrics.results import WORDS, Results
+from tellapart.metrics.words import associated_words, check_words, tagger_signature
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
@@ -46,6 +47,7 @@ def evaluate(
     language_model: LanguageModel | None = None,
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
+    words: int = 0,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -60,7 +62,8 @@ def evaluate(
     that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
     ``language_model`` is what perplexity asks. ``long_texts`` says what happens to captions beyond a scorer's window:
     "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
-    rareness in the "references" or in the "captions"; None: all alike.
+    rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
+    nouns that are most each system's own (`tellapart.metrics.associated_words`).
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
@@ -91,6 +94,9 @@ def evaluate(
                 evaluation.measure(name, suffix, where, chance)
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    if words:
+        said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
+        results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
     results.notes += [note for where in contexts.values() for note in [where.long_note()] if note]
     if language_model is not None and language_model.cut_texts:
         results.notes.append(
@@ -164,6 +170,7 @@ def run_eval(
     language_model: str | None = None,
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
+    words: int = 0,
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
@@ -177,6 +184,8 @@ def run_eval(
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
     if judges and scorer is None:
         raise UsageError("a second scorer judges beside a first one; add --scorer MODEL")
+    if words:
+        check_words(len(captions) + (human is not None))
     _check_choices(scorer, long_texts, emscore_idf)
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
@@ -212,6 +221,7 @@ def run_eval(
         language_model=_language_model(language_model),
         long_texts=long_texts,
         emscore_idf=emscore_idf,
+        words=words,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable

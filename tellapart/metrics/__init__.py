@@ -10,6 +10,7 @@ _WHERE = {
     "Difference": "significance",
     "Interval": "significance",
     "Results": "results",
+    "associated_words": "words",
     "bleu": "overlap",
     "cider_plain": "cider",
     "cider_d": "cider",

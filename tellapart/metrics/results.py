@@ -14,6 +14,10 @@ from tellapart.metrics.significance import Difference, Interval
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from tellapart.metrics.words import Association
+
+WORDS = "words"  # the key of word analysis among the signatures: no number of a system
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -35,6 +39,7 @@ class Results:
     """Systems' metrics with intervals, paired differences, signatures, and what each picture contributed.
 
     ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); a corpus metric has none.
+    ``words`` are each system's own adjectives and nouns, where they were asked for.
     ``extra`` keeps what the gallery reads (candidate sets and scores) and is not printed.
     """
 
@@ -47,10 +52,12 @@ class Results:
     captions: dict[str, list[str]] = field(default_factory=dict)
     references: list[list[str]] | None = None
     formats: dict[str, int] = field(default_factory=dict)
+    words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
+        words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
         return _plain(
             {
                 "systems": {
@@ -61,6 +68,7 @@ class Results:
                 "signatures": self.signatures,
                 "notes": self.notes,
             }
+            | ({"words": words} if words else {})
         )
 
     def table(self, *, without: Sequence[str] = ()) -> Group:
@@ -75,6 +83,10 @@ class Results:
         pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without)]
         if pairs:
             parts.append(self._pairs_table(pairs))
+        if self.words:
+            from tellapart.metrics.words import words_tables
+
+            parts.extend(words_tables(self.words))
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
         return Group(*parts)
 
@@ -87,6 +99,8 @@ class Results:
         for name in self.systems:
             table.add_column(name, justify="right", overflow="fold")
         for metric in self.signatures:
+            if metric == WORDS:
+                continue  # it has tables of its own
             row = [self._cell(found.get(metric), metric) for found in self.systems.values()]
             table.add_row(metric, *row)
         return table
