@@ -512,3 +512,13 @@ def test_published_captions_give_the_figures_of_the_papers():
     assert found["length"].n == 5000
     pair = next(pair for pair in results.pairs if pair.metric == "vocabulary")
     assert pair.difference.value == 217 and pair.difference.low > 0 and pair.difference.p < 0.02
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["div1", "div2", "mbleu", "clipsc", "refclipscore", "emscore_p", "emscore_r", "emscore_f", "ppl", "ppl_corpus"],
+)
+def test_the_report_explains_the_metric(key):
+    from tellapart.report.words import describe
+
+    assert key in METRICS and "no explanation" not in describe(key).explain

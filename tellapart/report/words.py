@@ -45,6 +45,11 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
         _APART,
     ),
     "clipscore": ("CLIPScore", "likeness of caption and picture to the scorer: 250 · max(cosine, 0)", 1, _CLOSE),
+    "refclipscore": ("RefCLIPScore", "CLIPScore and likeness to the nearest reference, harmonic mean", 1, _CLOSE),
+    "clipsc": ("ClipSc", "likeness of caption and picture to the scorer: 100 · cosine", 1, _CLOSE),
+    "emscore_p": ("EMScore, precision", "likeness of the caption's words to their nearest frames", 1, _CLOSE),
+    "emscore_r": ("EMScore, recall", "likeness of the clip's frames to their nearest words", 1, _CLOSE),
+    "emscore_f": ("EMScore, F", "harmonic mean of EMScore's two matchings of words and frames", 1, _CLOSE),
     "attribute_precision": (
         "attribute precision",
         "per cent of what captions claim that is true of the picture",
@@ -71,6 +76,11 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "repetition_rate": ("repetition", "per cent of words that only say again what the caption has said", -1, _LANGUAGE),
     "length": ("length", "words per caption", 0, _LANGUAGE),
     "lexical_diversity": ("lexical diversity", "distinct words in all captions together, in thousands", 1, _LANGUAGE),
+    "div1": ("Div-1", "distinct words over all words in the captions of a picture", 1, _LANGUAGE),
+    "div2": ("Div-2", "distinct pairs of words over all words in the captions of a picture", 1, _LANGUAGE),
+    "mbleu": ("mBLEU", "BLEU-4 of each caption of a picture against its others", -1, _LANGUAGE),
+    "ppl": ("perplexity", "how little a language model expects the caption: mean over captions", 0, _LANGUAGE),
+    "ppl_corpus": ("perplexity, corpus", "how little a language model expects the words of all captions", 0, _LANGUAGE),
     "vocabulary": ("vocabulary", "distinct words that are used at least five times", 0, _LANGUAGE),
 }
 _POOLS = {"lookalike": "look-alikes", "lookalikes": "look-alikes", "truematch": "TrueMatch look-alikes"}
