@@ -19,7 +19,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import WORDS, GramTable
-from tellapart.metrics.recent import check, recent, tokenized
+from tellapart.metrics.recent import check, counted, recent, tokenized
 from tellapart.metrics.tfidf import Vectors, documents_with
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
@@ -53,9 +53,7 @@ def _corpus(captions: Sequence[str], references: References, plain: bool) -> tup
 
 @recent
 def _scorer(held: list[list[str]], plain: bool) -> Vectors:
-    table = GramTable()
-    counts = table.add([text.split() for texts in held for text in texts])
-    image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
+    table, counts, image_R = counted(held)
     return Vectors(table, counts, image_R, documents_with(table, counts, image_R), len(held), plain)
 
 
@@ -91,7 +89,7 @@ class CiderD:
         flat = [row for rows in self._held for row in rows]
         if isinstance(idf, str):
             table = GramTable()
-            counts = table.add(flat)
+            counts = table.add(flat, self._image_R)
             frequencies, self.source, documents = documents_with(table, counts, self._image_R), idf, len(references)
         else:
             frozen = idf if isinstance(idf, DocumentFrequencies) else self.frequencies(idf)
@@ -101,7 +99,7 @@ class CiderD:
                     f"{_kind(self.ids, end)}; make both the same"
                 )
             table = frozen.table()
-            counts = table.add(flat)
+            counts = table.add(flat, self._image_R)
             frequencies = np.concatenate([frozen.frequency_G, np.zeros(table.size - len(frozen.frequency_G))])
             self.source, documents = frozen.name, frozen.documents
         self._vectors = Vectors(table, counts, self._image_R, frequencies, documents, plain)
@@ -217,8 +215,8 @@ class DocumentFrequencies:
     ) -> DocumentFrequencies:
         """Count references that are already cut into words."""
         table = GramTable()
-        counts = table.add([row for rows in held for row in rows])
         image_R = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+        counts = table.add([row for rows in held for row in rows], image_R)
         grams = []
         for keys, numbers in zip(table.keys, table.ids, strict=True):
             pair_G2 = np.zeros((len(keys), 2), np.int64)

@@ -19,7 +19,10 @@ WORDS = 1 << 31  # room for words in a key, above which stands the number of the
 
 @dataclass(frozen=True)
 class Counts:
-    """The n-grams of M sentences: entries sorted by sentence, then by number; each sentence's length in words."""
+    """The n-grams of M sentences: entries sorted by sentence, then by number; each sentence's length in words.
+
+    Where the sentences were counted in groups, entries are sorted by group, number, sentence.
+    """
 
     sentence_E: np.ndarray
     gram_E: np.ndarray
@@ -53,12 +56,13 @@ class GramTable:
         """Every known n-gram's number is below this; not every number below it is one."""
         return ORDERS * max(map(len, self.keys))
 
-    def add(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
-        """Count the n-grams of sentences; those that are new are known from now on."""
-        length_M = _lengths(sentences)
-        words = self.words
-        numbers = [words.setdefault(word, len(words)) for word in chain.from_iterable(sentences)]
-        return self._counts(np.array(numbers, dtype=np.int64), length_M, learn=True)
+    def add(self, sentences: Sequence[Sequence[Hashable]], group_M: np.ndarray | None = None) -> Counts:
+        """Count the n-grams of sentences; those that are new are known from now on. ``group_M`` (ascending) sorts."""
+        flat, words = list(chain.from_iterable(sentences)), self.words
+        for word in dict.fromkeys(flat):
+            words.setdefault(word, len(words))
+        word_P = np.fromiter(map(words.__getitem__, flat), np.int64, len(flat))
+        return self._counts(word_P, _lengths(sentences), True, group_M)
 
     def look_up(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
         """Count the n-grams of sentences; an unknown one has a number of its own, not below `size`, in this call."""
@@ -68,15 +72,17 @@ class GramTable:
         strangers: dict[Hashable, int] = {}
         for place in np.flatnonzero(word_P < 0):
             word_P[place] = strangers.setdefault(flat[place], len(self.words) + len(strangers))
-        return self._counts(word_P, length_M, learn=False)
+        return self._counts(word_P, length_M, False)
 
     def look_up_ids(self, token_P: np.ndarray, length_M: np.ndarray) -> Counts:
         """As `look_up`, for words that are token ids (not below 0): all rows in one array, and the rows' lengths."""
         if len(self._number_of_id) != len(self.words):
             self._number_of_id = _Ids(self.words)
-        return self._counts(self._number_of_id(token_P), length_M, learn=False)
+        return self._counts(self._number_of_id(token_P), length_M, False)
 
-    def _counts(self, word_P: np.ndarray, length_M: np.ndarray, learn: bool) -> Counts:
+    def _counts(
+        self, word_P: np.ndarray, length_M: np.ndarray, learn: bool, group_M: np.ndarray | None = None
+    ) -> Counts:
         sentence_P = np.repeat(np.arange(len(length_M)), length_M)
         left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(word_P))  # words up to the sentence's end
         size = self.size
@@ -87,11 +93,14 @@ class GramTable:
             id_P[start_S] = id_S
             sentences.append(sentence_P[start_S])
             grams.append(id_S * ORDERS + order)
-        return _counted(np.concatenate(sentences), np.concatenate(grams), length_M)
+        return _counted(np.concatenate(sentences), np.concatenate(grams), length_M, group_M)
 
     def _ids_of(self, order: int, key_S: np.ndarray, beyond: int, learn: bool) -> np.ndarray:
         keys, ids = self.keys[order], self.ids[order]
-        if order == 0 and not learn:  # a word's number is its n-gram's; those that are unknown stand above
+        if order == 0 and learn:  # a word's number is its n-gram's
+            self.keys[0] = self.ids[0] = np.arange(len(self.words))
+            return key_S
+        if order == 0:  # those that are unknown stand above
             return np.where(key_S < len(keys), key_S, key_S + (beyond - len(keys)))
         if learn:
             self._quick = []
@@ -99,13 +108,17 @@ class GramTable:
         if self._quick:
             id_S = self._quick[order](key_S)
         elif len(keys):
-            place_S = np.minimum(np.searchsorted(keys, key_S), len(keys) - 1)
+            sorted_S = np.argsort(key_S)  # what is looked for in order is found much sooner
+            place_S = np.empty(len(key_S), np.int64)
+            place_S[sorted_S] = np.minimum(np.searchsorted(keys, key_S[sorted_S]), len(keys) - 1)
             id_S = np.where(keys[place_S] == key_S, ids[place_S], -1)
         new_S = np.flatnonzero(id_S < 0)
         if len(new_S):
             fresh, which = np.unique(key_S[new_S], return_inverse=True)
             id_S[new_S] = (len(keys) if learn else beyond) + which
-            if learn:
+            if learn and not len(keys):
+                self.keys[order], self.ids[order] = fresh, np.arange(len(fresh))
+            elif learn:
                 merged = np.concatenate([keys, fresh])
                 order_G = np.argsort(merged, kind="stable")
                 self.keys[order] = merged[order_G]
@@ -180,8 +193,16 @@ def _lengths(sentences: Sequence[Sequence[Hashable]]) -> np.ndarray:
     return np.fromiter(map(len, sentences), np.int64, len(sentences))
 
 
-def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray) -> Counts:
-    span = int(gram_S.max()) + 1 if len(gram_S) else 1
-    key_E, _, count_E = sorted_unique(np.sort(sentence_S * span + gram_S))
-    sentence_E = key_E // span
-    return Counts(sentence_E, key_E - sentence_E * span, count_E, length_M)
+def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray, group_M: np.ndarray | None) -> Counts:
+    """One sort of all n-grams said: a key has the group above, then the n-gram, then the sentence in its group."""
+    many = len(length_M)
+    group_M = np.arange(many) if group_M is None else group_M
+    first_M = np.searchsorted(group_M, group_M)  # the group's first sentence
+    low = int(np.max(np.arange(many) - first_M, initial=0)).bit_length()
+    middle = int(gram_S.max(initial=0)).bit_length()
+    above_M = (group_M << (low + middle)) | (np.arange(many) - first_M)
+    key_E, _, count_E = sorted_unique(np.sort(above_M[sentence_S] | (gram_S << low)))
+    group_E = key_E >> (low + middle)
+    first_I = np.searchsorted(group_M, np.arange(int(group_M[-1]) + 1 if many else 0))
+    sentence_E = first_I[group_E] + (key_E & ((1 << low) - 1))
+    return Counts(sentence_E, (key_E >> low) & ((1 << middle) - 1), count_E, length_M)

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import ORDERS, GramTable, sorted_unique
-from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.ngrams import ORDERS, sorted_unique
+from tellapart.metrics.recent import counted, recent, tokenized
 from tellapart.metrics.tokenizer import VERSION
 
 References = Sequence[Sequence[str]]
@@ -60,9 +60,7 @@ bleu1_statistic, bleu2_statistic, bleu3_statistic, bleu4_statistic = (
 def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
     """All that BLEU is made of, N×10: words, closest reference's words, n-grams said (4), n-grams matched (4)."""
     said, held = tokenized(captions, references)
-    image_R = np.repeat(np.arange(len(held)), [len(texts) for texts in held])
-    table = GramTable()
-    reference = table.add([text.split() for texts in held for text in texts])
+    table, reference, image_R = counted(held)
     caption = table.look_up([text.split() for text in said])
     length_N, size_R = caption.length_M.astype(float), iter(reference.length_M.tolist())
     counts_NC = np.zeros((len(said), 2 + 2 * ORDERS))
@@ -74,9 +72,8 @@ def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
     counts_NC[:, 2 : 2 + ORDERS] = np.maximum(length_N[:, None] - np.arange(ORDERS), 0)
     span = int(max(table.size, caption.gram_E.max(initial=0) + 1))  # room for n-grams that no reference has
     key_E = image_R[reference.sentence_E] * span + reference.gram_E
-    sorted_E = np.argsort(key_E, kind="stable")
-    known, start, _ = sorted_unique(key_E[sorted_E])
-    most = np.maximum.reduceat(reference.count_E[sorted_E], start) if len(known) else np.zeros(0, int)
+    known, start, _ = sorted_unique(key_E)
+    most = np.maximum.reduceat(reference.count_E, start) if len(known) else np.zeros(0, int)
     matched_E = np.minimum(caption.count_E, _at(known, most, caption.sentence_E * span + caption.gram_E))
     cell_E = caption.sentence_E * ORDERS + caption.order_E
     matched_NK = np.bincount(cell_E, matched_E, minlength=len(said) * ORDERS).reshape(-1, ORDERS)

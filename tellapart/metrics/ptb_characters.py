@@ -7,6 +7,8 @@ in no class (and everything beyond the basic plane, emoji among it) is dropped a
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 # Letters, ideographs and syllables: all that a word, a name or a hyphenated word is made of.
 LETTERS = """
 41-5A 61-7A AA B5 BA C0-D6 D8-F6 F8-2C1 2C6-2D1 2E0-2E4 2EC 2EE 370-374 376-377 37A-37D 386 388-38A 38C 38E-3A1
@@ -62,6 +64,28 @@ A1 A5-A9 AC AE-B1 B4 B6-B8 BF D7 F7 37E 387 589 5BE 5C0 5C3 5C6 5F3-5F4 600-603 
 """
 
 
-def char_class(ranges: str) -> str:
-    """The inside of a regular expression's ``[…]`` for hexadecimal ranges such as ``41-5A B5``."""
-    return "".join("-".join(rf"\u{int(end, 16):04x}" for end in part.split("-")) for part in ranges.split())
+# One of each class stands for all of it where rules are matched (an expression with all ranges compiles slowly).
+LETTER, MARK, DIGIT, SYMBOL = "\u00aa", "\u0300", "\u0660", "\u00a9"
+
+
+class Shapes(dict[int, int]):
+    """For ``str.translate``: characters beyond ASCII to the one of their class; ``kept`` and those of none stay."""
+
+    def __init__(self, kept: str) -> None:
+        super().__init__((ord(char), ord(char)) for char in kept)
+        classes = ((LETTERS, LETTER), (MARKS, MARK), (DIGITS, DIGIT), (SYMBOLS, SYMBOL))
+        spans = sorted((*_span(part), ord(to)) for ranges, to in classes for part in ranges.split())
+        self.starts = [start for start, _, _ in spans]
+        self.spans = spans
+
+    def __missing__(self, code: int) -> int:
+        place = bisect_right(self.starts, code) - 1
+        inside = code > 127 and place >= 0 and code <= self.spans[place][1]
+        self[code] = self.spans[place][2] if inside else code
+        return self[code]
+
+
+def _span(part: str) -> tuple[int, int]:
+    """First and last of a hexadecimal range such as ``41-5A`` or ``B5``."""
+    ends = [int(end, 16) for end in part.split("-")]
+    return ends[0], ends[-1]

@@ -1,15 +1,16 @@
 """The rules of the PTB tokenizer of the COCO tools: which runs of characters are one token.
 
-At each place the rule with the longest match wins, the earlier one where two are as long. What a rule matches
-beyond its first group decides the contest but stays in the text. Written from the tokenizer's documented
-behaviour and from what it answered to probes; the tests hold it against the tool itself.
+Rules are matched against a text's shape (`SHAPES`). At each place the rule with the longest match wins, the earlier
+one where two are as long. What a rule matches beyond its first group decides the contest but stays in the text.
+Written from the tokenizer's documented behaviour and from what it answered to probes; the tests hold it against
+the tool itself.
 """
 
 from __future__ import annotations
 
 import re
 
-from tellapart.metrics.ptb_characters import DIGITS, LETTERS, MARKS, SYMBOLS, char_class
+from tellapart.metrics.ptb_characters import DIGIT, LETTER, MARK, SYMBOL, Shapes
 
 KEEP = None  # the token is what was matched, in lower case
 DROP = ""  # the COCO tools' punctuation list
@@ -44,7 +45,7 @@ def _any_of(words: str) -> str:
     return "(?:" + "|".join(sorted(words.split(), key=len, reverse=True)) + ")"
 
 
-_L, _D, _M = char_class(LETTERS), char_class(DIGITS), char_class(MARKS)
+_L, _D, _M = f"A-Za-z{LETTER}", f"0-9{DIGIT}", MARK
 _PARTS = {
     "L": f"[{_L}]",
     "LM": f"[{_L}{_M}]",
@@ -167,7 +168,7 @@ _SIGNS: list[tuple[str, str | None]] = [
     ("([\u0080\u00a4\u20a0\u20ac])", "$"),
     ("(\u00a3)", "#"),
     ("(\u00a2)", "cents"),
-    (rf"([{char_class(SYMBOLS)}$%&~^|\\/+=<>])", KEEP),
+    (rf"([{SYMBOL}\u2044\u3001$%&~^|\\/+=<>])", KEEP),
     # The COCO tools' punctuation list has the brackets in capitals, so they stay.
     (r"(\()", "-lrb-"),
     (r"(\))", "-rrb-"),
@@ -186,3 +187,5 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 RULES = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
+# Symbols that some rule means by name keep their own shape.
+SHAPES = Shapes(kept="\u2044\u3001")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from tellapart.errors import UsageError
+from tellapart.metrics.ngrams import Counts, GramTable
 from tellapart.metrics.tokenizer import ptb_tokenize
 
 T = TypeVar("T")
@@ -48,6 +51,22 @@ def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> T
     check(captions, references)
     flat = iter(ptb_tokenize([text for held in references for text in held]))
     return Tokenized(ptb_tokenize(captions), [[next(flat) for _ in held] for held in references])
+
+
+class Counted(NamedTuple):
+    """All pictures' references as counted n-grams, a picture's in a group, and the picture of each reference."""
+
+    table: GramTable
+    counts: Counts
+    image_R: np.ndarray
+
+
+@recent
+def counted(references: list[list[str]]) -> Counted:
+    """The n-grams of references that are already tokenised. The table is shared: look up in it, do not add."""
+    image_R = np.repeat(np.arange(len(references)), [len(texts) for texts in references])
+    table = GramTable()
+    return Counted(table, table.add([text.split() for texts in references for text in texts], image_R), image_R)
 
 
 def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:

@@ -18,14 +18,20 @@ SIGMA = 6.0
 def documents_with(
     table: GramTable, counts: Counts, image_R: np.ndarray, shown_R: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each n-gram of the table the number of pictures whose references have it (of the references shown)."""
+    """For each n-gram of the table the number of pictures whose references have it (of the references shown).
+
+    The counts are of references in groups, a picture's each (`GramTable.add`).
+    """
     kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
-    key, _, _ = sorted_unique(np.sort(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E]))
+    key, _, _ = sorted_unique(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E])
     return np.bincount(key % max(table.size, 1), minlength=table.size).astype(float)
 
 
 class Vectors:
-    """References as tf-idf vectors, sorted by picture and n-gram, for captions to be matched against."""
+    """References as tf-idf vectors, sorted by picture and n-gram, for captions to be matched against.
+
+    The counts are of references in groups, a picture's each (`GramTable.add`).
+    """
 
     def __init__(
         self,
@@ -40,13 +46,11 @@ class Vectors:
         self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
         self.idf_G = self.rare - np.log(np.maximum(1.0, frequency_G))
         self.references = np.bincount(image_R)
-        weight_E = counts.count_E * self.idf_G[counts.gram_E]
-        unit_E = weight_E / _norms(counts, weight_E)
+        self.weight_E = counts.count_E * self.idf_G[counts.gram_E]
+        self.unit_E = self.weight_E / _norms(counts, self.weight_E)
         key_E = image_R[counts.sentence_E] * table.size + counts.gram_E
-        sorted_E = np.argsort(key_E, kind="stable")
-        self.key_K, self.start_K, self.many_K = sorted_unique(key_E[sorted_E])
-        self.weight_E, self.unit_E = weight_E[sorted_E], unit_E[sorted_E]
-        self.length_E = counts.length_M[counts.sentence_E[sorted_E]]
+        self.key_K, self.start_K, self.many_K = sorted_unique(key_E)
+        self.length_E = counts.length_M[counts.sentence_E]
         self.bound_I = np.searchsorted(self.key_K, np.arange(len(self.references) + 1) * table.size)
 
     def score(self, sentences: Sequence[Sequence[Hashable]], image_N: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # how signatures call it
 
 _KEPT_CHUNKS = 500_000  # distinct words between blanks, some 100 MB; captions of a task have tens of thousands
 # Nearly all of what stands between blanks is a word, a hyphenated word, or one of these with a sign after it.
-_PLAIN = re.compile(r"([A-Za-z][a-z]+|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
+_PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
 # Where a token may reach across a blank: tags, entities, numbers, an initial or "No." that looks at what follows.
 _ACROSS = re.compile(
     r"<[/!?A-Za-z]|&|[\d)]\s+[\d(]|(?<![A-Za-z])(?:[A-Za-z]\.\s+[A-Z]|(?i:ca|no|op|pp|art|figs?|nos|prop)\.\s+\d)"
@@ -71,43 +71,41 @@ class _Chunks(dict[str, str | None]):
         self.alone = alone
 
     def __missing__(self, chunk: str) -> str | None:
+        from tellapart.metrics.ptb_rules import SPECIAL_WORDS
+
         if len(self) >= _KEPT_CHUNKS:
             self.clear()
-        self[chunk] = None if self.alone and _SUSPECT.search(chunk) else _tokens(chunk)
+        plain = _PLAIN.fullmatch(chunk)
+        if plain is not None and (word := plain[1].lower()) not in SPECIAL_WORDS:
+            self[chunk] = word + " "
+        elif self.alone and _SUSPECT.search(chunk):
+            self[chunk] = None
+        else:
+            self[chunk] = (tokens + " ") if (tokens := _scan(chunk)) else ""
         return self[chunk]
 
 
 _PLAIN_CHUNKS, _CHUNKS = _Chunks(alone=True), _Chunks(alone=False)
 
 
-def _tokens(chunk: str) -> str:
-    from tellapart.metrics.ptb_rules import SPECIAL_WORDS
-
-    plain = _PLAIN.fullmatch(chunk)
-    if plain and plain[1].lower() not in SPECIAL_WORDS:
-        return plain[1].lower() + " "
-    tokens = _scan(chunk)
-    return tokens + " " if tokens else ""
-
-
 def _scan(text: str, following: str = "") -> str:
     """The tokens of a text by the rules: the longest match at each place. ``following`` is looked at, not taken."""
-    from tellapart.metrics.ptb_rules import RULES
+    from tellapart.metrics.ptb_rules import RULES, SHAPES
 
     whole = f"{text}\n{following}" if following else text
+    shape = whole if whole.isascii() else whole.translate(SHAPES)
     at, tokens = 0, []
     while at < len(text):
         best, to, end = None, None, at
         if not text[at].isspace():
             for rule, result in RULES:
-                match = rule.match(whole, at)
+                match = rule.match(shape, at)
                 if match is not None and match.end() > end:
                     best, to, end = match, result, match.end()
         if best is None:  # a blank, or a character that the tool drops
             at += 1
             continue
-        at = best.end(1)
-        token = _written(best[1], to)
+        token, at = _written(text[at : best.end(1)], to), best.end(1)
         if token not in _PUNCTUATION:
             tokens.append(token)
     return " ".join(tokens)
