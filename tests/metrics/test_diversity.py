@@ -12,7 +12,7 @@ import pytest
 from tellapart.captions_file import align_ids, align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate, run_eval
-from tellapart.metrics import bleu, div1, div2, length, mbleu
+from tellapart.metrics import bleu, div1, div2, length, lexical_diversity, mbleu
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
@@ -98,9 +98,9 @@ def test_mbleu_with_unequal_numbers_of_captions() -> None:
 
 def test_the_statistic_agrees_with_captions_drawn_again() -> None:
     rng = np.random.default_rng(1)
-    lists = said(rng)
+    lists = [texts[: 2 + number % 3] for number, texts in enumerate(said(rng))]  # 2, 3 or 4 captions
     statistic = mbleu_of_counts(list(mbleu_counts(lists)))
-    for weight_N in (rng.integers(0, 3, len(lists)), np.arange(len(lists)) < 3):
+    for weight_N in (rng.integers(0, 3, len(lists)), np.arange(len(lists)) < 3, np.arange(len(lists)) < 2):
         drawn = [texts for texts, times in zip(lists, weight_N, strict=True) for _ in range(int(times))]
         assert statistic(np.asarray(weight_N, float)) == pytest.approx(mbleu(drawn)[0])
     assert np.isnan(statistic(np.zeros(len(lists))))
@@ -116,11 +116,11 @@ def test_one_text_in_place_of_a_list_is_told() -> None:
 
 def test_systems_with_several_captions() -> None:
     rng = np.random.default_rng(2)
-    lists, fewer = said(rng, each=4), said(rng, each=2)
+    lists, fewer = said(rng, each=4), said(rng, each=3)
     ids = [str(n) for n in range(len(lists))]
     systems = {
         "four": dict(zip(ids, lists, strict=True)),
-        "two": dict(zip(ids, fewer, strict=True)),
+        "three": dict(zip(ids, fewer, strict=True)),
         "one": {key: texts[0] for key, texts in zip(ids, lists, strict=True)},
     }
     results = evaluate(systems, resamples=50)
@@ -130,7 +130,7 @@ def test_systems_with_several_captions() -> None:
         assert found["four"][metric].low < corpus < found["four"][metric].high
         assert metric not in found["one"]
         pairs = [(pair.a, pair.b) for pair in results.pairs if pair.metric == metric]
-        assert pairs == [("four", "two")]
+        assert pairs == [("four", "three")]
     pair = next(pair for pair in results.pairs if pair.metric == "mbleu")
     assert pair.difference.value == pytest.approx(mbleu(fewer)[0] - mbleu(lists)[0])
     assert pair.difference.low < pair.difference.value < pair.difference.high
@@ -138,9 +138,15 @@ def test_systems_with_several_captions() -> None:
     lengths = [length([texts[k] for texts in lists])[1] for k in range(4)]
     np.testing.assert_allclose(results.values["four"]["length"], np.mean(lengths, axis=0))
     assert found["one"]["length"].value == pytest.approx(lengths[0].mean())
-    assert results.signatures["length"].endswith("|captions:2,4") and "|captions:2,4" in results.signatures["mbleu"]
+    assert results.signatures["length"].endswith("|captions:3,4") and "|captions:3,4" in results.signatures["mbleu"]
     assert "tok:ptb:" in results.signatures["div1"] and results.formats["mbleu"] == 2
-    assert {"div1", "mbleu"} <= set(json.loads(json.dumps(results.to_json()))["systems"]["two"])
+    assert {"div1", "mbleu"} <= set(json.loads(json.dumps(results.to_json()))["systems"]["three"])
+    # A corpus number of captions, too: every slot's own, meaned, and pairs of unequally many slots.
+    slots = [[texts[k] for texts in lists] for k in range(4)]
+    expected = np.mean([lexical_diversity(slot)[0] for slot in slots])
+    assert found["four"]["lexical_diversity"].value == pytest.approx(expected)
+    pair = next(p for p in results.pairs if (p.a, p.b, p.metric) == ("four", "three", "lexical_diversity"))
+    assert pair.difference.value == pytest.approx(found["three"]["lexical_diversity"].value - expected)
 
 
 def test_people_are_measured_for_diversity_when_asked() -> None:

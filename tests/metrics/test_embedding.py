@@ -103,6 +103,12 @@ def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None
         expected = plain_emscore(scorer.text_features([captions[item.id]])[0].numpy(), tokens, frames, weights)
         found = [results.values["said"][name][number] for name in names]
         np.testing.assert_allclose(found, 100 * np.array(expected), atol=1e-3)
+    if idf == "captions":  # are each system's own
+        other = {item.id: item.truth.description for item in items}
+        alone = evaluate({"other": other}, items=items, scorer=scorer, metrics=names, resamples=5, emscore_idf=idf)
+        both = {"said": captions, "other": other}
+        beside = evaluate(both, items=items, scorer=scorer, metrics=names, resamples=5, emscore_idf=idf)
+        assert beside.systems["other"]["emscore_p"].value == pytest.approx(alone.systems["other"]["emscore_p"].value)
     assert f"|idf:{idf or 'none'}|frames:4|" in results.signatures["emscore_f"]
     assert results.systems["said"]["emscore_p"].n == 6
 

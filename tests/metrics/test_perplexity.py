@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from tellapart.cli import app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluate import evaluate, run_eval
 from tellapart.language_model import LanguageModel, load_language_model
@@ -125,6 +128,13 @@ def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_
         load_language_model(str(tiny_scorer))
     with pytest.raises(UsageError, match="no such model folder"):
         load_language_model("./nowhere")
+
+
+def test_the_command(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "said.txt").write_text("\n".join(CAPTIONS))
+    command = ["eval", "--captions", str(tmp_path / "said.txt"), "--language-model", str(folder), "--json"]
+    found = json.loads(CliRunner().invoke(app, [*command, "--metrics", "ppl,ppl_corpus", "--resamples", "5"]).stdout)
+    assert found["systems"]["said"]["ppl"]["n"] == 5 and found["systems"]["said"]["ppl_corpus"]["value"] > 1
 
 
 def test_importing_the_metric_does_not_load_torch() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from tellapart.cli import app
 from tellapart.comparison import results_from_json
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluate import evaluate, run_eval
@@ -44,7 +46,9 @@ def test_words_are_lemmas_by_part_of_speech_and_a_systems_own() -> None:
     assert named["rich"] == [("adjective", "red", 3), ("adjective", "blue", 1), ("noun", "dog", 3), ("noun", "cat", 2)]
     assert named["plain"][:2] == [("adjective", "new", 2), ("adjective", "beautiful", 1)]
     assert [word.lmi for word in found["rich"][:2]] == sorted((w.lmi for w in found["rich"][:2]), reverse=True)
-    assert all(word.lmi > 0 for own in found.values() for word in own)
+    every = associated_words({"plain": PLAIN, "rich": RICH}, 100)
+    assert all(word.lmi > 0 for own in every.values() for word in own)
+    assert "people" in [word.lemma for word in every["plain"]] and "people" not in [w.lemma for w in every["rich"]]
 
 
 def test_equal_captions_count_as_often_as_they_are_said() -> None:
@@ -87,6 +91,16 @@ def test_what_is_missing_is_told_before_anything_else(tmp_path: Path, monkeypatc
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'tellapart\[words\]'"):
         run_eval([tmp_path / "a.txt", tmp_path / "b.txt"], words=5)
+
+
+def test_the_command_prints_them(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text("\n".join(PLAIN))
+    (tmp_path / "rich.txt").write_text("\n".join(RICH[:3]))
+    command = ["eval", "--captions", str(tmp_path / "plain.txt"), "--captions", str(tmp_path / "rich.txt")]
+    command += ["--metrics", "length", "--resamples", "5", "--words", "2"]
+    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert found["words"]["rich"][0]["lemma"] == "red" and found["words"]["rich"][0]["pos"] == "adjective"
+    assert "nouns most associated with each system" in CliRunner().invoke(app, command).stdout
 
 
 @pytest.mark.data
