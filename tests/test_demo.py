@@ -59,7 +59,7 @@ def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_demo_does_what_the_readme_says(tmp_path: Path) -> None:
     """Look-alike recall up by 20 points from below 60 to below 99, and the exact listener confirms it by 10."""
     run = train(read_recipe(RECIPE), tmp_path / "demo")

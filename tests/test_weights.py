@@ -39,7 +39,7 @@ def quality(captioner_name: str, scorer_name: str) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_the_recipe_remakes_the_shipped_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """About fifteen minutes on two cores."""
+    """About forty minutes on two cores."""
     monkeypatch.chdir(tmp_path)
     recipe = read_recipe(RECIPES / "scenes_mle.toml")
     run = train(recipe, tmp_path / "captioner")
