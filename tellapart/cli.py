@@ -218,6 +218,22 @@ def cache(
     show(value, told, as_json)
 
 
+@app.command()
+def bench(
+    work: Annotated[str, typer.Argument(help="What to time: metrics.")],
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Time our way against the usual one, side by side on real data."""
+    from tellapart.bench import run_bench
+    from tellapart.bench.rows import table
+
+    rows = run_bench(work, repeat, only)
+    title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
+    show({"rows": [row.to_json() for row in rows]}, table(rows, title), as_json)
+
+
 def show(value: Any, told: Any, as_json: bool) -> None:
     """A result as JSON alone, or as a table (or a line) for people."""
     if as_json:

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "recipe": {"decode", "hints"},
     "run": {"recipe"},
 }
-ON_TOP = {"cli", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
+ON_TOP = {"cli", "bench", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
 
 
 def imports(file: Path) -> set[str]:

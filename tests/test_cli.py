@@ -21,7 +21,7 @@ from tellapart.recipe import check_recipe, read_recipe, to_toml
 from tellapart.run import Run
 from tellapart.scenes import Scenes
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache")
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench")
 DATA = "scenes:plain?n=20&split=test"
 
 

@@ -130,7 +130,7 @@ class _Hashed:
     """Keys (not below 0) to numbers: a hash table with linear probing, all keys at once; -1 for one that is unknown."""
 
     def __init__(self, keys: np.ndarray, numbers: np.ndarray) -> None:
-        bits = max(4, int(2 * len(keys)).bit_length())
+        bits = max(4, int(3 * len(keys)).bit_length())
         self.shift, self.last = np.uint64(64 - bits), (1 << bits) - 1
         self.key, self.number = np.full(1 << bits, -1, np.int64), np.full(1 << bits, -1, np.int64)
         slot_K, left = self._slot(keys), np.arange(len(keys))

@@ -43,15 +43,17 @@ class Vectors:
         plain: bool,
     ) -> None:
         self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
-        self.rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
-        self.idf_G = self.rare - np.log(np.maximum(1.0, frequency_G))
+        rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
+        # The last place is for all n-grams that the table does not know.
+        self.idf_G = np.append(rare - np.log(np.maximum(1.0, frequency_G)), rare)
         self.references = np.bincount(image_R)
         self.weight_E = counts.count_E * self.idf_G[counts.gram_E]
-        self.unit_E = self.weight_E / _norms(counts, self.weight_E)
-        key_E = image_R[counts.sentence_E] * table.size + counts.gram_E
+        cell_E = counts.sentence_E * ORDERS + counts.order_E
+        self.unit_E = self.weight_E / _norm(cell_E, self.weight_E, len(image_R) * ORDERS)[cell_E]
+        key_E = image_R[counts.sentence_E] * (table.size + 1) + counts.gram_E
         self.key_K, self.start_K, self.many_K = sorted_unique(key_E)
         self.length_E = counts.length_M[counts.sentence_E]
-        self.bound_I = np.searchsorted(self.key_K, np.arange(len(self.references) + 1) * table.size)
+        self.bound_I = np.searchsorted(self.key_K, np.arange(len(self.references) + 1) * (table.size + 1))
 
     def score(self, sentences: Sequence[Sequence[Hashable]], image_N: np.ndarray) -> np.ndarray:
         """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
@@ -62,42 +64,48 @@ class Vectors:
         if not len(image_N):
             return np.zeros(0)
         size = self.table.size
-        known_C = np.flatnonzero(said.gram_E < size)
-        idf_E = np.full(len(said.gram_E), self.rare)
-        idf_E[known_C] = self.idf_G[said.gram_E[known_C]]
-        weight_E = said.count_E * idf_E
-        asked_C = image_N[said.sentence_E[known_C]] * size + said.gram_E[known_C]
-        place_C = self._places(asked_C, image_N)
+        gram_E = np.minimum(said.gram_E, size)  # `size` stands for all that the table does not know
+        weight_E = said.count_E * self.idf_G[gram_E]
+        asked_E = image_N[said.sentence_E] * (size + 1) + gram_E
+        place_E = self._places(asked_E, image_N)
         # Without any n-gram in the references there is nothing to hit.
-        hit_C = self.key_K[place_C] == asked_C if len(self.key_K) else np.zeros(len(asked_C), dtype=bool)
-        total_N = self._agreement(said, weight_E, known_C[hit_C], place_C[hit_C])
+        hit_C = np.flatnonzero(self.key_K[place_E] == asked_E) if len(self.key_K) else np.zeros(0, np.int64)
+        cell_E = said.sentence_E * ORDERS + said.order_E
+        cells = len(said.length_M) * ORDERS
+        agreed = np.bincount(
+            cell_E[hit_C],
+            self._agreement(weight_E[hit_C], said.length_M[said.sentence_E[hit_C]], place_E[hit_C]),
+            minlength=cells,
+        )
+        total_N = (agreed / _norm(cell_E, weight_E, cells)).reshape(-1, ORDERS).sum(1)
         return 10.0 * total_N / ORDERS / self.references[image_N]
 
-    def _places(self, asked_C: np.ndarray, image_N: np.ndarray) -> np.ndarray:
+    def _places(self, asked_E: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Where each key asked for stands, if it is there: looked for among those of the pictures asked about only."""
         asked_I = np.zeros(len(self.references), dtype=bool)
         asked_I[image_N] = True
         shown = np.flatnonzero(asked_I)
         if 2 * len(shown) > len(asked_I):
-            return np.minimum(np.searchsorted(self.key_K, asked_C), max(len(self.key_K) - 1, 0))
+            return np.minimum(np.searchsorted(self.key_K, asked_E), max(len(self.key_K) - 1, 0))
         near_L = _ranges(self.bound_I[shown], self.bound_I[shown + 1] - self.bound_I[shown])
         if not len(near_L):
-            return np.zeros(len(asked_C), np.int64)
-        place_C = np.searchsorted(self.key_K[near_L], asked_C)
-        return near_L[np.minimum(place_C, len(near_L) - 1)]
+            return np.zeros(len(asked_E), np.int64)
+        place_E = np.searchsorted(self.key_K[near_L], asked_E)
+        return near_L[np.minimum(place_E, len(near_L) - 1)]
 
-    def _agreement(self, said: Counts, weight_E: np.ndarray, hit_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
-        """Sum of products of unit vectors: one row for each pair of an n-gram said and a reference that has it."""
+    def _agreement(self, weight_C: np.ndarray, length_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
+        """Of n-grams said (their weights, their captions' lengths) the sums of products with the references' units.
+
+        A row for each pair of an n-gram said and a reference that has it; those of an n-gram stand together.
+        """
         many_C = self.many_K[place_C]
         told_P = _ranges(self.start_K[place_C], many_C)
-        said_P = np.repeat(hit_C, many_C)
-        weight_P = weight_E[said_P]
+        weight_P = np.repeat(weight_C, many_C)
         if not self.plain:
             weight_P = np.minimum(weight_P, self.weight_E[told_P])
-            delta_P = said.length_M[said.sentence_E[said_P]] - self.length_E[told_P]
-            weight_P = weight_P * _penalty(delta_P)
-        agreed_P = weight_P * self.unit_E[told_P] / _norms(said, weight_E)[said_P]
-        return np.bincount(said.sentence_E[said_P], agreed_P, minlength=len(said.length_M))
+            weight_P *= _penalty(np.repeat(length_C, many_C) - self.length_E[told_P])
+        weight_P *= self.unit_E[told_P]
+        return np.add.reduceat(weight_P, np.cumsum(many_C) - many_C) if len(many_C) else np.zeros(0)
 
 
 def _ranges(start_C: np.ndarray, many_C: np.ndarray) -> np.ndarray:
@@ -106,12 +114,11 @@ def _ranges(start_C: np.ndarray, many_C: np.ndarray) -> np.ndarray:
     return np.arange(int(many_C.sum())) + np.repeat(start_C - before_C, many_C)
 
 
-def _norms(counts: Counts, weight_E: np.ndarray) -> np.ndarray:
-    """For each entry the length of its vector; 1 for a null vector, which the tool does not divide by."""
-    cell_E = counts.sentence_E * ORDERS + counts.order_E
-    norm = np.sqrt(np.bincount(cell_E, weight_E**2, minlength=len(counts.length_M) * ORDERS))
+def _norm(cell_E: np.ndarray, weight_E: np.ndarray, cells: int) -> np.ndarray:
+    """For each cell (a sentence's n-grams of one length) the norm; 1 where it is 0: the tool does not divide by it."""
+    norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E, minlength=cells))
     norm[norm == 0] = 1.0
-    return norm[cell_E]
+    return norm
 
 
 def _penalty(delta_P: np.ndarray) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""What a benchmark measures: contests of two ways to do one work, and the rows that come of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.errors import TellapartError
+from tellapart.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one run took, in the row's unit, and what it computed."""
+
+    amount: float
+    found: Any
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A work to be done in two ways. Both are called with the number of the round and do the same in it.
+
+    goal: the ratio that is asked for. tolerance: how far what they compute may be apart (NaN: not compared).
+    """
+
+    work: str
+    goal: float
+    unit: str
+    ours: Callable[[int], Taken]
+    theirs: Callable[[int], Taken]
+    tolerance: float = 1e-9
+
+    def hold(self, repeat: int, progress: Progress) -> Row:
+        """Both ways ``repeat`` times, in turns: on a busy machine both meet the same trouble."""
+        taken: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for number in range(repeat):
+            found = {}
+            for side, way in (("ours", self.ours), ("theirs", self.theirs))[:: -1 if number % 2 else 1]:
+                run = way(number)
+                taken[side].append(run.amount)
+                found[side] = run.found
+                progress.advance()
+            self._check(found["ours"], found["theirs"])
+        return Row(self.work, taken["ours"], taken["theirs"], self.goal, self.unit)
+
+    def _check(self, ours: Any, theirs: Any) -> None:
+        gap = float(np.max(np.abs(np.asarray(ours, float) - np.asarray(theirs, float))))
+        if gap > self.tolerance:
+            raise TellapartError(
+                f"{self.work}: the two ways compute different numbers (up to {gap:.2g} apart, at most "
+                f"{self.tolerance:g} expected), so their times cannot be compared"
+            )
+
+
+@dataclass(frozen=True)
+class Row:
+    """What each run took; ``ratio`` is of the medians, above 1 where we are better."""
+
+    work: str
+    ours_R: Sequence[float]
+    theirs_R: Sequence[float]
+    goal: float
+    unit: str
+
+    @property
+    def ours(self) -> float:
+        return statistics.median(self.ours_R)
+
+    @property
+    def theirs(self) -> float:
+        return statistics.median(self.theirs_R)
+
+    @property
+    def ratio(self) -> float:
+        return self.theirs / self.ours
+
+    @property
+    def met(self) -> bool:
+        return self.ratio >= self.goal
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"work", "ours", "theirs", "ratio", "goal", "unit"}``."""
+        keys = ("work", "ours", "theirs", "ratio", "goal", "unit")
+        return {key: getattr(self, key) for key in keys}
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """Rows for people: medians with the least and the most, the ratio, the goal, and whether it is met."""
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(box=box.SIMPLE_HEAD, title=title)
+    shown.add_column("work", overflow="fold")
+    for name in ("ours", "theirs", "ratio", "goal", "met"):
+        shown.add_column(name, justify="right")
+    for row in rows:
+        shown.add_row(
+            row.work,
+            _amount(row.ours_R, row.unit),
+            _amount(row.theirs_R, row.unit),
+            f"{row.ratio:.1f}×",
+            f"{row.goal:g}×",
+            "yes" if row.met else "no",
+            style=None if row.met else "bold red",
+        )
+    return shown
+
+
+def _amount(amount_R: Sequence[float], unit: str) -> str:
+    low, middle, high = min(amount_R), statistics.median(amount_R), max(amount_R)
+    text = f"{middle:,.3g} {unit}" if middle < 100 else f"{middle:,.0f} {unit}"
+    return text if low == high else f"{text} ({low:,.4g}–{high:,.4g})"
