@@ -4,50 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tellapart.decode import Decoding
 from tellapart.errors import UsageError
 from tellapart.hints import explain
-
-
-def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """A recipe named as a model stands beside the recipe that names it; its name becomes absolute."""
-    return absolute(name, info.context["folder"]) if info.context else name
-
-
-def absolute(name: str, folder: Path) -> str:
-    return str((folder / name).resolve()) if name.endswith(".toml") else name
-
-
-def fill_in(spec: str) -> str:
-    """``$TELLAPART_DATA`` is the folder of the real data sets."""
-    return spec.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
-
-
-ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe)]
-DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
-DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+from tellapart.recipe_fields import DataSpecs, ModelName, Strict, absolute
+from tellapart.recipe_objectives import Objective
 
 
 class Data(Strict):
@@ -105,36 +74,6 @@ class Scorer(Strict):
 
     name: ModelName | None = None
     new: NewScorer | None = None
-
-
-class Mle(Strict):
-    kind: Literal["mle"] = "mle"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-
-
-class Contrastive(Strict):
-    kind: Literal["contrastive"] = "contrastive"
-    word_dropout: float = Field(0.0, ge=0, lt=1)
-
-
-class Reinforce(Strict):
-    """DiscriTune's self-retrieval. The defaults are the paper's."""
-
-    kind: Literal["reinforce"] = "reinforce"
-    decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
-    baseline: Literal["running_mean", "leave_one_out", "none"] = "running_mean"
-    normalise: Literal["length+1", "length", "none"] = "length+1"
-    dropout_in_rollout: bool = True
-    kl: float = Field(0.0, ge=0)
-
-    @model_validator(mode="after")
-    def has_samples_to_compare(self) -> Reinforce:
-        if self.baseline == "leave_one_out" and self.decoding.samples < 2:
-            raise ValueError("baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say")
-        return self
-
-
-Objective = Annotated[Mle | Contrastive | Reinforce, Field(discriminator="kind")]
 
 
 Moment = Annotated[float, Field(ge=0, lt=1)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart import recipe as recipes
+from tellapart import recipe_objectives as settings_of
 from tellapart.batches import TrainingSet, normalise
 from tellapart.benchmarks.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.captioners import Captioner, load_captioner, write_captions
@@ -184,9 +184,9 @@ class Stage:
     # The objective
     def objective(self) -> Objective:
         settings = self.recipe.objective
-        if isinstance(settings, recipes.Mle):
+        if isinstance(settings, settings_of.Mle):
             return Mle(settings.label_smoothing)
-        if isinstance(settings, recipes.Contrastive):
+        if isinstance(settings, settings_of.Contrastive):
             return Contrastive(settings.word_dropout)
         assert self.scorer is not None
         return Reinforce(

@@ -35,7 +35,9 @@ ALLOWED: dict[str, set[str]] = {
     "benchmarks": {"metrics"},
     "batches": set(),
     "hints": set(),
-    "recipe": {"decode", "hints"},
+    "recipe": {"decode", "hints", "recipe_fields", "recipe_objectives"},
+    "recipe_fields": set(),
+    "recipe_objectives": {"decode", "recipe_fields"},
     "run": {"recipe"},
 }
 ON_TOP = {"cli", "bench", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}

@@ -1,0 +1,32 @@
+"""What the values of a recipe may be: names of models, specifications of data, tables without unknown keys."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+
+
+def beside_recipe(name: str, info: ValidationInfo) -> str:
+    """A recipe named as a model stands beside the recipe that names it; its name becomes absolute."""
+    return absolute(name, info.context["folder"]) if info.context else name
+
+
+def absolute(name: str, folder: Path) -> str:
+    return str((folder / name).resolve()) if name.endswith(".toml") else name
+
+
+def fill_in(spec: str) -> str:
+    """``$TELLAPART_DATA`` is the folder of the real data sets."""
+    return spec.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
+
+
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe)]
+DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
+DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
