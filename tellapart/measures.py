@@ -66,7 +66,8 @@ class Metric:
     """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets.
 
     A metric of one caption has ``measure``; where there are several captions of a picture, the mean counts. One
-    that is about all captions of a picture at once has ``together`` (of a list for each picture) instead.
+    that is about all captions of a picture at once has ``together`` (of a list for each picture) instead. One with
+    ``ready``, which raises where its tool is not there, is computed only when it is named.
     """
 
     needs: tuple[str, ...]
@@ -76,6 +77,7 @@ class Metric:
     chance: Callable[[Context], np.ndarray] | None = None
     short: str = ""  # how a signature calls it, where its other parts say the rest of the name
     together: Callable[[Context, list[list[str]]], Measured] | None = None
+    ready: Callable[[], object] | None = None
 
     @property
     def judged(self) -> bool:
@@ -94,7 +96,8 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
     metric that lacks something (with the option to add).
     """
     if names is None:
-        chosen = [name for name, metric in METRICS.items() if metric.missing(context) is None]
+        able = {name: metric for name, metric in METRICS.items() if metric.ready is None}
+        chosen = [name for name, metric in able.items() if metric.missing(context) is None]
         few = {"hundred": context.scorer is not None, "two": context.scorer is not None}
         notes = [
             f"{name} is left out: it needs {metric.missing(context)}"
@@ -108,6 +111,8 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
         missing = METRICS[name].missing(context)
         if missing is not None:
             raise UsageError(f"metric '{name}' needs {missing}")
+        if (ready := METRICS[name].ready) is not None:
+            ready()
     return list(dict.fromkeys(names)), []
 
 
@@ -223,6 +228,15 @@ def _rate(above: str, below: str) -> Metric:
     return Metric(("truth",), measure, lambda context: f"sum({above})/sum({below})|truth:scenes")
 
 
+def _scene_graph_f(context: Context, slot: Slot) -> Measured:
+    """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
+    from tellapart.scenes.truth import scene_graph_f
+
+    assert context.items is not None
+    pairs = zip(slot.captions, context.items, strict=True)
+    return Measured(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
+
+
 def _ratio(rows: list[np.ndarray]) -> Statistic:
     counts_N2 = np.array(rows)
 
@@ -267,6 +281,7 @@ _LEXICAL = "tellapart.metrics.lexical:"
 _DIVERSITY = "tellapart.metrics.diversity:"
 _OVERLAP = "tellapart.metrics.overlap:"
 _CIDER = "tellapart.metrics.cider:"
+_SPICE = "tellapart.metrics.spice_tool:"
 
 
 def _overlap(where: str, name: str, *, statistic: str = "") -> Metric:
@@ -318,6 +333,10 @@ METRICS: dict[str, Metric] = {
     "rouge_l": _overlap(_OVERLAP + "rouge_l", "ROUGE"),
     "cider": _overlap(_CIDER + "cider_d", "CIDER_D"),
     "cider_plain": _overlap(_CIDER + "cider_plain", "CIDER"),
+    "spice": replace(
+        _overlap(_SPICE + "spice", "SPICE", statistic=_SPICE + "spice_statistic"),
+        ready=lambda: _function(_SPICE + "find_tool")(),
+    ),
     "length": text_metric(_LEXICAL + "length", "words:punctuation-stripped"),
     "lexical_diversity": text_metric(
         _LEXICAL + "lexical_diversity",
@@ -339,6 +358,9 @@ METRICS: dict[str, Metric] = {
     "attribute_recall": _rate("recalled", "attributes"),
     "hallucination_rate": _rate("hallucinations", "claims"),
     "binding_error_rate": _rate("binding_errors", "bound"),
+    "scene_graph_f": Metric(
+        ("truth",), _scene_graph_f, lambda context: "f1|tuples:objects,attributes,relations,ground|truth:scenes"
+    ),
     "listener_accuracy": Metric(
         ("truth", "pictures", "scorer", "two"),
         _listener_accuracy,

@@ -304,6 +304,9 @@ def test_truth_metrics_are_those_of_the_truth_itself():
                 assert results.systems[name][metric].value == pytest.approx(value)
                 np.testing.assert_allclose(results.values[name][metric], each[metric])
     assert results.systems["true"]["attribute_recall"].value == 100
+    assert results.systems["true"]["scene_graph_f"].value == 100
+    graph_N = [100 * truth.scene_graph_f(item.references[0], item.truth).f for item in items]
+    assert results.values["said"]["scene_graph_f"] == pytest.approx(graph_N) and 5 < np.mean(graph_N) < 95
     assert results.systems["false"]["hallucination_rate"].low > 0
     pair = next(pair for pair in results.pairs if (pair.b, pair.metric) == ("said", "attribute_recall"))
     assert pair.difference.high < 0 and pair.difference.p < 0.01

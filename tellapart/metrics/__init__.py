@@ -31,6 +31,7 @@ _WHERE = {
     "repetition_rate": "lexical",
     "resample": "significance",
     "rouge_l": "overlap",
+    "spice": "spice_tool",
     "vocabulary": "lexical",
 }
 

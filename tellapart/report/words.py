@@ -64,6 +64,12 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
         -1,
         _TRUTH,
     ),
+    "scene_graph_f": (
+        "scene graph, F",
+        "objects, attributes and relations that caption and picture share, out of 100",
+        1,
+        _TRUTH,
+    ),
     "bleu1": ("BLEU-1", "words shared with the references", 1, _CLOSE),
     "bleu2": ("BLEU-2", "word sequences, up to two long, shared with the references", 1, _CLOSE),
     "bleu3": ("BLEU-3", "word sequences, up to three long, shared with the references", 1, _CLOSE),

@@ -1,0 +1,158 @@
+"""SPICE (Anderson et al. 2016) through the real tool, where the user has it; never another number under that name.
+
+The tool is a Java program that pycocoevalcap carries, with a parser that pycocoevalcap can fetch. It needs Java 8. This
+module writes its input, runs it and reads its output as pycocoevalcap does; captions are cut by the PTB tokenizer
+first, as the COCO tools do. It could not be run where this was written: its tests speak to a stand-in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.messages import say
+from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.tokenizer import VERSION
+
+References = Sequence[Sequence[str]]
+
+SPICE_SIGNATURE = f"spice-1.0,corenlp-3.6.0|mean-of-captions|tok:{VERSION}"
+JAR = "spice-1.0.jar"
+PARSER = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
+JAVA = 8
+_FETCH = "from pycocoevalcap.spice.get_stanford_models import get_stanford_models as f; f()"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What SPICE is run with: a Java 8 and the folder of its jar."""
+
+    java: str
+    folder: Path
+
+
+def spice(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """SPICE: the mean, and each caption's F of scene-graph tuples, 0 to 1.
+
+    The tool's "not a number" is NaN, and then the mean is NaN too, as in pycocoevalcap. Raises `UsageError` (or
+    `MissingExtra`) where Java 8 or the tool's files are not there, `TellapartError` where it fails.
+    """
+    score_N = np.array([found["All"]["f"] for found in spice_scores(captions, references)], dtype=float)
+    return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
+
+
+def spice_statistic(captions: Sequence[str], references: References) -> Callable[[np.ndarray], float]:
+    """`spice`'s mean as a function of the captions' weights."""
+    score_N = spice(captions, references)[1]
+    return lambda weight_N: float(weight_N @ score_N / weight_N.sum())
+
+
+@recent
+def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
+    """For each caption what the tool says by category (All, Object, Relation, Attribute, Color, …): f, pr, re, …"""
+    said, held = tokenized(captions, references)
+    if not said:
+        return []
+    entries = [
+        {"image_id": number, "test": caption, "refs": texts}
+        for number, (caption, texts) in enumerate(zip(said, held, strict=True))
+    ]
+    tool = find_tool()
+    say(f"SPICE: {len(said):,} captions and their references are parsed in Java; thousands take minutes")
+    found = {item["image_id"]: item["scores"] for item in _run(tool, entries)}
+    lacking = [number for number in range(len(said)) if "f" not in found.get(number, {}).get("All", {})]
+    if lacking:
+        raise TellapartError(f"SPICE gave no score for {len(lacking)} captions (the first: {said[lacking[0]]!r})")
+    return [
+        {
+            category: {name: _number(value) for name, value in scores.items()}
+            for category, scores in found[number].items()
+        }
+        for number in range(len(said))
+    ]
+
+
+def find_tool() -> Tool:
+    """Java 8 and the tool's folder (`TELLAPART_JAVA`, `TELLAPART_SPICE`, else the path and pycocoevalcap's)."""
+    folder = _folder()
+    lacking = [name for name in PARSER if not (folder / name).is_file()]
+    if not (folder / JAR).is_file():
+        raise UsageError(f"SPICE: {folder} has no {JAR}; set TELLAPART_SPICE to the folder of the tool")
+    if lacking:
+        raise UsageError(
+            f"SPICE: {folder} has no {lacking[0]} (Stanford CoreNLP 3.6.0, a download of some 500 MB); "
+            f'type: python -c "{_FETCH}"'
+        )
+    return Tool(_java(), folder)
+
+
+def _folder() -> Path:
+    told = os.environ.get("TELLAPART_SPICE")
+    if told:
+        return Path(told)
+    found = importlib.util.find_spec("pycocoevalcap")
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtra("spice", "SPICE")
+    return Path(found.submodule_search_locations[0]) / "spice"
+
+
+def _java() -> str:
+    told = os.environ.get("TELLAPART_JAVA")
+    java = shutil.which(told or "java")
+    how = f"install Java {JAVA} (a JRE, from Temurin, say) and set TELLAPART_JAVA to its bin/java"
+    if java is None:
+        raise UsageError(f"SPICE needs Java {JAVA}; {told or 'java'} was not found: {how}")
+    done = subprocess.run([java, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if version is None:
+        raise UsageError(f"SPICE needs Java {JAVA}; {java} does not tell its version: {how}")
+    if int(version[1]) != JAVA:
+        raise UsageError(f"SPICE needs Java {JAVA}, and dies on newer ones; {java} is Java {version[1]}: {how}")
+    return java
+
+
+def _run(tool: Tool, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="tellapart-spice-") as name:
+        place = Path(name)
+        cache, given, out = place / "cache", place / "in.json", place / "out.json"
+        cache.mkdir()
+        given.write_text(json.dumps(entries), encoding="utf-8")
+        command = [tool.java, "-jar", "-Xmx8G", JAR, str(given), "-cache", str(cache), "-out", str(out)]
+        done = subprocess.run(
+            [*command, "-subset", "-silent"],
+            cwd=tool.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        if done.returncode:
+            told = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+            cause = next((line for line in told if "Error" in line or "Exception" in line), told[-1] if told else "")
+            raise TellapartError(f"SPICE failed with status {done.returncode}: {cause or 'it said nothing'}")
+        try:
+            found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise TellapartError(f"SPICE ended well, but its output cannot be read ({error})") from None
+        return found
+
+
+def _number(value: Any) -> float:
+    """As pycocoevalcap: what is no number (the tool writes null for 0/0) is NaN."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
