@@ -60,11 +60,17 @@ class Captioner(ABC):
 
     @abstractmethod
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """hidden_RTH, teacher-forced: position t, times the head, gives the scores of ``tokens[:, t]``."""
+        """hidden_RTH, teacher-forced: position t, times the head, gives the scores of ``tokens[:, t]``.
+
+        Where `head` is None, these are the scores R×T×V themselves.
+        """
 
     @abstractmethod
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The output layer: weight_VH, and bias_V where there is one."""
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """The output layer: weight_VH, and bias_V where there is one; None where scores are made in another way.
+
+        Objectives that need few scores multiply only the rows that they need.
+        """
 
     @abstractmethod
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
@@ -76,8 +82,8 @@ class Captioner(ABC):
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Raw scores R×T×V of every next token, teacher-forced."""
-        weight_VH, bias_V = self.head()
-        return F.linear(self.hidden(visual, tokens_RT, valid_RT), weight_VH, bias_V)
+        hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
+        return hidden_RTH if (head := self.head()) is None else F.linear(hidden_RTH, *head)
 
     def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
         """Token ids of captions, each with its end token."""

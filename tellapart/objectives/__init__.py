@@ -2,7 +2,19 @@
 
 from tellapart.objectives.base import Loss, Objective
 from tellapart.objectives.contrastive import Contrastive
-from tellapart.objectives.mle import Mle, mle_loss
+from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss
 from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
 
-__all__ = ["Contrastive", "Loss", "Mle", "Objective", "Reinforce", "mle_loss"]
+__all__ = [
+    "Contrastive",
+    "Loss",
+    "Mle",
+    "Objective",
+    "Reinforce",
+    "Smile",
+    "mle_head_loss",
+    "mle_loss",
+    "smile_head_loss",
+    "smile_loss",
+]

@@ -8,20 +8,67 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.objectives.base import Loss, Stateless
+from tellapart.objectives.head import Whole, head_loss
 from tellapart.types import Batch
 
 
 def mle_loss(
-    logits_BTV: torch.Tensor, target_BT: torch.Tensor, valid_BT: torch.Tensor, *, label_smoothing: float = 0.0
+    logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor, *, label_smoothing: float = 0.0
 ) -> torch.Tensor:
     """Cross-entropy of the references, mean over valid tokens, in nats (paper 1, eq. 1).
 
-    logits_BTV raw scores; target_BT token ids; valid_BT False on padding. Raises ValueError where no
+    logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. Raises ValueError where no
     token is valid.
     """
-    if not bool(valid_BT.any()):
+    count_valid(valid_BT)
+    return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
+
+
+def mle_head_loss(
+    hidden_BTH: torch.Tensor,
+    weight_VH: torch.Tensor,
+    labels_BT: torch.Tensor,
+    valid_BT: torch.Tensor,
+    bias_V: torch.Tensor | None = None,
+    *,
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """`mle_loss` of the scores hidden·weightᵀ + bias, value and gradients, a few tokens' scores at a time."""
+    count_valid(valid_BT)
+    return head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
+
+
+def mle_term(labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float) -> Whole:
+    """``part`` times the mean over valid tokens, as a term of `head_loss`."""
+    return Whole(places(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing)
+
+
+def places(chosen_BT: torch.Tensor) -> torch.Tensor:
+    """The numbers, of B·T, of the tokens that are chosen."""
+    return chosen_BT.flatten().nonzero().squeeze(1)
+
+
+def count_valid(valid_BT: torch.Tensor) -> int:
+    """How many tokens are valid. Raises ValueError where none is."""
+    if not (count := int(valid_BT.sum())):
         raise ValueError("no valid token in the batch; expected at least one caption with an end token")
-    return F.cross_entropy(logits_BTV[valid_BT].float(), target_BT[valid_BT], label_smoothing=label_smoothing)
+    return count
+
+
+def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def reference_mle(learner: Any, batch: Batch, label_smoothing: float = 0.0) -> torch.Tensor:
+    """`mle_loss` of a batch's references: from the output layer where the captioner has one, else from scores."""
+    assert batch.tokens_RT is not None and batch.valid_RT is not None
+    labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
+    if (head := learner.head()) is None:
+        logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
+        return mle_loss(logits_RTV, labels_RT, valid_RT, label_smoothing=label_smoothing)
+    weight_VH, bias_V = head
+    hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+    return mle_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, label_smoothing=label_smoothing)
 
 
 class Mle(Stateless):
@@ -31,7 +78,4 @@ class Mle(Stateless):
         self.label_smoothing = label_smoothing
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
-        assert batch.tokens_RT is not None and batch.valid_RT is not None
-        logits_RTV = learner.logits(batch.visual, batch.tokens_RT, batch.valid_RT)
-        loss = mle_loss(logits_RTV, batch.tokens_RT, batch.valid_RT, label_smoothing=self.label_smoothing)
-        return Loss(loss)
+        return Loss(reference_mle(learner, batch, self.label_smoothing))

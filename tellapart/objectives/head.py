@@ -1,0 +1,231 @@
+"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once.
+
+A loss is a sum of terms: tokens scored against the whole vocabulary, a few at a time (`Whole`), and captions scored
+against words of their own, whose rows of the layer are all that is multiplied (`Own`). The gradient is made
+together with the value, while the scores are there: one buffer as large as the weights takes what all terms add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.autograd.function import once_differentiable
+
+CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
+FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision
+
+
+class Term(Protocol):
+    """What a loss adds up: its value; with the layer's ``gradient`` it also adds to that."""
+
+    def add(self, layer: Layer) -> torch.Tensor: ...
+
+
+def head_loss(
+    hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, terms: Sequence[Term]
+) -> torch.Tensor:
+    """The sum of ``terms``, a scalar in float32 (or 64) that can be differentiated once.
+
+    Under autocast a `Whole` term of many tokens is multiplied in autocast's precision, all else in the weights'.
+    """
+    device = hidden_BTH.device.type
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return HeadLoss.apply(hidden_BTH, weight_VH, bias_V, tuple(terms), autocast, torch.is_grad_enabled())
+
+
+class HeadLoss(torch.autograd.Function):
+    """`head_loss` for autograd. The first backward hands out the gradient that the forward made; a second one
+    (``retain_graph``) makes it again, since what was handed out is no longer ours."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any,
+        hidden_BTH: torch.Tensor,
+        weight_VH: torch.Tensor,
+        bias_V: torch.Tensor | None,
+        terms: tuple[Term, ...],
+        autocast: torch.dtype | None,
+        learns: bool,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(hidden_BTH, weight_VH, bias_V)
+        ctx.terms, ctx.autocast = terms, autocast
+        wanted = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
+        value, ctx.layer = add_up(Layer(hidden_BTH, weight_VH, bias_V, wanted, autocast), terms)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        layer, ctx.layer = ctx.layer, None
+        if layer is None:
+            _, layer = add_up(Layer(*ctx.saved_tensors, ctx.needs_input_grad[:3], ctx.autocast), ctx.terms)
+        return *layer.gradients(slope), None, None, None
+
+
+def add_up(layer: Layer, terms: Sequence[Term]) -> tuple[torch.Tensor, Layer]:
+    with torch.autocast(layer.hidden_BTH.device.type, enabled=False):
+        return torch.stack([term.add(layer) for term in terms]).sum(), layer
+
+
+class Layer:
+    """An output layer, hidden states in front of it, and the gradient of each of the two as it adds up."""
+
+    def __init__(
+        self,
+        hidden_BTH: torch.Tensor,
+        weight_VH: torch.Tensor,
+        bias_V: torch.Tensor | None,
+        wanted: Sequence[bool],
+        autocast: torch.dtype | None,
+    ) -> None:
+        self.hidden_BTH, self.weight_VH, self.bias_V, self.autocast = hidden_BTH, weight_VH, bias_V, autocast
+        self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # sums in 16 bits would lose the small ones
+        self.wants_hidden, self.wants_weight, self.wants_bias = wanted
+        self.learns = any(wanted)
+        # Not zeros_like, which would keep a transposed layout: it is viewed as B·T rows.
+        self.to_hidden_BTH = hidden_BTH.new_zeros(hidden_BTH.shape, dtype=self.wide) if self.wants_hidden else None
+        self.to_weight_VH: torch.Tensor | None = None
+        self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
+
+    def products_of(self, tokens: int) -> torch.dtype:
+        """The precision in which ``tokens`` are multiplied with the whole layer."""
+        return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
+
+    def add_to_weight(self, slope_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
+        """Add slopeᵀ·hidden to the weights' gradient, with no second matrix of its size where precision allows."""
+        if self.to_weight_VH is None:
+            self.to_weight_VH = torch.mm(slope_NV.T, hidden_NH).to(self.wide)
+        elif slope_NV.dtype == self.wide:
+            self.to_weight_VH.addmm_(slope_NV.T, hidden_NH)
+        else:
+            self.to_weight_VH += torch.mm(slope_NV.T, hidden_NH)
+
+    def add_to_rows(self, ids_N: torch.Tensor, slope_NH: torch.Tensor) -> None:
+        """Add to some rows of the weights' gradient; a row may come more than once."""
+        if self.to_weight_VH is None:
+            self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
+        self.to_weight_VH.index_add_(0, ids_N, slope_NH)
+
+    def gradients(self, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of hidden states, weights and bias, where each is wanted, times ``slope``."""
+        if self.wants_weight and self.to_weight_VH is None:
+            self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
+        pairs = (
+            (self.to_hidden_BTH, self.hidden_BTH),
+            (self.to_weight_VH, self.weight_VH),
+            (self.to_bias_V, self.bias_V),
+        )
+        unscaled = slope.device.type == "cpu" and float(slope) == 1  # elsewhere looking would make the device wait
+        return tuple(
+            None if sum_ is None else (sum_ if unscaled else sum_.mul_(slope)).to(like.dtype)  # type: ignore[union-attr]
+            for sum_, like in pairs
+        )
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
+
+    place_N: which of the B·T hidden states; label_N: their labels. out_NK: words that are left out of the vocabulary
+    of each token, its own label excepted (repetitions do no harm); not together with label smoothing.
+    """
+
+    place_N: torch.Tensor
+    label_N: torch.Tensor
+    share: float
+    label_smoothing: float = 0.0
+    out_NK: torch.Tensor | None = None
+
+    def add(self, layer: Layer) -> torch.Tensor:
+        dtype = layer.products_of(len(self.place_N))
+        hidden_NH = layer.hidden_BTH.flatten(0, 1)[self.place_N].to(dtype)
+        weight_VH = layer.weight_VH.to(dtype)
+        value = torch.zeros((), dtype=layer.wide, device=hidden_NH.device)
+        step = max(1, CHUNK_SCORES // len(weight_VH))
+        for start in range(0, len(hidden_NH), step):
+            n = slice(start, start + step)
+            scores_nV = torch.mm(hidden_NH[n], weight_VH.T).to(layer.wide)
+            if layer.bias_V is not None:
+                scores_nV += layer.bias_V
+            loss, slope_nV = self.cross_entropy(scores_nV, n, layer.learns)
+            value += loss
+            if layer.learns:
+                self.push_back(layer, slope_nV, hidden_NH[n], weight_VH, n)
+        return value
+
+    def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of a few tokens, and its slope where the scores stood: they are overwritten."""
+        label_n1, smooth, V = self.label_N[n, None], self.label_smoothing, scores_nV.shape[1]
+        right_n1 = scores_nV.gather(1, label_n1)
+        if self.out_NK is not None:
+            scores_nV.scatter_(1, self.out_NK[n], -torch.inf).scatter_(1, label_n1, right_n1)
+        mean_n1 = scores_nV.mean(1, keepdim=True) if smooth else right_n1
+        top_n1 = scores_nV.amax(1, keepdim=True)
+        mass_n1 = scores_nV.sub_(top_n1).exp_().sum(1, keepdim=True)
+        loss = self.share * (top_n1 + mass_n1.log() - (1 - smooth) * right_n1 - smooth * mean_n1).sum()
+        if learns:
+            scores_nV *= self.share / mass_n1
+            scores_nV.scatter_add_(1, label_n1, torch.full_like(right_n1, -self.share * (1 - smooth)))
+            if smooth:
+                scores_nV -= self.share * smooth / V
+        return loss, scores_nV
+
+    def push_back(
+        self, layer: Layer, slope_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
+    ) -> None:
+        """Add to the layer's gradients what the slope of these scores gives."""
+        if layer.to_bias_V is not None:
+            layer.to_bias_V += slope_nV.sum(0)
+        slope_nV = slope_nV.to(hidden_nH.dtype)
+        if layer.to_hidden_BTH is not None:
+            back_nH = torch.mm(slope_nV, weight_VH).to(layer.wide)
+            layer.to_hidden_BTH.flatten(0, 1).index_add_(0, self.place_N[n], back_nH)
+        if layer.wants_weight:
+            layer.add_to_weight(slope_nV, hidden_nH)
+
+
+@dataclass(frozen=True)
+class Own:
+    """Cross-entropy of captions' tokens over K words of each caption's own, times ``share``.
+
+    ids_BK: the words; keep_BTK: which of them stand for choice (T may be 1: the same for all tokens); slot_BT: which
+    of the K is the label, kept for every token; counted_BT: the tokens that count.
+    """
+
+    ids_BK: torch.Tensor
+    keep_BTK: torch.Tensor
+    slot_BT: torch.Tensor
+    counted_BT: torch.Tensor
+    share: float
+
+    def add(self, layer: Layer) -> torch.Tensor:
+        hidden_BTH = layer.hidden_BTH.to(layer.wide)
+        rows_BKH = layer.weight_VH[self.ids_BK].to(layer.wide)
+        scores_BTK = torch.bmm(hidden_BTH, rows_BKH.transpose(1, 2))
+        if layer.bias_V is not None:
+            scores_BTK += layer.bias_V[self.ids_BK][:, None, :]
+        # Tokens that do not count choose among all K, so that none is left without a choice.
+        scores_BTK.masked_fill_(~self.keep_BTK & self.counted_BT[..., None], -torch.inf)
+        log_p_BTK = scores_BTK.log_softmax(-1)
+        right_BT1 = log_p_BTK.gather(2, self.slot_BT[..., None])
+        loss = -self.share * right_BT1[self.counted_BT].sum()
+        if layer.learns:
+            share_BT1 = self.share * self.counted_BT[..., None].to(layer.wide)
+            slope_BTK = log_p_BTK.exp_().mul_(share_BT1).scatter_add_(2, self.slot_BT[..., None], -share_BT1)
+            self.push_back(layer, slope_BTK, hidden_BTH, rows_BKH)
+        return loss
+
+    def push_back(
+        self, layer: Layer, slope_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor
+    ) -> None:
+        """Add to the layer's gradients what the slope of these scores gives."""
+        ids_N = self.ids_BK.flatten()
+        if layer.to_bias_V is not None:
+            layer.to_bias_V.index_add_(0, ids_N, slope_BTK.sum(1).flatten())
+        if layer.to_hidden_BTH is not None:
+            layer.to_hidden_BTH.baddbmm_(slope_BTK, rows_BKH)
+        if layer.wants_weight:
+            layer.add_to_rows(ids_N, torch.bmm(slope_BTK.transpose(1, 2), hidden_BTH).flatten(0, 1))

@@ -1,0 +1,194 @@
+"""SMILE: maximum likelihood within the words of each caption, so that a richer word than the label goes unpunished.
+
+Yue et al. 2023, "Learning Descriptive Image Captioning via Semipermeable Maximum Likelihood Estimation" (paper 1).
+`smile_loss` is Algorithm 1 on scores; `smile_head_loss` is the same number and the same gradient from the output
+layer, of which it multiplies only the rows that a caption needs. Neither knows pictures: any causal language model
+learns with them. The paper found no clear gain for language models alone (appendix B, Table 7):
+
+    hidden = model.base_model(input_ids).last_hidden_state[:, :-1]  # a text model, labels are its next tokens
+    head = model.get_output_embeddings()
+    smile_head_loss(hidden, head.weight, input_ids[:, 1:], is_answer[:, 1:], head.bias).backward()
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.objectives.base import Loss, Stateless
+from tellapart.objectives.head import Own, Term, Whole, head_loss
+from tellapart.objectives.mle import at_least_float32, count_valid, mle_loss, mle_term, places
+from tellapart.types import Batch
+
+Subset = Literal["own", "random", "reverse"]
+First = Literal["mle", "shift", "none"]
+
+
+def smile_loss(
+    logits_BTV: torch.Tensor,
+    labels_BT: torch.Tensor,
+    valid_BT: torch.Tensor,
+    *,
+    subset: Subset = "own",
+    first: First = "mle",
+    random_size: int = 10,
+    shift_V: torch.Tensor | None = None,
+    mle: float = 0.0,
+    label_smoothing: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4): mean over valid tokens, in nats.
+
+    logits_BTV raw scores; labels_BT token ids, the end token among them; valid_BT False on padding and on a prompt.
+    subset: ``own`` words of the caption; ``random``, ``random_size`` distinct words drawn for each caption, and the
+    label; ``reverse``, all but the caption's words, and the label (section 3.4).
+    first: what becomes of a caption's first valid token (section 3.3): ``mle`` keeps the whole vocabulary; ``shift``
+    replaces its label by ``shift_V[label]``, another form of the word; ``none`` treats it as all others.
+    mle: λ, so 0.01 means 0.01·MLE + 0.99·SMILE; label_smoothing is of the MLE term alone.
+    Raises ValueError where no token is valid, for a random subset larger than the vocabulary, for λ outside [0, 1].
+    """
+    check(valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
+    target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
+    keep_BTV = subset_mask(target_BT, valid_BT, logits_BTV.shape[-1], subset, random_size, generator)
+    keep_BTV = keep_BTV | first_BT[..., None]
+    logits_BTV = at_least_float32(logits_BTV)
+    chosen_BTV = logits_BTV.masked_fill(~keep_BTV, -torch.inf)
+    smile = F.cross_entropy(chosen_BTV[valid_BT], target_BT[valid_BT])
+    if not mle:
+        return smile
+    return mle * mle_loss(logits_BTV, labels_BT, valid_BT, label_smoothing=label_smoothing) + (1 - mle) * smile
+
+
+def smile_head_loss(
+    hidden_BTH: torch.Tensor,
+    weight_VH: torch.Tensor,
+    labels_BT: torch.Tensor,
+    valid_BT: torch.Tensor,
+    bias_V: torch.Tensor | None = None,
+    *,
+    subset: Subset = "own",
+    first: First = "mle",
+    random_size: int = 10,
+    shift_V: torch.Tensor | None = None,
+    mle: float = 0.0,
+    label_smoothing: float = 0.0,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """`smile_loss` of the scores hidden·weightᵀ + bias, value and gradients, without the B×T×V scores.
+
+    Multiplied are the rows of each caption's subset, and the whole layer for its first token where ``first`` is
+    ``mle``. ``reverse`` and λ > 0 need the whole vocabulary at each token, and have it a few tokens at a time.
+    """
+    check(valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
+    target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
+    terms: list[Term] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
+    share, others_BT = (1 - mle) / count_valid(valid_BT), valid_BT & ~first_BT
+    if first == "mle":
+        terms.append(Whole(places(first_BT), target_BT[first_BT], share))
+    if subset == "reverse":
+        terms.append(reverse_term(target_BT, valid_BT, others_BT, share))
+    elif subset == "own":
+        slot_BT, keep_BT = own_words(target_BT, valid_BT)
+        terms.append(Own(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
+    else:
+        drawn_BK = draw_words(len(labels_BT), len(weight_VH), random_size, labels_BT.device, generator)
+        terms.append(random_term(target_BT, drawn_BK, others_BT, share))
+    return head_loss(hidden_BTH, weight_VH, bias_V, terms)
+
+
+def check(
+    valid_BT: torch.Tensor, V: int, subset: str, first: str, size: int, shift_V: torch.Tensor | None, mle: float
+) -> None:
+    """Raises ValueError for what cannot be meant."""
+    count_valid(valid_BT)
+    if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
+        raise ValueError(f"subset is '{subset}' (own, random, reverse), first is '{first}' (mle, shift, none)")
+    if subset == "random" and not 0 < size <= V:
+        raise ValueError(f"random_size is {size}, and the vocabulary has {V} words")
+    if (first == "shift") != (shift_V is not None):
+        raise ValueError(
+            "first = 'shift' goes with shift_V, the other form of each word, and shift_V with nothing else"
+        )
+    if not 0 <= mle <= 1:
+        raise ValueError(f"mle is {mle}; expected a weight in [0, 1]")
+
+
+def first_token(
+    labels_BT: torch.Tensor, valid_BT: torch.Tensor, first: str, shift_V: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is learned, target_BT (a word of the vocabulary even on padding), and where MLE keeps the vocabulary."""
+    target_BT = labels_BT.masked_fill(~valid_BT, 0)
+    first_BT = valid_BT & (valid_BT.cumsum(1) == 1)
+    if shift_V is not None:
+        target_BT = torch.where(first_BT, shift_V.to(target_BT.device)[target_BT], target_BT)
+    return target_BT, first_BT & (first == "mle")
+
+
+def subset_mask(
+    target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, size: int, generator: torch.Generator | None
+) -> torch.Tensor:
+    """keep_BTV (or B×1×V): the subset of Algorithm 1 as a mask. Padding is in no subset, whatever its id."""
+    B, device = len(target_BT), target_BT.device
+    if subset == "random":
+        drawn_BK = draw_words(B, V, size, device, generator)
+        keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
+    else:  # counted, since padding may share its id with a word that is there
+        counts_BV = torch.zeros(B, V, dtype=torch.long, device=device).scatter_add_(1, target_BT, valid_BT.long())
+        if subset == "own":
+            return counts_BV[:, None] > 0
+        keep_B1V = counts_BV[:, None] == 0
+    return keep_B1V.repeat(1, target_BT.shape[1], 1).scatter_(2, target_BT[..., None], True)
+
+
+def own_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each token's word comes first in its caption, slot_BT, and the places where one does, keep_BT."""
+    same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
+    slot_BT = same_BTT.int().argmax(2)
+    return slot_BT, valid_BT & (slot_BT == torch.arange(target_BT.shape[1], device=target_BT.device))
+
+
+def draw_words(
+    B: int, V: int, size: int, device: torch.device, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """``size`` distinct words of V for each of B captions, every set as likely (Floyd's algorithm): B×size."""
+    place = generator.device if generator is not None else device
+    drawn_BK = torch.empty(B, size, dtype=torch.long, device=place)
+    for k, top in enumerate(range(V - size, V)):
+        word_B = torch.randint(top + 1, (B,), generator=generator, device=place)
+        drawn_BK[:, k] = torch.where((drawn_BK[:, :k] == word_B[:, None]).any(1), top, word_B)
+    return drawn_BK.to(device)
+
+
+def random_term(target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float) -> Own:
+    """The words: those of the caption, each for its own token alone, and the drawn ones, where none is the label."""
+    (B, T), K = target_BT.shape, drawn_BK.shape[1]
+    place_T = torch.arange(T, device=target_BT.device)
+    label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
+    keep_BTK = torch.cat([label_BTT, drawn_BK[:, None].expand(B, T, K) != target_BT[..., None]], dim=2)
+    return Own(torch.cat([target_BT, drawn_BK], dim=1), keep_BTK, place_T.expand(B, T), counted_BT, share)
+
+
+def reverse_term(target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float) -> Whole:
+    """The whole vocabulary without the caption's words, the label excepted."""
+    label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
+    out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
+    return Whole(places(counted_BT), label_N, share, out_NK=out_NT)
+
+
+class Smile(Stateless):
+    """`smile_loss` of the batch's references; its keywords. Random subsets draw from torch's own generator."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def __call__(self, learner: Any, batch: Batch) -> Loss:
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
+        if (head := learner.head()) is None:
+            logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
+            return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **self.settings))
+        weight_VH, bias_V = head
+        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+        return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **self.settings))
