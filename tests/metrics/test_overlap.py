@@ -7,16 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import hostile
 import numpy as np
 import plain_metrics as plain
 import pytest
 from coco_tools import DATA, needs_tools, scores
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate
-from tellapart.metrics import bleu, cider_d, rouge_l
+from tellapart.metrics import bleu, cider_d, ptb_tokenize, rouge_l
 from tellapart.metrics.overlap import bleu_statistic, bleus
 
 WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
@@ -156,6 +157,34 @@ def test_input_that_hurts_is_scored_as_the_tool_does(captions: list[str], refere
     assert cider_d(captions, references)[1] == pytest.approx(told["cider"][1], abs=1e-9)
 
 
+_TEXT = (
+    hostile.SENTENCE
+    | hostile.SENTENCE
+    | hostile.FREE
+    | st.sampled_from(["", ".", "dog", "a dog " * 150, "(a) [b] {c}", "the dog n't"])
+)
+_PICTURE = st.tuples(_TEXT, st.lists(_TEXT, min_size=1, max_size=3)) | _TEXT.map(lambda text: (text, [text, "a dog"]))
+
+
+@needs_tools
+@pytest.mark.oracle
+@settings(
+    max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
+@given(st.lists(_PICTURE, min_size=80, max_size=160) | st.lists(_PICTURE, min_size=1, max_size=1))
+def test_hostile_text_is_scored_as_the_tool_does(pictures: list[tuple[str, list[str]]]) -> None:
+    captions, references = [caption for caption, _ in pictures], [held for _, held in pictures]
+    assume(any(ptb_tokenize([text for held in references for text in held])))  # without a word the tool's CIDEr dies
+    told = scores(captions, references)
+    corpus, values = bleus(captions, references)
+    assert corpus == pytest.approx(told["bleu"][0], abs=1e-9)
+    assert np.abs(values - told["bleu"][1]).max() < 1e-9
+    for function, name in ((rouge_l, "rouge_l"), (cider_d, "cider")):
+        whole, each = function(captions, references)
+        assert whole == pytest.approx(told[name][0], abs=1e-9), name
+        assert np.abs(each - told[name][1]).max() < 1e-9, name
+
+
 PUBLISHED = [
     ("clipcap_coco_on_coco.txt", "references_coco_karpathy_test.txt", 32.60, 108.55),
     ("clipcap_coco_on_flickr30k.txt", "references_flickr30k_karpathy_test.txt", 17.21, 41.65),
@@ -180,6 +209,7 @@ def test_the_published_rows(captions: str, references: str, bleu4: float, cider:
 @needs_tools
 @pytest.mark.oracle
 @pytest.mark.data
+@pytest.mark.long
 @pytest.mark.parametrize("captions, references", [row[:2] for row in PUBLISHED])
 def test_every_published_caption_is_scored_as_the_tool_does(captions: str, references: str) -> None:
     said, held = published(captions, references)
