@@ -1,0 +1,205 @@
+"""Bags of look-alikes: algorithms 1 and 2 of paper 2, and its training bags (appendix B)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tellapart.bags.search import BLOCK, DIGITS, Neighbours, Vectors, nearest_neighbours
+from tellapart.errors import UsageError
+
+Similarity = Literal["query", "pairs"]
+SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
+TOP = 200  # neighbours that a training bag may be filled from (paper 2, appendix B.2), and a filtered one
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Pictures that look alike and must be told apart: the query first, then its nearest, nearest first.
+
+    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of the
+    pictures in what was mined (empty where the bag was read from a file).
+    """
+
+    ids: tuple[Any, ...]
+    similarity: float = math.nan
+    rows: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def mine_bags(
+    features_ND: np.ndarray,
+    size: int,
+    *,
+    ids: Sequence[Any] | None = None,
+    texts_ND: np.ndarray | Sequence[np.ndarray] | None = None,
+    similarity: Similarity = "query",
+    keys: Sequence[Hashable] | None = None,
+    max_cosine: float | None = None,
+    neighbours: Neighbours | None = None,
+    approximate: bool | None = None,
+    block: int = BLOCK,
+) -> list[Bag]:
+    """One bag of ``size`` for every picture: itself and its nearest (paper 2, algorithm 1).
+
+    features_ND: the scorer's features of the pictures. texts_ND: of their captions, N×D (their mean) or one M×D for each
+    picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
+    rows. similarity: α is the mean cosine of the query with the others ("query", algorithm 1), or of all pairs
+    ("pairs", section 3.1). keys: content keys; of pictures with equal keys only the first is used. max_cosine: no
+    two pictures of a bag are nearer than this (paper 3: 0.8), the next neighbour takes the place; a query whose 200
+    nearest do not fill its bag has none. neighbours: of the same (joined, distinct) features, where they are known.
+    Ties go to the picture that stands first. Raises `UsageError` for fewer pictures than ``size`` and for
+    features that are not finite.
+    """
+    _check(size, similarity, max_cosine)
+    joined_ND = multimodal(features_ND, texts_ND) if texts_ND is not None else np.asarray(features_ND)
+    row_N = distinct(keys, len(joined_ND))
+    if len(row_N) < size:
+        copies = f" ({len(joined_ND)} with copies)" if len(row_N) < len(joined_ND) else ""
+        raise UsageError(f"{len(row_N)} different pictures{copies}; a bag of {size} needs at least {size}")
+    vectors = Vectors.of(joined_ND[row_N] if len(row_N) < len(joined_ND) else joined_ND)
+    names = list(ids) if ids is not None else list(range(len(joined_ND)))
+    if len(names) != len(joined_ND):
+        raise UsageError(f"{len(names)} ids for {len(joined_ND)} rows of features; give one id for each picture")
+    if neighbours is None:
+        wanted = size - 1 if max_cosine is None else max(TOP, size - 1)
+        neighbours = nearest_neighbours(
+            vectors, wanted, max_cosine=max_cosine, approximate=approximate, block=block
+        )
+    bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, max_cosine)
+    alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
+    return [
+        Bag(tuple(names[row] for row in rows), float(alpha), tuple(int(row) for row in rows))
+        for rows, alpha in zip(row_N[bag_MS].tolist(), alpha_M, strict=True)
+    ]
+
+
+def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
+    """The most alike of the bags that share no picture (paper 2, algorithm 2), most alike first.
+
+    Down the list in the order of similarity (equal ones, to the ninth digit, as they stand), a bag is kept where none
+    of its pictures was kept before.
+    """
+    unknown = [bag for bag in bags if math.isnan(bag.similarity)]
+    if unknown:
+        raise UsageError(f"{len(unknown)} of {len(bags)} bags have no similarity to sort by; mine them again")
+    seen: set[Any] = set()
+    kept: list[Bag] = []
+    for bag in sorted(bags, key=lambda bag: -round(bag.similarity, DIGITS)):
+        if seen.isdisjoint(bag.ids):
+            seen.update(bag.ids)
+            kept.append(bag)
+    return kept
+
+
+@dataclass(frozen=True)
+class TrainingBags:
+    """Bags for training: no picture is in two of them. ``loose_L`` are the rows that no bag could be made of."""
+
+    size: int
+    bags_MS: np.ndarray
+    loose_L: np.ndarray
+
+    def line(self) -> str:
+        """What became of the pictures, for a person."""
+        total = self.bags_MS.size + len(self.loose_L)
+        told = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
+        if not len(self.loose_L):
+            return told
+        return f"{told}; the look-alikes of {len(self.loose_L):,} are all taken: these are put together at random"
+
+
+def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
+    """Bags of ``size`` from each picture's nearest (at most 200 of them), every picture at most once (appendix B.2).
+
+    Picture by picture: one that is in no bag yet takes its ``size − 1`` nearest that are in none either. Where
+    those do not suffice it is left over, unless a later one takes it.
+    """
+    free_N = np.ones(len(rows_NK), bool)
+    bags: list[np.ndarray] = []
+    for row, nearest_K in enumerate(rows_NK[:, :TOP]):
+        if not free_N[row]:
+            continue
+        nearest_K = nearest_K[free_N[nearest_K] & (nearest_K >= 0)][: size - 1]
+        if len(nearest_K) == size - 1:
+            bag_S = np.concatenate([[row], nearest_K])
+            free_N[bag_S] = False
+            bags.append(bag_S)
+    bags_MS = np.stack(bags) if bags else np.zeros((0, size), np.int64)
+    return TrainingBags(size, bags_MS.astype(np.int64), np.flatnonzero(free_N))
+
+
+def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
+    """Picture ⊕ mean of its captions (algorithm 1, lines 4 to 8): rows as they come, one behind the other.
+
+    texts_ND: N×D, or one M×D of M captions for each picture. Hand in features of length 1, as a scorer gives them.
+    """
+    features_ND = np.asarray(features_ND, dtype=np.float32)
+    if len(texts_ND) != len(features_ND):
+        raise UsageError(f"texts of {len(texts_ND)} pictures for features of {len(features_ND)}; expected equally many")
+    without = [row for row, text in enumerate(texts_ND) if np.size(text) == 0]
+    if without:
+        raise UsageError(f"{len(without)} pictures have no caption, such as row {without[0]}; give each at least one")
+    mean_ND = np.stack([np.mean(np.atleast_2d(text), axis=0) for text in texts_ND]).astype(np.float32)
+    return np.concatenate([features_ND, mean_ND], axis=1)
+
+
+def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
+    """The rows of the first picture of each content key; all n without keys."""
+    if keys is None:
+        return np.arange(n)
+    if len(keys) != n:
+        raise UsageError(f"{len(keys)} content keys for {n} pictures; give one for each")
+    first: dict[Hashable, int] = {}
+    for row, key in enumerate(keys):
+        first.setdefault(key, row)
+    return np.fromiter(first.values(), np.int64, len(first))
+
+
+def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
+    """α of each bag, float64: the mean cosine of its first picture with the others, or of all pairs."""
+    size = bag_MS.shape[1]
+    first, second = np.triu_indices(size, 1)
+    if similarity == "query":
+        first, second = first[: size - 1], second[: size - 1]
+    cosine_MP = vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
+    return cosine_MP.mean(1) if len(bag_MS) else np.zeros(0)
+
+
+def _check(size: int, similarity: str, max_cosine: float | None) -> None:
+    if size < 2:
+        raise UsageError(f"bags of {size}; a bag has at least two pictures to tell apart")
+    if similarity not in SIMILARITIES:
+        raise UsageError(f"similarity is '{similarity}'; expected one of {', '.join(SIMILARITIES)}")
+    if max_cosine is not None and not -1 < max_cosine <= 1:
+        raise UsageError(f"max_cosine is {max_cosine}; expected a cosine such as 0.8")
+
+
+def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float | None) -> np.ndarray:
+    """The rows of each bag, M×size: a query without enough neighbours has none."""
+    if max_cosine is None:
+        bag_NS = np.concatenate([np.arange(len(rows_NK))[:, None], rows_NK[:, : size - 1]], axis=1)
+        return bag_NS[(bag_NS >= 0).all(1)] if bag_NS.shape[1] == size else np.zeros((0, size), np.int64)
+    bags = [
+        bag for row in range(len(rows_NK)) if (bag := _apart(unit_ND, row, rows_NK[row], size, max_cosine)) is not None
+    ]
+    return np.array(bags, dtype=np.int64).reshape(-1, size)
+
+
+def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
+    """A query and its nearest, none nearer to another of the bag than ``max_cosine``; None where they do not suffice."""
+    nearest_K = nearest_K[nearest_K >= 0]
+    cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
+    places: list[int] = []
+    for place in range(len(nearest_K)):
+        if len(places) == size - 1:
+            break
+        if not places or cosine_KK[place, places].max() <= max_cosine + 1e-6:
+            places.append(place)
+    return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
