@@ -40,6 +40,7 @@ class TrainingSet:
         self.captions_per_picture, self.augment = captions_per_picture, augment
         self.batches_per_epoch = len(items) // self.batch_size
         self.bags = [np.asarray(bag) for bag in bags] if bags is not None else np.arange(len(items))[:, None]
+        self.bag_N = None if bags is None else numbers_of(self.bags, len(items))
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
     def batch(self, step: int) -> Batch:
@@ -50,7 +51,9 @@ class TrainingSet:
             self._order = np.concatenate([self.bags[k] for k in shuffled])
         chosen_B = np.sort(self._order[place * self.batch_size : (place + 1) * self.batch_size])
         rng = np.random.default_rng([self.seed, step, 1])
-        batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B))
+        batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B), step=step)
+        if self.bag_N is not None:
+            batch.bag_B = torch.from_numpy(self.bag_N[chosen_B])
         if self.rows is not None:
             tokens_RT, valid_RT = self.learner.pad([row for i in chosen_B for row in self._pick(int(i), rng)])
             batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
@@ -69,6 +72,14 @@ class TrainingSet:
             return block
         pixels_BCHW = normalise(block, self.learner.processor)
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, flip="flip" in self.augment)
+
+
+def numbers_of(bags: Sequence[np.ndarray] | np.ndarray, pictures: int) -> np.ndarray:
+    """For each picture the number of its bag; -1 for one that is in none."""
+    bag_N = np.full(pictures, -1)
+    for number, bag in enumerate(bags):
+        bag_N[bag] = number
+    return bag_N
 
 
 def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:

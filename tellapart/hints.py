@@ -21,11 +21,11 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     mistakes = error.errors(include_url=False)
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
     tables = tables_of(model)
-    place: Location = first["loc"]
+    place: Location = tuple(part for part in first["loc"] if isinstance(part, str))  # a place in a list is no key
     key = typed(place, tables)
     if first["type"] == "extra_forbidden":
         return f"unknown key '{key}'{near(place, tables)}"
-    if first["type"] == "missing" and isinstance(place[-1], str):
+    if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         return f"'{key}' is missing; add it, or type: --set {key}=…"
     if first["type"].startswith("union_tag"):
         found, kinds = first["ctx"].get("tag"), [str(at[-1]) for at in tables if at[:-1] == place]
@@ -42,16 +42,19 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
     """The keys of every table of ``model``, by location; a table stands before those inside it."""
     found: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
-        for inner in models_in(field.annotation):
-            tag = () if field.discriminator is None else (inner.model_fields[str(field.discriminator)].default,)
+        for inner, discriminator in models_in(field.annotation, field.discriminator):
+            tag = () if discriminator is None else get_args(inner.model_fields[str(discriminator)].annotation)
             found |= tables_of(inner, (*place, key, *tag))
     return found
 
 
-def models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
+    """The tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for argument in get_args(annotation) for model in models_in(argument)]
+        return [(annotation, discriminator)]
+    for told in getattr(annotation, "__metadata__", ()):
+        discriminator = getattr(told, "discriminator", None) or discriminator
+    return [found for argument in get_args(annotation) for found in models_in(argument, discriminator)]
 
 
 def typed(place: Location, tables: Tables) -> str:

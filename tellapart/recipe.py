@@ -16,7 +16,7 @@ from tellapart.decode import Decoding
 from tellapart.errors import UsageError
 from tellapart.hints import explain
 from tellapart.recipe_fields import DataSpecs, ModelName, Strict, absolute
-from tellapart.recipe_objectives import Objective
+from tellapart.recipe_objectives import Objective, Reinforce
 
 
 class Data(Strict):
@@ -82,6 +82,7 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 class Training(Strict):
     steps: int = Field(ge=1)
     batch_size: int = Field(100, ge=2)
+    accumulate: int = Field(1, ge=1, description="parts of the batch that the backward pass goes through, one by one")
     batches: Literal["shuffled", "families"] = Field(
         "shuffled", description="families: the look-alikes of scenes come together, as each other's distractors"
     )
@@ -112,7 +113,7 @@ class Training(Strict):
 class Validation(Strict):
     every: int = Field(100, ge=1)
     limit: int | None = Field(None, ge=2)
-    select: Literal["recall@1.random100", "recall@1.lookalike", "loss"] = "recall@1.random100"
+    select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss"] = "recall@1.random100"
     decoding: Decoding = Decoding(kind="greedy")
 
 
@@ -167,20 +168,27 @@ class Recipe(Strict):
     def _of_a_scorer(self) -> Iterator[str]:
         if self.captioner is not None:
             yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
-        if self.validation.select == "loss":
-            yield "validation.select is 'loss', which a scorer does not have; expected recall@1.random100 or .lookalike"
+        if (select := self.validation.select) in ("loss", "cider"):
+            yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
+        if self.training.accumulate > 1:
+            yield "training.accumulate parts the batch, and objective 'contrastive' is over the whole; leave it out"
 
     def _of_a_captioner(self) -> Iterator[str]:
-        rewarded = self.objective.kind == "reinforce"
+        rewarded = self.objective if isinstance(self.objective, Reinforce) else None
+        judged = rewarded is not None and rewarded.needs_scorer
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
-        if self.scorer is None and (rewarded or self.validation.select != "loss" or self.evaluation.judges):
+        recalls = self.validation.select.startswith("recall")
+        if self.scorer is None and (judged or recalls or self.evaluation.judges):
             yield (
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or evaluation.judges need "
                 "its name"
             )
         if rewarded and self.training.captions_per_picture > 1:
-            yield "training.captions_per_picture is of no use to objective 'reinforce', which reads no references"
+            yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
+        shuffled = self.training.batches == "shuffled"
+        if rewarded and shuffled and any(getattr(table, "among", "") == "bag" for table in rewarded.rewards):
+            yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
         if self.training.augment != "none" and "vision" not in learns:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
@@ -256,10 +264,19 @@ def to_toml(recipe: Recipe) -> str:
         plain = {k: v for k, v in table.items() if not isinstance(v, dict) and v is not None}
         if prefix and plain:
             lines.append(f"\n[{prefix}]")
-        lines.extend(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items())
+        lines.extend(f"{key} = {inline(value)}" for key, value in plain.items())
         for key, value in table.items():
             if isinstance(value, dict):
                 write(value, f"{prefix}.{key}" if prefix else key)
 
     write(recipe.model_dump(mode="json", exclude_none=True), "")
     return "\n".join(lines) + "\n"
+
+
+def inline(value: Any) -> str:
+    """A value on one line of TOML, where a table in a list is ``{ key = value }``."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {inline(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(inline(each) for each in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -18,13 +18,13 @@ from tellapart.data import open_many
 from tellapart.data.base import Dataset
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.features import FeatureStore, pixel_rows
+from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
-from tellapart.objectives import Contrastive, Mle, Objective, Reinforce, mle_loss
-from tellapart.objectives.reinforce import Baseline
+from tellapart.objectives import Contrastive, Mle, Objective, mle_loss
 from tellapart.recipe import Recipe
-from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.stage_objective import check_rewards, reinforce_of
 from tellapart.types import Encoder, Item
 
 
@@ -37,6 +37,8 @@ class Stage:
         self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
         self.device = Accelerator().device
         check_trackers(recipe.training.trackers)
+        if isinstance(recipe.objective, settings_of.Reinforce):
+            check_rewards(recipe.objective, self)
 
     def autocast(self) -> torch.autocast:
         """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
@@ -188,16 +190,7 @@ class Stage:
             return Mle(settings.label_smoothing)
         if isinstance(settings, settings_of.Contrastive):
             return Contrastive(settings.word_dropout)
-        assert self.scorer is not None
-        return Reinforce(
-            SelfRetrieval(self.scorer, self.store.features(self.train_items, self.scorer.encoder)),
-            baseline_of(settings.baseline),
-            settings.decoding,
-            normalise=settings.normalise,
-            dropout_in_rollout=settings.dropout_in_rollout,
-            kl=settings.kl,
-            start=self.start() if settings.kl else None,
-        )
+        return reinforce_of(settings, self)
 
     # Validation
     def validate(self) -> dict[str, float]:
@@ -216,6 +209,8 @@ class Stage:
         if self.recipe.objective.kind == "mle" or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
+        if self.recipe.validation.select == "cider":
+            values["cider"] = 100 * cider_d(texts, [list(item.references) for item in self.validation_items])[0]
         values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
         if self.scorer is not None:
             texts_ND = self.scorer.text_features(texts).cpu().numpy()
@@ -301,13 +296,6 @@ def families(items: Sequence[Item]) -> list[list[int]]:
             raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
         together.setdefault(item.truth.look_alikes, []).append(place)
     return list(together.values())
-
-
-def baseline_of(name: str) -> Baseline:
-    """A fresh baseline by its name in a recipe."""
-    if name == "running_mean":
-        return RunningMean()
-    return {"leave_one_out": leave_one_out, "none": no_baseline}[name]
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,20 +123,27 @@ def train_step(
 ) -> dict[str, float]:
     """One step. It draws its own randomness from (seed, step), so nothing but weights carries over."""
     torch.manual_seed(int(np.random.default_rng([stage.recipe.seed, step, 2]).integers(2**62)))
-    batch = data.batch(step)
-    if stage.vision_learns:
-        batch.visual = stage.learner.encode(batch.visual)
-    with stage.autocast():
-        loss = objective(stage.learner, batch)
-    if not bool(torch.isfinite(loss.value)):
-        raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
+    encode = stage.learner.encode if stage.vision_learns else None
+    losses = objective.losses(stage.learner, data.batch(step), stage.recipe.training.accumulate, encode)
     optimiser.zero_grad(set_to_none=True)
-    loss.value.backward()
+    told: dict[str, float] = {}
+    while (loss := next_of(losses, stage.autocast())) is not None:
+        if not bool(torch.isfinite(loss.value)):
+            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
+        loss.value.backward()
+        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
+            told[key] = told.get(key, 0.0) + value
     norm = torch.nn.utils.clip_grad_norm_(trained.parameters, stage.recipe.training.clip_norm)
     optimiser.step()
     rate = scheduler.get_last_lr()[0]
     scheduler.step()
-    return {"loss": float(loss.value.detach()), **loss.logs, "gradient_norm": float(norm), "learning_rate": rate}
+    return {**told, "gradient_norm": float(norm), "learning_rate": rate}
+
+
+def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
+    """The next part's loss, made under ``context``, which its backward pass must not be under; None after the last."""
+    with context:
+        return next(losses, None)
 
 
 class Trained:

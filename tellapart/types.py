@@ -74,6 +74,11 @@ class Rollout:
     texts: list[str]
     samples: int = 1
 
+    def __getitem__(self, pictures: slice) -> Rollout:
+        """The captions of these pictures."""
+        rows = slice(pictures.start * self.samples, pictures.stop * self.samples)
+        return Rollout(self.tokens_RT[rows], self.valid_RT[rows], self.texts[rows], self.samples)
+
 
 @dataclass(slots=True)
 class Batch:
@@ -81,7 +86,8 @@ class Batch:
 
     ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of
     them (features, first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and
-    ``valid_RT`` hold R = B·captions references, picture by picture.
+    ``valid_RT`` hold R = B·captions references, picture by picture. ``bag_B`` numbers the bags of pictures that
+    came together, where the recipe has some; ``step`` counts batches from 0.
     """
 
     items: list[Item]
@@ -89,3 +95,24 @@ class Batch:
     visual: torch.Tensor
     tokens_RT: torch.Tensor | None = None
     valid_RT: torch.Tensor | None = None
+    bag_B: torch.Tensor | None = None
+    step: int = 0
+
+    def split(self, chunks: int) -> list[Batch]:
+        """At most ``chunks`` parts of nearly equal size, picture by picture; 1 is the batch itself."""
+        size = -(-len(self.rows_B) // chunks)
+        return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
+
+    def __getitem__(self, pictures: slice) -> Batch:
+        """The part of these pictures, with their references."""
+        each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
+        rows = slice(pictures.start * each, pictures.stop * each)
+        return Batch(
+            self.items[pictures],
+            self.rows_B[pictures],
+            self.visual[pictures],
+            None if self.tokens_RT is None else self.tokens_RT[rows],
+            None if self.valid_RT is None else self.valid_RT[rows],
+            None if self.bag_B is None else self.bag_B[pictures],
+            self.step,
+        )

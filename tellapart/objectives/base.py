@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 
 from tellapart.types import Batch
+
+Encode = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -19,9 +22,16 @@ class Loss:
 
 
 class Objective(Protocol):
-    """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists)."""
+    """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists).
+
+    ``losses`` gives the same loss as addends (values and logs) of at most ``chunks`` parts of the batch, each made
+    when it is asked for, so that its graph is gone before the next one's is built. ``encode`` is the captioner's
+    vision encoder where it learns: then ``batch.visual`` are pixels.
+    """
 
     def __call__(self, learner: Any, batch: Batch) -> Loss: ...
+
+    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -29,7 +39,19 @@ class Objective(Protocol):
 
 
 class Stateless:
-    """For objectives that remember nothing between steps."""
+    """For objectives that remember nothing between steps. In chunks, for those that are means over valid tokens."""
+
+    def __call__(self, learner: Any, batch: Batch) -> Loss:
+        raise NotImplementedError
+
+    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
+        for part in batch.split(chunks):
+            loss = self(learner, part if encode is None else replace(part, visual=encode(part.visual)))
+            share = 1.0
+            if part is not batch:
+                assert part.valid_RT is not None and batch.valid_RT is not None
+                share = float(part.valid_RT.sum()) / float(batch.valid_RT.sum())
+            yield Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()})
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -1,93 +1,203 @@
-"""REINFORCE: captions that the captioner wrote itself, made likelier as far as their reward says."""
+"""REINFORCE: captions that the captioner wrote itself, made likelier as far as their rewards say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
 from tellapart.decode import Decoding
-from tellapart.objectives.base import Loss, token_log_probs
+from tellapart.errors import TellapartError
+from tellapart.objectives.base import Encode, Loss, token_log_probs
+from tellapart.objectives.exploration import Exploration
 from tellapart.types import Batch, Rollout
 
 Reward = Callable[[Rollout, Batch], torch.Tensor]
 Baseline = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
-class Reinforce:
-    """Policy gradient of a reward, DiscriTune's (paper 3, section 3 and appendix B.1).
+@dataclass
+class Term:
+    """One addend of the advantage: weight · (reward − baseline).
 
-    Loss: mean over captions of −(reward − baseline) · log p(caption), where log p is the sum over
-    the caption's tokens divided as ``normalise`` says: ``length+1`` (DiscriTune: end token left out
-    of the sum), ``length`` (paper 2: end token in), ``none`` (the sum).
-    ``kl``: weight of KL(captioner ‖ start) per token, in nats, against drifting from ``start``.
+    Every reward has a baseline of its own, so that one that abstains (NaN) leaves the others as they are. ``greedy``:
+    the same reward of the caption that greedy decoding writes, dropout off (Rennie et al. 2017, self-critical).
+    """
+
+    reward: Reward
+    baseline: Baseline | Literal["greedy"]
+    weight: float = 1.0
+    name: str = "reward"
+
+
+class Reinforce:
+    """Policy gradient of weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
+
+    Loss: mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens, divided
+    as ``normalise`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end token
+    in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the batch's
+    advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, mean over the
+    tokens written, in nats (paper 4's SLL-ME); ``kl``: weight of KL(captioner ‖ start) per token, in nats.
     """
 
     def __init__(
         self,
-        reward: Reward,
-        baseline: Baseline,
+        terms: Sequence[Term],
         decoding: Decoding,
         *,
         normalise: str = "length+1",
         dropout_in_rollout: bool = True,
+        exploration: Exploration | None = None,
+        whiten: bool = False,
+        entropy: float = 0.0,
         kl: float = 0.0,
         start: Any = None,
     ) -> None:
-        self.reward, self.baseline, self.decoding = reward, baseline, decoding
-        self.normalise, self.dropout_in_rollout, self.kl, self.start = normalise, dropout_in_rollout, kl, start
+        self.terms, self.decoding, self.normalise = list(terms), decoding, normalise
+        self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
+        self.entropy, self.kl, self.start = entropy, kl, start
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
-        rollout = self.roll_out(learner, batch)
-        reward_BS = self.reward(rollout, batch)
-        advantage_R = (reward_BS - self.baseline(reward_BS, batch)).view(-1)
-        logits_RTV = learner.logits(batch.visual, rollout.tokens_RT, rollout.valid_RT)
-        log_p_R = caption_log_probs(
-            token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature),
-            rollout,
-            learner.end,
-            self.normalise,
-        )
-        heard_R = ~advantage_R.isnan()  # a reward of NaN abstains
-        loss = -(advantage_R[heard_R] * log_p_R[heard_R]).sum() / max(1, int(heard_R.sum()))
-        logs = {
-            "reward": float(reward_BS.nanmean()),
-            "length": float(rollout.valid_RT.sum(1).float().mean()),
-            "distinct": len(set(rollout.texts)) / len(rollout.texts),
-        }
-        if self.kl:
-            divergence = self.divergence(logits_RTV, batch, rollout)
-            loss, logs["kl"] = loss + self.kl * divergence, float(divergence.detach())
-        return Loss(loss, logs)
+        return next(self.losses(learner, batch))
 
-    @property
-    def temperature(self) -> float:
-        """What was sampled and what is scored agree: tempered sampling is scored with its temperature."""
-        return self.decoding.temperature if self.decoding.kind == "sample" else 1.0
+    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
+        """First all captions are written and judged among the whole batch, then part by part what has a graph."""
+        parts = batch.split(chunks)
+        with torch.set_grad_enabled(len(parts) == 1):
+            visual = batch.visual if encode is None else torch.cat([encode(part.visual) for part in parts])
+        rollout = self.roll_out(learner, visual, self.decoding, dropout=self.dropout_in_rollout)
+        advantage_BS, logs = self.judge(learner, visual, rollout, batch)
+        captions, tokens = max(1, int((~advantage_BS.isnan()).sum())), int(rollout.valid_RT.sum())
+        done = 0
+        for part in parts:
+            pictures = slice(done, done := done + len(part.rows_B))
+            view = visual[pictures] if encode is None or part is batch else encode(part.visual)
+            told, advantage_R = rollout[pictures], advantage_BS[pictures].reshape(-1)
+            logits_RTV = learner.logits(view, told.tokens_RT, told.valid_RT)
+            log_p_R = self.log_probs(logits_RTV, told, learner.end)
+            heard_R = ~advantage_R.isnan()
+            loss = -(advantage_R[heard_R] * log_p_R[heard_R]).sum() / captions
+            if self.entropy:
+                entropy = self.entropies(logits_RTV, told).sum() / tokens
+                loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
+            if self.kl:
+                start_view = view.detach() if encode is None else part.visual
+                kl = self.divergences(logits_RTV, start_view, told, pixels=encode is not None).sum() / tokens
+                loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
+            yield Loss(loss, logs)
+            logs = {}  # addends: what is of the whole batch is told once
 
-    def roll_out(self, learner: Any, batch: Batch) -> Rollout:
+    def roll_out(self, learner: Any, visual: torch.Tensor, decoding: Decoding, *, dropout: bool) -> Rollout:
         training = learner.model.training
-        learner.model.train(training and self.dropout_in_rollout)
+        learner.model.train(training and dropout)
         with torch.no_grad():
-            rollout = learner.generate(batch.visual.detach(), self.decoding)
+            rollout = learner.generate(visual.detach(), decoding)
         learner.model.train(training)
         return rollout
 
-    def divergence(self, logits_RTV: torch.Tensor, batch: Batch, rollout: Rollout) -> torch.Tensor:
-        """KL(captioner ‖ start) over the whole vocabulary, mean over the rollout's tokens, in nats."""
+    def judge(
+        self, learner: Any, visual: torch.Tensor, rollout: Rollout, batch: Batch
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The advantage of every caption, B×S, NaN where all rewards abstain; and what the log says of the batch.
+
+        In full precision: a scorer's cosines times its scale do not survive bf16.
+        """
+        greedy = None
+        if any(term.baseline == "greedy" for term in self.terms):
+            one = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
+            greedy = self.roll_out(learner, visual, one, dropout=False)
+        with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
+            reward_TBS = torch.stack([ask(term, rollout, batch).to(visual.device) for term in self.terms])
+            gain_TBS = torch.stack(
+                [
+                    term.weight * (reward_BS - self.baseline(term, reward_BS, greedy, batch))
+                    for term, reward_BS in zip(self.terms, reward_TBS, strict=True)
+                ]
+            )
+            advantage_BS = gain_TBS.nansum(dim=0).masked_fill(gain_TBS.isnan().all(dim=0), torch.nan)
+            logs = log_of(self.terms, reward_TBS, rollout)
+            if self.exploration is not None:
+                advantage_BS, logs["diversity"] = self.exploration(advantage_BS, rollout)
+        return (whitened(advantage_BS) if self.whiten else advantage_BS), logs
+
+    @staticmethod
+    def baseline(term: Term, reward_BS: torch.Tensor, greedy: Rollout | None, batch: Batch) -> torch.Tensor:
+        if greedy is not None and isinstance(term.baseline, str):
+            return ask(term, greedy, batch).to(reward_BS.device)
+        assert callable(term.baseline)
+        return term.baseline(reward_BS, batch)
+
+    @property
+    def temperature(self) -> float:
+        """What was sampled and what is scored agree: tempered sampling is scored with its temperature (paper 2)."""
+        return self.decoding.temperature if self.decoding.kind == "sample" else 1.0
+
+    def log_probs(self, logits_RTV: torch.Tensor, rollout: Rollout, end: int) -> torch.Tensor:
+        """One log-probability R for each caption, normalised as the settings say."""
+        log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
+        return caption_log_probs(log_probs_RT, rollout, end, self.normalise)
+
+    def entropies(self, logits_RTV: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+        """Entropy of the next word at each of the N tokens written, in nats, of what was sampled from."""
+        log_p_NV = (logits_RTV[rollout.valid_RT].float() / self.temperature).log_softmax(-1)
+        return -(log_p_NV.exp() * log_p_NV).sum(-1)
+
+    def divergences(
+        self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
+    ) -> torch.Tensor:
+        """KL(captioner ‖ start) over the whole vocabulary at each of the N tokens written, in nats."""
         with torch.no_grad():
-            start_RTV = self.start.logits(batch.visual.detach(), rollout.tokens_RT, rollout.valid_RT)
+            start_visual = self.start.encode(visual) if pixels else visual
+            start_RTV = self.start.logits(start_visual, rollout.tokens_RT, rollout.valid_RT)
         now_NV = logits_RTV[rollout.valid_RT].float().log_softmax(-1)
         start_NV = start_RTV[rollout.valid_RT].float().log_softmax(-1)
-        return (now_NV.exp() * (now_NV - start_NV)).sum(-1).mean()
+        return (now_NV.exp() * (now_NV - start_NV)).sum(-1)
 
     def state_dict(self) -> dict[str, Any]:
-        return self.baseline.state_dict() if hasattr(self.baseline, "state_dict") else {}
+        """What the baselines remember, in the terms' order."""
+        states = [baseline.state_dict() for baseline in self._remembering()]
+        return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if hasattr(self.baseline, "load_state_dict"):
-            self.baseline.load_state_dict(state)
+        # Until rewards could be several, the one baseline's state was the whole.
+        states = state.get("baselines", [state] if state else [])
+        for baseline, each in zip(self._remembering(), states, strict=True):
+            baseline.load_state_dict(each)
+
+    def _remembering(self) -> list[Any]:
+        return [term.baseline for term in self.terms if hasattr(term.baseline, "state_dict")]
+
+
+def ask(term: Term, rollout: Rollout, batch: Batch) -> torch.Tensor:
+    """The term's rewards B×S as float32; what else a reward of the user's own returns is one line."""
+    reward_BS = torch.as_tensor(term.reward(rollout, batch)).float()
+    expected = (len(batch.rows_B), rollout.samples)
+    if tuple(reward_BS.shape) != expected:
+        raise TellapartError(f"reward '{term.name}' returned shape {tuple(reward_BS.shape)}; expected {expected}, B×S")
+    if bool(reward_BS.isinf().any()):
+        raise TellapartError(f"reward '{term.name}' is infinite; expected a number, or NaN to abstain")
+    return reward_BS
+
+
+def whitened(advantage_BS: torch.Tensor) -> torch.Tensor:
+    """Mean 0 and deviation 1 over the batch's captions; equal ones become 0. NaN stays."""
+    heard = advantage_BS[~advantage_BS.isnan()]
+    if not len(heard):
+        return advantage_BS
+    return (advantage_BS - heard.mean()) / (heard.std(unbiased=False) + 1e-4)
+
+
+def log_of(terms: Sequence[Term], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
+    """The weighted reward, each reward where they are several, and what the captions are like."""
+    each = {term.name: float(reward_BS.nanmean()) for term, reward_BS in zip(terms, reward_TBS, strict=True)}
+    return {
+        "reward": sum(term.weight * each[term.name] for term in terms),
+        **({f"reward.{name}": value for name, value in each.items()} if len(terms) > 1 else {}),
+        "length": float(rollout.valid_RT.sum(1).float().mean()),
+        "distinct": len(set(rollout.texts)) / len(rollout.texts),
+    }
 
 
 def caption_log_probs(log_probs_RT: torch.Tensor, rollout: Rollout, end: int, normalise: str) -> torch.Tensor:

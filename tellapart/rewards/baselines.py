@@ -36,11 +36,12 @@ def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
     """For each sample the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
 
-    NaNs abstain. Raises ValueError for a single sample, which has no others.
+    NaNs abstain, and so does a sample that no other one's reward can be compared with. Raises ValueError for a
+    single sample, which has no others.
     """
     if reward_BS.shape[1] < 2:
         raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
     known_BS = ~reward_BS.isnan()
     value_BS = reward_BS.nan_to_num()
     others_BS = known_BS.sum(1, keepdim=True) - known_BS.long()
-    return (value_BS.sum(1, keepdim=True) - value_BS) / others_BS.clamp(min=1)
+    return (value_BS.sum(1, keepdim=True) - value_BS) / torch.where(others_BS > 0, others_BS, torch.nan)

@@ -14,7 +14,7 @@ from tellapart.captioners import load_captioner
 from tellapart.decode import Decoding
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
-from tellapart.objectives.reinforce import caption_log_probs
+from tellapart.objectives.reinforce import Term, caption_log_probs
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
@@ -131,7 +131,7 @@ class Learner:
 def test_the_gradient_is_advantage_times_that_of_the_log_probability(reward: list[float]) -> None:
     told = rollout([3, 4, END], [5, END])
     learner = Learner(torch.randn(2, 3, 10, generator=torch.Generator().manual_seed(0)), told)
-    objective = Reinforce(lambda r, b: torch.tensor(reward)[:, None], no_baseline, Decoding(kind="sample"))
+    objective = Reinforce([Term(lambda r, b: torch.tensor(reward)[:, None], no_baseline)], Decoding(kind="sample"))
     loss = objective(learner, batch(2))
     loss.value.backward()  # type: ignore[no-untyped-call]
     expected = torch.zeros_like(learner.table)
@@ -151,7 +151,8 @@ def test_kl_to_the_start_is_zero_at_the_start_and_grows_away_from_it() -> None:
     told = rollout([3, END], [5, END])
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
     start = Learner(learner.table.detach(), told)
-    objective = Reinforce(lambda r, b: torch.zeros(2, 1), no_baseline, Decoding(kind="sample"), kl=0.5, start=start)
+    nothing = Term(lambda r, b: torch.zeros(2, 1), no_baseline)
+    objective = Reinforce([nothing], Decoding(kind="sample"), kl=0.5, start=start)
     assert objective(learner, batch(2)).value.item() == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         learner.table[0, 0, 3] += 1.0
