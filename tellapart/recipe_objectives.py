@@ -33,6 +33,30 @@ class Mle(Strict):
     label_smoothing: float = Field(0.0, ge=0, lt=1)
 
 
+class Smile(Strict):
+    """SMILE (paper 1): its defaults are the paper's. ``mle`` is λ of eq. 4, the share of MLE, 0.01 in its best row."""
+
+    kind: Literal["smile"]
+    subset: Literal["own", "random", "reverse"] = "own"
+    first: Literal["mle", "shift", "none"] = "mle"
+    random_size: int = Field(10, ge=1, description="words drawn for each caption, its labels not counted")
+    shift: tuple[tuple[str, str], ...] = Field(
+        (), description="tokens and their stand-ins, where the tokenizer has none"
+    )
+    mle: float = Field(0.0, ge=0, le=1)
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the share of MLE; BLIP's own is 0.1")
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> Smile:
+        if self.label_smoothing and not self.mle:
+            raise ValueError("label_smoothing is of the share of MLE, which is 0; set mle = 0.01, say, or leave it out")
+        if self.random_size != 10 and self.subset != "random":
+            raise ValueError(f"random_size is of subset 'random', and subset is '{self.subset}'; leave it out")
+        if self.shift and self.first != "shift":
+            raise ValueError(f"shift is of first = 'shift', and first is '{self.first}'; leave it out")
+        return self
+
+
 class Contrastive(Strict):
     kind: Literal["contrastive"] = "contrastive"
     word_dropout: float = Field(0.0, ge=0, lt=1)
@@ -151,4 +175,4 @@ class Reinforce(Strict):
         return any(isinstance(table, SelfRetrieval) and not table.scorers for table in self.rewards)
 
 
-Objective = Annotated[Mle | Contrastive | Reinforce, Field(discriminator="kind")]
+Objective = Annotated[Mle | Smile | Contrastive | Reinforce, Field(discriminator="kind")]

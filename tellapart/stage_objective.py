@@ -8,8 +8,10 @@ from typing import Any
 from tellapart import recipe_objectives as tables
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import DocumentFrequencies
+from tellapart.objectives import Smile
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, Term
+from tellapart.objectives.shift import other_forms
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.rewards.distances import distance_of
 from tellapart.scorers import load_scorer
@@ -38,6 +40,19 @@ def reinforce_of(settings: tables.Reinforce, stage: Any) -> Reinforce:
         kl=settings.kl,
         start=stage.start() if settings.kl else None,
     )
+
+
+def smile_of(settings: tables.Smile, learner: Any) -> Smile:
+    """SMILE for this captioner. Raises `UsageError` for what its vocabulary does not have."""
+    V = len(learner.tokenizer) if (head := learner.head()) is None else len(head[0])
+    if settings.subset == "random" and settings.random_size > V:
+        raise UsageError(
+            f"objective.random_size is {settings.random_size}, and the vocabulary of {learner.name} has {V} words; "
+            "lower it (the paper's is 10)"
+        )
+    shift_V = other_forms(learner.tokenizer, V, settings.shift) if settings.first == "shift" else None
+    told = settings.model_dump(exclude={"kind", "shift"})
+    return Smile(**told, shift_V=shift_V)
 
 
 def reward_of(table: tables.RewardTable, stage: Any) -> Reward:

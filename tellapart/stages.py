@@ -20,11 +20,12 @@ from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.features import FeatureStore, pixel_rows
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
-from tellapart.objectives import Contrastive, Mle, Objective, mle_loss
+from tellapart.objectives import Contrastive, Mle, Objective
+from tellapart.objectives.mle import reference_mle
 from tellapart.recipe import Recipe
 from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.stage_objective import check_rewards, reinforce_of
+from tellapart.stage_objective import check_rewards, reinforce_of, smile_of
 from tellapart.types import Encoder, Item
 
 
@@ -188,6 +189,8 @@ class Stage:
         settings = self.recipe.objective
         if isinstance(settings, settings_of.Mle):
             return Mle(settings.label_smoothing)
+        if isinstance(settings, settings_of.Smile):
+            return smile_of(settings, self.learner)
         if isinstance(settings, settings_of.Contrastive):
             return Contrastive(settings.word_dropout)
         return reinforce_of(settings, self)
@@ -206,7 +209,7 @@ class Stage:
         visual: Any = self._validation_pictures
         if self.reads_pixels:
             visual = self._encode_pixels(visual, self.learner.encode)
-        if self.recipe.objective.kind == "mle" or self.recipe.validation.select == "loss":
+        if self.recipe.objective.kind in ("mle", "smile") or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
         if self.recipe.validation.select == "cider":
@@ -242,9 +245,8 @@ class Stage:
         for start in range(0, len(rows), 100):
             tokens_RT, valid_RT = (x.to(self.device) for x in self.learner.pad(rows[start : start + 100]))
             block = torch.as_tensor(visual[start : start + 100]).to(self.device)
-            logits_RTV = self.learner.logits(block, tokens_RT, valid_RT)
-            count = int(valid_RT.sum())
-            total, tokens = total + float(mle_loss(logits_RTV, tokens_RT, valid_RT)) * count, tokens + count
+            loss, count = reference_mle(self.learner, block, tokens_RT, valid_RT), int(valid_RT.sum())
+            total, tokens = total + float(loss) * count, tokens + count
         return total / tokens
 
     def _validate_scorer(self) -> dict[str, float]:

@@ -41,7 +41,7 @@ class HeadLoss(torch.autograd.Function):
     (``retain_graph``) makes it again, since what was handed out is no longer ours."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden_BTH: torch.Tensor,
         weight_VH: torch.Tensor,
@@ -61,7 +61,9 @@ class HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         layer, ctx.layer = ctx.layer, None
         if layer is None:
-            _, layer = add_up(Layer(*ctx.saved_tensors, ctx.needs_input_grad[:3], ctx.autocast), ctx.terms)
+            hidden_BTH, weight_VH, bias_V = ctx.saved_tensors
+            again = Layer(hidden_BTH, weight_VH, bias_V, ctx.needs_input_grad[:3], ctx.autocast)
+            _, layer = add_up(again, ctx.terms)
         return *layer.gradients(slope), None, None, None
 
 

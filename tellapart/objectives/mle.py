@@ -59,15 +59,15 @@ def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def reference_mle(learner: Any, batch: Batch, label_smoothing: float = 0.0) -> torch.Tensor:
-    """`mle_loss` of a batch's references: from the output layer where the captioner has one, else from scores."""
-    assert batch.tokens_RT is not None and batch.valid_RT is not None
-    labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
+def reference_mle(
+    learner: Any, visual: torch.Tensor, labels_RT: torch.Tensor, valid_RT: torch.Tensor, label_smoothing: float = 0.0
+) -> torch.Tensor:
+    """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores."""
     if (head := learner.head()) is None:
-        logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
+        logits_RTV = learner.logits(visual, labels_RT, valid_RT)
         return mle_loss(logits_RTV, labels_RT, valid_RT, label_smoothing=label_smoothing)
     weight_VH, bias_V = head
-    hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+    hidden_RTH = learner.hidden(visual, labels_RT, valid_RT)
     return mle_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, label_smoothing=label_smoothing)
 
 
@@ -78,4 +78,5 @@ class Mle(Stateless):
         self.label_smoothing = label_smoothing
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
-        return Loss(reference_mle(learner, batch, self.label_smoothing))
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        return Loss(reference_mle(learner, batch.visual, batch.tokens_RT, batch.valid_RT, self.label_smoothing))

@@ -108,9 +108,7 @@ def check(
     if subset == "random" and not 0 < size <= V:
         raise ValueError(f"random_size is {size}, and the vocabulary has {V} words")
     if (first == "shift") != (shift_V is not None):
-        raise ValueError(
-            "first = 'shift' goes with shift_V, the other form of each word, and shift_V with nothing else"
-        )
+        raise ValueError("first = 'shift' goes with shift_V, the other form of each word, and nothing else does")
     if not 0 <= mle <= 1:
         raise ValueError(f"mle is {mle}; expected a weight in [0, 1]")
 

@@ -100,7 +100,7 @@ def test_gradients_are_those_of_small_differences(way: dict[str, Any]) -> None:
 
 
 def test_numbers_worked_out_on_paper() -> None:
-    """Words 0-3; captions "1 2" (3 is the end, left out here) and "0": scores are logs, so that shares are fractions."""
+    """Four words; the captions are "1 2" and "0". Scores are logs, so that probabilities are fractions."""
     logits_BTV = torch.tensor([[[1.0, 2, 3, 4], [5, 1, 3, 7]], [[2.0, 2, 4, 8], [1, 1, 1, 1]]]).log()
     labels_BT, valid_BT = torch.tensor([[1, 2], [0, 0]]), torch.tensor([[True, True], [True, False]])
 

@@ -1,0 +1,180 @@
+"""SMILE in a recipe: what it refuses, what it hands to the loss, and a run with tiny models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tellapart.captioners import Captioner, load_captioner
+from tellapart.errors import UsageError
+from tellapart.objectives import Smile, smile_loss
+from tellapart.objectives.shift import other_forms
+from tellapart.recipe import Recipe, check_recipe
+from tellapart.stages import Stage
+from tellapart.train import train, upstream
+from tellapart.types import Batch
+
+
+def recipe_of(table: dict[str, Any], **objective: Any) -> Recipe:
+    return check_recipe({**table, "objective": {"kind": "smile", **objective}}, "test")
+
+
+class WithoutHead:
+    """A captioner whose scores are no linear layer of anything: they are squeezed as some models do."""
+
+    def __init__(self, captioner: Captioner) -> None:
+        self.captioner, self.model = captioner, captioner.model
+
+    def head(self) -> None:
+        return None
+
+    def hidden(self, *args: Any) -> torch.Tensor:
+        weight_VH, bias_V = self.captioner.head() or (None, None)
+        return 30 * (F.linear(self.captioner.hidden(*args), weight_VH, bias_V) / 30).tanh()  # type: ignore[arg-type]
+
+    def logits(self, *args: Any) -> torch.Tensor:
+        return Captioner.logits(self, *args)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        ({"mle": 1.1}, "objective.mle must be less than or equal to 1; found 1.1"),
+        ({"mle": -0.1}, "objective.mle must be greater than or equal to 0; found -0.1"),
+        ({"subset": "onw"}, "objective.subset must be 'own', 'random' or 'reverse'; found 'onw'"),
+        ({"first": "mle", "frist": "x"}, "unknown key 'objective.frist'; did you mean 'first'?"),
+        ({"label_smoothing": 0.1}, "objective: label_smoothing is of the share of MLE, which is 0; set mle = 0.01"),
+        ({"random_size": 5}, "objective: random_size is of subset 'random', and subset is 'own'; leave it out"),
+        ({"random_size": 0, "subset": "random"}, "objective.random_size must be greater than or equal to 1; found 0"),
+        ({"shift": [["a", "the"]]}, "objective: shift is of first = 'shift', and first is 'mle'; leave it out"),
+    ],
+)
+def test_a_bad_recipe_is_refused_in_one_line(tiny_recipe: dict[str, Any], objective: Any, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        recipe_of(tiny_recipe, **objective)
+    assert str(caught.value).startswith(f"test: {told}") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        ({"subset": "random", "random_size": 5000}, "objective.random_size is 5000, and the vocabulary of .* has "),
+        ({"first": "shift"}, "this tokenizer has one form of each word; name a token"),
+        ({"first": "shift", "shift": [["a", "<unkn>"]]}, "no token '<unkn>'; did you mean '<unk>'"),
+    ],
+)
+def test_what_the_vocabulary_lacks_is_said_before_any_training(
+    tiny_recipe: dict[str, Any], tmp_path: Path, objective: Any, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        train(recipe_of(tiny_recipe, **objective), tmp_path / "run")
+    assert "\n" not in str(caught.value) and not (tmp_path / "run" / "log.jsonl").exists()
+
+
+def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str, Any]) -> None:
+    ways: list[dict[str, Any]] = [
+        {},
+        {"first": "shift", "shift": [["a", "<unk>"], ["the", "<unk>"]]},
+        {"subset": "random", "random_size": 4, "mle": 0.1, "label_smoothing": 0.1},
+        {"subset": "reverse", "first": "none"},
+    ]
+    stage = Stage(recipe_of(tiny_recipe), upstream)
+    learner, batch = stage.learner, stage.training_set().batch(0)
+    logits_RTV = learner.logits(batch.visual, batch.tokens_RT, batch.valid_RT).detach()
+    found = []
+    for way in ways:
+        objective = Stage(recipe_of(tiny_recipe, **way), upstream).objective()
+        assert isinstance(objective, Smile)
+        torch.manual_seed(5)
+        found.append(float(objective(learner, batch).value))
+        ids = learner.tokenizer.get_vocab()
+        told = {key: value for key, value in way.items() if key != "shift"}
+        if way.get("first") == "shift":
+            told["shift_V"] = torch.arange(len(ids))
+            told["shift_V"][[ids[a] for a, _ in way["shift"]]] = ids["<unk>"]
+        torch.manual_seed(5)
+        expected = smile_loss(logits_RTV, batch.tokens_RT, batch.valid_RT, **told)  # type: ignore[arg-type]
+        assert found[-1] == pytest.approx(float(expected), abs=1e-5)
+    assert len({round(value, 4) for value in found}) == len(ways)
+
+
+def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str, Any]) -> None:
+    stage = Stage(recipe_of(tiny_recipe), upstream)
+    learner, batch = WithoutHead(stage.learner), stage.training_set().batch(0)
+    logits_RTV = learner.hidden(batch.visual, batch.tokens_RT, batch.valid_RT)
+    assert batch.tokens_RT is not None and batch.valid_RT is not None
+    expected = smile_loss(logits_RTV, batch.tokens_RT, batch.valid_RT)
+    assert float(Smile()(learner, batch).value.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
+
+
+@pytest.mark.parametrize("objective", [{"mle": 0.1, "label_smoothing": 0.1}, {"subset": "random"}], ids=str)
+def test_a_run_learns_and_resumes_to_the_same_end(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
+) -> None:
+    from tests.test_train import losses, same, stop_after, weights
+
+    recipe = recipe_of(tiny_recipe, **objective)
+    run = train(recipe, tmp_path / "whole", evaluate=False)
+    lines = [json.loads(line) for line in run.log_path.read_text().splitlines()]
+    assert all("loss" in line for line in lines if line.get("event") == "validation")
+    told = losses(tmp_path / "whole")
+    assert len(told) == 6 and told[-1][1] < told[0][1]
+    stop_after(3, recipe, tmp_path / "stopped", monkeypatch)
+    train(recipe, tmp_path / "stopped", resume=True, evaluate=False)
+    assert losses(tmp_path / "stopped") == told
+    assert same(weights(tmp_path / "stopped"), weights(tmp_path / "whole"))
+
+
+def test_the_other_form_of_a_word_is_the_tokenizers_own() -> None:
+    class Words:
+        def __init__(self, *words: str) -> None:
+            self.words = words
+
+        def get_vocab(self) -> dict[str, int]:
+            return {word: place for place, word in enumerate(self.words)}
+
+    assert other_forms(Words("a", "dog", "##a", "##s"), 5).tolist() == [2, 1, 2, 3, 4]
+    assert other_forms(Words("Ġa", "a", "dog"), 3).tolist() == [1, 0, 2]
+    assert other_forms(Words("▁a", "b", "a"), 3).tolist() == [2, 1, 0]
+    assert other_forms(Words("a", "b", "##a"), 3, [("a", "b")]).tolist() == [1, 1, 2]
+
+
+def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None:
+    """Its hidden states go through a transform first, and the layer has a bias."""
+    from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]", "a", "##a", "red", "dog", "on", "grass"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {
+        **small, "vocab_size": len(words), "max_position_embeddings": 24, "encoder_hidden_size": 16,
+        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
+    }  # fmt: skip
+    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
+    torch.manual_seed(0)
+    BlipForConditionalGeneration(config).save_pretrained(tmp_path)
+    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    captioner: Any = load_captioner(str(tmp_path))
+    rows = captioner.tokenize(["a red dog on grass", "a dog"])
+    tokens_RT, valid_RT = captioner.pad(rows)
+    visual = torch.randn(2, 5, 16)
+
+    def slopes(loss: torch.Tensor) -> list[torch.Tensor]:
+        parameters = list(captioner.model.text_decoder.parameters())
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+
+    shift_V = other_forms(captioner.tokenizer, len(words))
+    assert shift_V.tolist() == [0, 1, 2, 3, 4, 5, 7, 7, 8, 9, 10, 11]
+    settings: dict[str, Any] = {"first": "shift", "shift_V": shift_V, "mle": 0.2}
+    torch.nn.init.normal_(captioner.head()[1])
+    plain = smile_loss(captioner.logits(visual, tokens_RT, valid_RT), tokens_RT, valid_RT, **settings)
+    ours = Smile(**settings)(captioner, Batch([], torch.arange(2), visual, tokens_RT, valid_RT)).value
+    assert float(ours.detach()) == pytest.approx(float(plain.detach()), abs=1e-6)
+    for mine, other in zip(slopes(ours), slopes(plain), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)
