@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from tellapart.bags.sampler import Sampler, Shuffled, WholeBags
 from tellapart.types import Batch, Item
 
 
@@ -18,8 +19,8 @@ class TrainingSet:
     ``visual`` are features of a frozen encoder (N×…), or uint8 pictures N×height×width×3 where the
     vision encoder itself is trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``:
     each epoch is one shuffle of all pictures (the incomplete last batch is dropped), so a run can
-    stop anywhere and go on. Pictures of one of the ``bags`` (lists of places in ``items``, by default
-    one for each picture) stay together: they are each other's distractors.
+    stop anywhere and go on. Pictures of one of the ``bags`` (lists of places in ``items``) stay together, as each
+    other's distractors: a batch holds as many whole bags as fit. ``sampler`` is any other way to choose.
     """
 
     def __init__(
@@ -34,26 +35,23 @@ class TrainingSet:
         captions_per_picture: int = 1,
         augment: str = "none",
         bags: Sequence[Sequence[int]] | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
         self.seed, self.batch_size = seed, min(batch_size, len(items))
         self.captions_per_picture, self.augment = captions_per_picture, augment
-        self.batches_per_epoch = len(items) // self.batch_size
-        self.bags = [np.asarray(bag) for bag in bags] if bags is not None else np.arange(len(items))[:, None]
-        self.bag_N = None if bags is None else numbers_of(self.bags, len(items))
-        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+        if sampler is None and bags is not None:
+            together = [np.asarray(bag) for bag in bags]
+            sampler = WholeBags(lambda epoch: together, self.batch_size, seed)
+        self.sampler = sampler or Shuffled(len(items), self.batch_size, seed)
 
     def batch(self, step: int) -> Batch:
-        epoch, place = divmod(step, self.batches_per_epoch)
-        if epoch != self._epoch:
-            self._epoch = epoch
-            shuffled = np.random.default_rng([self.seed, epoch]).permutation(len(self.bags))
-            self._order = np.concatenate([self.bags[k] for k in shuffled])
-        chosen_B = np.sort(self._order[place * self.batch_size : (place + 1) * self.batch_size])
+        chosen = self.sampler(step)
+        chosen_B = chosen.rows_B
         rng = np.random.default_rng([self.seed, step, 1])
         batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B), step=step)
-        if self.bag_N is not None:
-            batch.bag_B = torch.from_numpy(self.bag_N[chosen_B])
+        if chosen.bag_B is not None:
+            batch.bag_B = torch.from_numpy(chosen.bag_B)
         if self.rows is not None:
             tokens_RT, valid_RT = self.learner.pad([row for i in chosen_B for row in self._pick(int(i), rng)])
             batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
@@ -72,14 +70,6 @@ class TrainingSet:
             return block
         pixels_BCHW = normalise(block, self.learner.processor)
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, flip="flip" in self.augment)
-
-
-def numbers_of(bags: Sequence[np.ndarray] | np.ndarray, pictures: int) -> np.ndarray:
-    """For each picture the number of its bag; -1 for one that is in none."""
-    bag_N = np.full(pictures, -1)
-    for number, bag in enumerate(bags):
-        bag_N[bag] = number
-    return bag_N
 
 
 def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:

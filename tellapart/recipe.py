@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from tellapart.decode import Decoding
 from tellapart.errors import UsageError
 from tellapart.hints import explain
+from tellapart.recipe_bags import Bags
 from tellapart.recipe_fields import DataSpecs, ModelName, Strict, absolute
 from tellapart.recipe_objectives import Objective, Reinforce
 
@@ -83,8 +84,8 @@ class Training(Strict):
     steps: int = Field(ge=1)
     batch_size: int = Field(100, ge=2)
     accumulate: int = Field(1, ge=1, description="parts of the batch that the backward pass goes through, one by one")
-    batches: Literal["shuffled", "families"] = Field(
-        "shuffled", description="families: the look-alikes of scenes come together, as each other's distractors"
+    batches: Literal["shuffled", "families", "bags"] = Field(
+        "shuffled", description="look-alikes come together: families of scenes, or what [bags] says of any pictures"
     )
     captions_per_picture: int = Field(1, ge=1, description="references a step reads of each picture")
     learning_rate: float = Field(gt=0)
@@ -135,6 +136,7 @@ class Recipe(Strict):
     scorer: Scorer | None = None
     objective: Objective
     training: Training
+    bags: Bags | None = None
     validation: Validation = Validation()
     evaluation: Evaluation = Evaluation()
 
@@ -163,7 +165,20 @@ class Recipe(Strict):
         for table in ("validation", "evaluation"):
             if (samples := getattr(self, table).decoding.samples) > 1:
                 yield f"{table}.decoding.samples is {samples}; one caption of each picture is measured"
+        yield from self._of_bags()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()
+
+    def _of_bags(self) -> Iterator[str]:
+        batches, size = self.training.batches, self.training.batch_size
+        if self.bags is not None and batches != "bags":
+            yield f"[bags] is of no use to training.batches = '{batches}'; set it to 'bags', or leave the table out"
+        if batches != "bags":
+            return
+        bags = self.bags or Bags()
+        if bags.largest > size:
+            yield f"a bag of {bags.largest} does not fit into training.batch_size = {size}; make one of them fit"
+        if bags.kind != "random" and bags.scorer is None and (self.scorer is None or self.scorer.name is None):
+            yield "bags.scorer is missing: whose features say which pictures look alike? name a scorer"
 
     def _of_a_scorer(self) -> Iterator[str]:
         if self.captioner is not None:

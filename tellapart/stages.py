@@ -25,6 +25,7 @@ from tellapart.objectives.mle import reference_mle
 from tellapart.recipe import Recipe
 from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.stage_bags import sampler_of
 from tellapart.stage_objective import check_rewards, reinforce_of, smile_of
 from tellapart.types import Encoder, Item
 
@@ -176,6 +177,7 @@ class Stage:
             captions_per_picture=settings.captions_per_picture,
             augment=settings.augment,
             bags=families(items) if settings.batches == "families" else None,
+            sampler=sampler_of(self) if settings.batches == "bags" else None,
         )
 
     def visual(self, items: list[Item]) -> np.ndarray:

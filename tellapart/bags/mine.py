@@ -21,8 +21,8 @@ TOP = 200  # neighbours that a training bag may be filled from (paper 2, appendi
 class Bag:
     """Pictures that look alike and must be told apart: the query first, then its nearest, nearest first.
 
-    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of the
-    pictures in what was mined (empty where the bag was read from a file).
+    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of
+    the pictures in what was mined (empty where the bag was read from a file).
     """
 
     ids: tuple[Any, ...]
@@ -48,8 +48,8 @@ def mine_bags(
 ) -> list[Bag]:
     """One bag of ``size`` for every picture: itself and its nearest (paper 2, algorithm 1).
 
-    features_ND: the scorer's features of the pictures. texts_ND: of their captions, N×D (their mean) or one M×D for each
-    picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
+    features_ND: the scorer's features of the pictures. texts_ND: of their captions, N×D (their mean) or one M×D for
+    each picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
     rows. similarity: α is the mean cosine of the query with the others ("query", algorithm 1), or of all pairs
     ("pairs", section 3.1). keys: content keys; of pictures with equal keys only the first is used. max_cosine: no
     two pictures of a bag are nearer than this (paper 3: 0.8), the next neighbour takes the place; a query whose 200
@@ -69,9 +69,7 @@ def mine_bags(
         raise UsageError(f"{len(names)} ids for {len(joined_ND)} rows of features; give one id for each picture")
     if neighbours is None:
         wanted = size - 1 if max_cosine is None else max(TOP, size - 1)
-        neighbours = nearest_neighbours(
-            vectors, wanted, max_cosine=max_cosine, approximate=approximate, block=block
-        )
+        neighbours = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate, block=block)
     bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, max_cosine)
     alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
     return [
@@ -116,14 +114,14 @@ class TrainingBags:
 
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
-    """Bags of ``size`` from each picture's nearest (at most 200 of them), every picture at most once (appendix B.2).
+    """Bags of ``size`` from each picture's nearest (the paper: 200), every picture at most once (appendix B.2).
 
     Picture by picture: one that is in no bag yet takes its ``size − 1`` nearest that are in none either. Where
     those do not suffice it is left over, unless a later one takes it.
     """
     free_N = np.ones(len(rows_NK), bool)
     bags: list[np.ndarray] = []
-    for row, nearest_K in enumerate(rows_NK[:, :TOP]):
+    for row, nearest_K in enumerate(rows_NK):
         if not free_N[row]:
             continue
         nearest_K = nearest_K[free_N[nearest_K] & (nearest_K >= 0)][: size - 1]
@@ -193,7 +191,7 @@ def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float
 
 
 def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
-    """A query and its nearest, none nearer to another of the bag than ``max_cosine``; None where they do not suffice."""
+    """A query and its nearest, no two of them nearer than ``max_cosine``; None where they do not suffice."""
     nearest_K = nearest_K[nearest_K >= 0]
     cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
     places: list[int] = []

@@ -143,7 +143,7 @@ class _Best:
     def __init__(self, n: int, k: int) -> None:
         import torch
 
-        self.k = k
+        self.k, self._begun = k, set[int]()
         self.rows_NK = torch.full((n, k), -1, dtype=torch.int32)
         self.cosine_NK = torch.full((n, k), -torch.inf)
 
@@ -152,6 +152,14 @@ class _Best:
         import torch
 
         part = slice(row, row + len(cosine_AB))
+        if row not in self._begun:
+            self._begun.add(row)
+            first = cosine_AB.topk(min(self.k, cosine_AB.shape[1]), 1)
+            self.cosine_NK[part, : first.values.shape[1]] = first.values
+            self.rows_NK[part, : first.values.shape[1]] = torch.where(
+                first.values > -torch.inf, first.indices + column, -1
+            ).int()
+            return
         place_M2 = (cosine_AB > self.cosine_NK[part, -1:]).nonzero()
         if not len(place_M2):
             return

@@ -1,0 +1,187 @@
+"""Which pictures share a batch: shuffled ones, whole bags of look-alikes, or a few hard ones among random ones.
+
+A sampler is a function of the step: it draws from (seed, epoch) or (seed, step) and remembers nothing, so a run that
+stops in the middle of an epoch goes on with the very batch that it would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tellapart.bags.mine import TrainingBags, training_bags
+from tellapart.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The pictures of a batch, by row, ascending; ``bag_B`` numbers the bag of each, where they came in bags."""
+
+    rows_B: np.ndarray
+    bag_B: np.ndarray | None = None
+
+
+class Sampler(Protocol):
+    """The pictures of the batch of a step."""
+
+    def __call__(self, step: int) -> Choice: ...
+
+
+class Shuffled:
+    """Each epoch is one shuffle of all n pictures; the incomplete last batch is dropped."""
+
+    def __init__(self, n: int, batch_size: int, seed: int) -> None:
+        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
+        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+
+    def __call__(self, step: int) -> Choice:
+        epoch, place = divmod(step, self.n // self.batch_size)
+        if epoch != self._epoch:
+            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
+        return Choice(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
+
+
+class WholeBags:
+    """Batches of whole bags, as many as there is room for; a bag is never split.
+
+    plan: the bags of an epoch, either lists of rows or `TrainingBags`, whose loose pictures are put into bags of the
+    same size at random, anew in every epoch (fewer than a bag's are dropped in that epoch). The bags are shuffled by
+    (seed, epoch); a last batch that another bag would fit into is dropped. Raises `UsageError` for a bag larger than
+    the batch.
+    """
+
+    def __init__(self, plan: Callable[[int], Sequence[np.ndarray] | TrainingBags], batch_size: int, seed: int) -> None:
+        self.plan, self.batch_size, self.seed = plan, batch_size, seed
+        self._starts = [0]  # the first step of each epoch so far
+        self._epoch, self._batches = -1, list[list[np.ndarray]]()
+
+    def __call__(self, step: int) -> Choice:
+        while self._starts[-1] <= step:
+            self._starts.append(self._starts[-1] + self._count(len(self._starts) - 1))
+        epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
+        bags = self._of(epoch)[step - self._starts[epoch]]
+        rows_B = np.concatenate(bags)
+        bag_B = np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
+        order_B = np.argsort(rows_B, kind="stable")
+        return Choice(rows_B[order_B], bag_B[order_B])
+
+    def _count(self, epoch: int) -> int:
+        """Batches of an epoch; where all bags are of one size this needs no shuffle."""
+        plan = self.plan(epoch)
+        if isinstance(plan, TrainingBags):
+            bags = len(plan.bags_MS) + len(plan.loose_L) // plan.size
+            self._check(plan.size, bags)
+            return max(1, bags // (self.batch_size // plan.size))
+        return len(self._of(epoch))
+
+    def _of(self, epoch: int) -> list[list[np.ndarray]]:
+        if epoch != self._epoch:
+            self._epoch, self._batches = epoch, self._packed(epoch)
+        return self._batches
+
+    def _packed(self, epoch: int) -> list[list[np.ndarray]]:
+        bags = self._bags(epoch)
+        self._check(max(map(len, bags), default=0), len(bags))
+        smallest = min(map(len, bags))
+        batches: list[list[np.ndarray]] = [[]]
+        room = self.batch_size
+        for number in np.random.default_rng([self.seed, epoch]).permutation(len(bags)):
+            if len(bags[number]) > room:
+                batches.append([])
+                room = self.batch_size
+            batches[-1].append(bags[number])
+            room -= len(bags[number])
+        return batches[:-1] if room >= smallest and len(batches) > 1 else batches
+
+    def _bags(self, epoch: int) -> list[np.ndarray]:
+        plan = self.plan(epoch)
+        if not isinstance(plan, TrainingBags):
+            return [np.asarray(bag) for bag in plan]
+        loose_L = np.random.default_rng([self.seed, epoch, 3]).permutation(plan.loose_L)
+        whole = len(loose_L) // plan.size
+        return [*plan.bags_MS, *loose_L[: whole * plan.size].reshape(whole, plan.size)]
+
+    def _check(self, largest: int, bags: int) -> None:
+        if not bags:
+            raise UsageError("no bags to fill a batch with: there are fewer pictures than a bag holds")
+        if largest > self.batch_size:
+            raise UsageError(
+                f"a bag of {largest} does not fit into a batch of {self.batch_size}; "
+                f"set training.batch_size to at least {largest}, or make bags smaller"
+            )
+
+
+class HardAndRandom:
+    """Targets with their ``hard`` nearest pictures; what room is left goes to random ones (paper 3, appendix D.2).
+
+    ⌊batch / (hard + 1)⌋ targets share a batch, so each meets ``hard`` near pictures and, in the other targets and
+    theirs, random ones. Every picture is a target once an epoch. One that is near to two targets of a batch
+    comes once, with the first. ``bag_B``: target and near ones; a random one is a bag of its own.
+    """
+
+    def __init__(self, rows_NK: np.ndarray, hard: int, batch_size: int, seed: int) -> None:
+        if hard + 1 > batch_size:
+            raise UsageError(f"a target with {hard} hard distractors does not fit into a batch of {batch_size}")
+        if hard > rows_NK.shape[1]:
+            raise UsageError(f"{hard} hard distractors of {rows_NK.shape[1]} neighbours; lower bags.hard")
+        self.rows_NK, self.hard, self.batch_size, self.seed = rows_NK, hard, batch_size, seed
+        self.targets = batch_size // (hard + 1)
+        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+
+    def __call__(self, step: int) -> Choice:
+        n = len(self.rows_NK)
+        epoch, place = divmod(step, max(1, n // self.targets))
+        if epoch != self._epoch:
+            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(n)
+        bag_of: dict[int, int] = {}
+        target_T = self._order_N[place * self.targets : (place + 1) * self.targets]
+        for row in target_T:  # a target is first of all in its own bag
+            bag_of[int(row)] = len(bag_of)
+        for bag, row in enumerate(target_T):
+            for near in self.rows_NK[row, : self.hard]:
+                if near >= 0:
+                    bag_of.setdefault(int(near), bag)
+        if len(bag_of) < min(self.batch_size, n):
+            random_N = np.random.default_rng([self.seed, step, 3]).permutation(n)
+            others = [int(row) for row in random_N[: self.batch_size] if row not in bag_of]
+            for row in others[: self.batch_size - len(bag_of)]:
+                bag_of[row] = len(target_T) + len(bag_of)
+        rows_B = np.array(sorted(bag_of), dtype=np.int64)
+        return Choice(rows_B, np.array([bag_of[int(row)] for row in rows_B]))
+
+
+def size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
+    """The bag size of an epoch: of the last entry that begins by then."""
+    return [size for start, size in schedule if start <= epoch][-1]
+
+
+def curriculum(
+    rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], told: Callable[[str], None] = lambda line: None
+) -> Callable[[int], TrainingBags]:
+    """A plan for `WholeBags`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
+
+    Bags of a size are made when they are first needed; ``told`` hears what became of the pictures.
+    """
+    made: dict[int, TrainingBags] = {}
+
+    def plan(epoch: int) -> TrainingBags:
+        size = size_at(schedule, epoch)
+        if size not in made:
+            made[size] = training_bags(rows_NK, size)
+            told(made[size].line())
+        return made[size]
+
+    return plan
+
+
+def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], TrainingBags]:
+    """A plan for `WholeBags` of pictures that have nothing in common: the control of a curriculum."""
+
+    def plan(epoch: int) -> TrainingBags:
+        size = size_at(schedule, epoch)
+        return TrainingBags(size, np.zeros((0, size), np.int64), np.arange(n))
+
+    return plan
