@@ -59,15 +59,30 @@ class NewScorer(Strict):
     max_tokens: int = Field(48, ge=4)
 
 
+class Lora(Strict):
+    """LoRA beside layers of the vision encoder and the language model, where these learn; the defaults are paper 2's.
+
+    ``modules``: how the names of the layers end, in either part.
+    """
+
+    rank: int = Field(32, ge=1)
+    alpha: int = Field(16, ge=1)
+    modules: tuple[str, ...] = Field(
+        ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2"), min_length=1
+    )
+
+
 class Captioner(Strict):
     """Which captioner: an existing one by ``name``, or a ``new`` one.
 
-    ``train``: which of its parts learn; by default all but the vision encoder.
+    ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
+    for the mapper, which learns in full.
     """
 
     name: ModelName | None = None
     new: NewCaptioner | None = None
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
+    lora: Lora | None = None
 
 
 class Scorer(Strict):
@@ -205,6 +220,8 @@ class Recipe(Strict):
         if rewarded and shuffled and any(getattr(table, "among", "") == "bag" for table in rewarded.rewards):
             yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
+        if self.captioner and self.captioner.lora and (self.captioner.new or learns == ("mapper",)):
+            yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"
         if self.training.augment != "none" and "vision" not in learns:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
 

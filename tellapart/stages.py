@@ -63,13 +63,24 @@ class Stage:
             return self._scorer_in_training()
         assert self.recipe.captioner is not None
         if self.recipe.captioner.name is not None:
-            return self.start()
+            return self._adapted(self.start())
         from tellapart.build import build_captioner
 
         assert self.recipe.captioner.new is not None
         vision_of = load_scorer(self.upstream(self.recipe.captioner.new.vision))
         captioner = build_captioner(self.recipe.captioner.new, self._texts(), vision_of, self.recipe.name)
         captioner.model.to(self.device)
+        return captioner
+
+    def _adapted(self, captioner: Captioner) -> Captioner:
+        """The same one, with LoRA where the recipe has it."""
+        assert self.recipe.captioner is not None
+        if (lora := self.recipe.captioner.lora) is not None:
+            from tellapart.captioners.adapt import add_lora
+
+            parts = [part for part in self._parts_of(captioner) if part != "mapper"]
+            torch.manual_seed(self.recipe.seed)
+            add_lora(captioner, parts, **lora.model_dump())
         return captioner
 
     def start(self) -> Captioner:
@@ -95,10 +106,13 @@ class Stage:
     def trained_parts(self) -> tuple[str, ...]:
         if self.recipe.trains == "scorer":
             return ("scorer",)
+        return self._parts_of(self.learner)
+
+    def _parts_of(self, captioner: Captioner) -> tuple[str, ...]:
         assert self.recipe.captioner is not None
         if self.recipe.captioner.train is not None:
             return self.recipe.captioner.train
-        return tuple(part for part in self.learner.parts() if part != "vision")
+        return tuple(part for part in captioner.parts() if part != "vision")
 
     @property
     def vision_learns(self) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from tellapart.captioners.adapt import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe import Recipe, read_recipe
 from tellapart.run import Run
@@ -149,7 +150,7 @@ def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
 class Trained:
     """The parts that learn: their parameters, for the optimiser, and all their tensors, for a checkpoint.
 
-    All else is frozen. Raises `UsageError` for a part that the learner does not have.
+    A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the learner does not have.
     """
 
     def __init__(self, learner: Any, parts: tuple[str, ...]) -> None:
@@ -157,12 +158,25 @@ class Trained:
         modules = learner.parts()
         if unknown := [part for part in parts if part not in modules]:
             raise UsageError(f"{learner.name} has no part '{unknown[0]}'; it has: {', '.join(modules)}")
-        self.modules = {part: modules[part].requires_grad_(True) for part in parts}
-        self.parameters = list({id(p): p for module in self.modules.values() for p in module.parameters()}.values())
+        self.modules = {part: modules[part] for part in parts}
+        self.adapted = {part for part in parts if any(map(is_adapter, modules[part].state_dict()))}
+        for part, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                parameter.requires_grad_(part not in self.adapted or is_adapter(name))
+        learning = (p for module in self.modules.values() for p in module.parameters() if p.requires_grad)
+        self.parameters = list({id(p): p for p in learning}.values())
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers (the running means of a batch norm move too) by name; tied ones once."""
-        named = {f"{part}.{k}": v for part, module in self.modules.items() for k, v in module.state_dict().items()}
+        """Parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
+
+        Of a part with LoRA only what it adds, and buffers: its other parameters stay as they are.
+        """
+        named: dict[str, torch.Tensor] = {}
+        for part, module in self.modules.items():
+            buffers = dict(module.named_buffers())
+            for name, tensor in module.state_dict().items():
+                if part not in self.adapted or is_adapter(name) or name in buffers:
+                    named[f"{part}.{name}"] = tensor
         once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
         return {name: named[name] for name in once.values()}
 

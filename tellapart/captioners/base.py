@@ -27,6 +27,7 @@ class Captioner(ABC):
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
+        self.adapted = False  # whether LoRA stands beside its weights
 
     @property
     def device(self) -> torch.device:
@@ -93,11 +94,17 @@ class Captioner(ABC):
         return pad_rows(rows, self.tokenizer.pad_token_id)
 
     def save(self, folder: Path) -> None:
-        """A folder that plain transformers loads."""
+        """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
         from tellapart.loading import quieten
 
         quieten()
-        for part in (self.model, self.tokenizer, self.processor):
+        merged = {}
+        if self.adapted:
+            from tellapart.captioners.adapt import merged_weights
+
+            merged = {"state_dict": merged_weights(self.model)}
+        self.model.save_pretrained(folder, **merged)
+        for part in (self.tokenizer, self.processor):
             part.save_pretrained(folder)
 
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,113 @@
+"""LoRA: where it goes, how it starts, what learns, and that the saved model has it merged in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import CLIPVisionConfig, GPT2Config
+
+from tellapart.captioners import load_captioner
+from tellapart.captioners.adapt import add_lora, is_adapter
+from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.errors import UsageError
+from tellapart.train import Trained
+
+
+@pytest.fixture
+def captioner(tiny_captioner: Path) -> ClipCap:
+    """CLIP's vision before GPT-2, both tiny, with the tokenizer of another tiny captioner."""
+    other: Any = load_captioner(str(tiny_captioner))
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=16,
+        projection_dim=8,
+    )  # fmt: skip
+    text = GPT2Config(
+        vocab_size=len(other.tokenizer), n_positions=40, n_embd=16, n_layer=2, n_head=2,
+        bos_token_id=other.tokenizer.bos_token_id, eos_token_id=other.tokenizer.eos_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = ClipCapModel(ClipCapConfig(vision_config=vision, text_config=text, prefix_length=2)).eval()
+    return ClipCap(model, other.tokenizer, other.processor, "tiny")
+
+
+def shapes(captioner: ClipCap) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(p.shape) for name, p in captioner.model.named_parameters() if is_adapter(name)}
+
+
+def scores(captioner: ClipCap) -> torch.Tensor:
+    pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    tokens = torch.tensor([[5, 6, 3], [7, 3, 0]])
+    with torch.no_grad():
+        return captioner.logits(captioner.encode(pixels), tokens, tokens > 0)
+
+
+def stir(captioner: ClipCap) -> None:
+    """What learning does: B is no longer 0."""
+    with torch.no_grad():
+        for name, parameter in captioner.model.named_parameters():
+            if ".lora_B" in name:
+                parameter.normal_(std=0.1)
+
+
+def test_it_stands_at_the_layers_of_paper_two(captioner: ClipCap) -> None:
+    add_lora(captioner, ["vision", "language_model"], rank=4, alpha=2)
+    where = {name.split(".lora_")[0] for name in shapes(captioner)}
+    language = {f"language_model.transformer.h.{n}.attn.{name}" for n in (0, 1) for name in ("c_attn", "c_proj")}
+    assert {name for name in where if name.startswith("language_model")} == language, "not the c_proj of the MLP"
+    vision = {name.rpartition(".")[2] for name in where if name.startswith("vision")}
+    assert vision == {"q_proj", "k_proj", "v_proj", "fc1", "fc2"}
+    assert shapes(captioner)["language_model.transformer.h.0.attn.c_attn.lora_A.default.weight"] == (4, 16)
+
+
+def test_a_is_standard_normal_b_is_zero_and_nothing_changes_yet(captioner: ClipCap) -> None:
+    before = scores(captioner)
+    torch.manual_seed(0)
+    add_lora(captioner, ["vision", "language_model"], rank=8)
+    named = dict(captioner.model.named_parameters())
+    a = torch.cat([p.detach().flatten() for name, p in named.items() if ".lora_A" in name])
+    assert len(a) > 1000 and abs(float(a.std()) - 1) < 0.05 and abs(float(a.mean())) < 0.05
+    assert all(float(p.detach().abs().sum()) == 0 for name, p in named.items() if ".lora_B" in name)
+    assert torch.equal(scores(captioner), before)
+
+
+def test_the_step_is_alpha_over_rank_times_b_a(captioner: ClipCap) -> None:
+    add_lora(captioner, ["vision"], rank=4, alpha=2, modules=["fc1"])
+    stir(captioner)
+    layer = captioner.model.vision.vision_model.encoder.layers[0].mlp.fc1
+    x = torch.randn(3, 16)
+    a, b = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    expected = layer.base_layer(x) + 2 / 4 * x @ a.T @ b.T
+    assert torch.allclose(layer(x), expected, atol=1e-6)
+
+
+def test_the_saved_model_has_it_merged_and_the_one_in_training_has_not(captioner: ClipCap, tmp_path: Path) -> None:
+    plain = scores(captioner)
+    add_lora(captioner, ["vision", "language_model"], rank=4)
+    stir(captioner)
+    adapted, state = scores(captioner), {k: v.clone() for k, v in captioner.model.state_dict().items()}
+    captioner.save(tmp_path)
+    assert not torch.allclose(adapted, plain, atol=1e-2)
+    assert not any(is_adapter(name) or "base_layer" in name for name in load_file(tmp_path / "model.safetensors"))
+    again: Any = load_captioner(str(tmp_path))
+    assert torch.allclose(scores(again), adapted, atol=1e-5)
+    assert all(torch.equal(state[k], v) for k, v in captioner.model.state_dict().items())
+
+
+def test_with_lora_a_part_learns_in_it_alone_and_the_mapper_in_full(captioner: ClipCap) -> None:
+    add_lora(captioner, ["language_model"], rank=4)
+    trained = Trained(captioner, ("mapper", "language_model"))
+    learns = {name for name, p in captioner.model.named_parameters() if p.requires_grad}
+    mapper = {name for name, _ in captioner.model.named_parameters() if name.startswith("mapper")}
+    assert learns == mapper | set(shapes(captioner))
+    kept = set(trained.tensors())
+    assert {name for name in kept if not name.startswith("mapper")} == set(shapes(captioner))
+    assert len(trained.parameters) == len(learns)
+
+
+def test_names_that_no_layer_has_are_one_line(captioner: ClipCap) -> None:
+    with pytest.raises(UsageError, match=r"no layer of vision of tiny is called query; .* end in .*fc1.*q_proj"):
+        add_lora(captioner, ["vision"], modules=["query"])
