@@ -1,0 +1,156 @@
+"""Rewards: numbers worked out by hand, who is held against whom, and what abstains."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
+from tellapart.metrics.overlap import bleu
+from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval
+from tellapart.scenes import Scenes
+from tellapart.scorers import load_scorer
+from tellapart.types import Batch, Item, Rollout
+
+NAN = float("nan")
+
+
+class FixedScorer:
+    """Features that a test writes down; what is tested is the reward's arithmetic."""
+
+    device, scale = torch.device("cpu"), 2.0
+
+    def __init__(self, features: dict[str, list[float]]) -> None:
+        self.features = features
+
+    def text_features(self, texts: list[str]) -> torch.Tensor:
+        return torch.tensor([self.features[text] for text in texts])
+
+
+SCORER = FixedScorer({"a": [1.0, 0.0], "b": [0.6, 0.8]})
+IMAGES = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], dtype=np.float32)
+
+
+def told(*texts: str, samples: int = 1) -> Rollout:
+    shape = len(texts), 3
+    return Rollout(torch.ones(shape, dtype=torch.long), torch.ones(shape, dtype=torch.bool), list(texts), samples)
+
+
+def batch(*rows: int, bags: list[int] | None = None, step: int = 0) -> Batch:
+    bag_B = None if bags is None else torch.tensor(bags)
+    return Batch([], torch.tensor(rows), torch.zeros(len(rows), 1), bag_B=bag_B, step=step)
+
+
+class TestSelfRetrieval:
+    def test_cosine_is_the_cosine_with_the_own_picture(self) -> None:
+        reward = SelfRetrieval(SCORER, IMAGES, score="cosine")(told("a", "b", "b", "a", samples=2), batch(2, 1))
+        assert torch.allclose(reward, torch.tensor([[0.6, 1.0], [0.8, 0.0]]))
+
+    def test_accuracy_is_a_hit_and_ties_are_hits(self) -> None:
+        reward = SelfRetrieval(SCORER, IMAGES, score="accuracy")
+        assert reward(told("a", "b", "b"), batch(0, 1, 2)).tolist() == [[1.0], [0.0], [1.0]]
+        assert reward(told("a", "b"), batch(1, 1)).tolist() == [[1.0], [1.0]]
+
+    def test_per_bag_only_the_bag_is_held_against_the_picture(self) -> None:
+        where = batch(0, 1, 2, 2, bags=[4, 7, 4, 9])
+        reward = SelfRetrieval(SCORER, IMAGES, among="bag")(told("a", "a", "b", "b"), where)
+        first = 2.0 - math.log(math.exp(2.0) + math.exp(1.2))  # a: 1.0 with picture 0, 0.6 with picture 2
+        third = 2.0 - math.log(math.exp(1.2) + math.exp(2.0))  # b: 0.6 with picture 0, 1.0 with picture 2
+        assert reward[[0, 2], 0].tolist() == pytest.approx([first, third])
+        assert reward[[1, 3]].isnan().all(), "a picture alone in its bag has nothing to be told from"
+        hits = SelfRetrieval(SCORER, IMAGES, score="accuracy", among="bag")(told("b", "a", "b", "b"), where)
+        assert hits[[0, 2], 0].tolist() == [0.0, 1.0] and hits[[1, 3]].isnan().all()
+
+    def test_identical_pictures_are_worth_minus_log_of_the_bag(self) -> None:
+        images = np.tile(IMAGES[:1], (5, 1))
+        reward = SelfRetrieval(SCORER, images, among="bag")(told(*"aabab"), batch(*range(5), bags=[0, 0, 0, 1, 1]))
+        assert reward[:, 0].tolist() == pytest.approx([-math.log(3)] * 3 + [-math.log(2)] * 2)
+
+    def test_a_reward_per_bag_needs_bags(self) -> None:
+        with pytest.raises(ValueError, match="in no bags"):
+            SelfRetrieval(SCORER, IMAGES, among="bag")(told("a"), batch(0))
+
+    def test_an_empty_caption_has_a_finite_reward(self, tiny_scorer: Path) -> None:
+        scorer: Any = load_scorer(str(tiny_scorer))
+        features = torch.nn.functional.normalize(torch.randn(3, 16), dim=-1).numpy()
+        for score in ("log_prob", "accuracy", "cosine"):
+            reward = SelfRetrieval(scorer, features, score=score)(told("", "a red cube", ""), batch(0, 1, 2))
+            assert bool(torch.isfinite(reward).all())
+
+
+REFERENCES = [list(scene.references) for scene in Scenes(12, detail=0.9)]
+
+
+class TestCider:
+    def test_it_is_cider_d_of_the_training_set(self) -> None:
+        captions = [texts[0] for texts in REFERENCES]
+        _, expected = cider_d(captions, REFERENCES)
+        reward = Cider(REFERENCES)(told(*(captions[row] for row in (5, 2)), samples=1), batch(5, 2))
+        assert reward[:, 0].tolist() == pytest.approx(expected[[5, 2]].tolist(), rel=1e-6)
+        assert (reward > 1).all()
+
+    def test_samples_go_with_their_picture(self) -> None:
+        one, other = REFERENCES[3][0], REFERENCES[8][0]
+        reward = Cider(REFERENCES)(told(one, other, other, one, samples=2), batch(3, 8))
+        assert reward.shape == (2, 2) and reward[0, 0] > reward[0, 1] and reward[1, 0] > reward[1, 1]
+
+    def test_document_frequencies_of_the_batch_are_others(self) -> None:
+        """Paper 2's program: with two pictures in the batch an n-gram of one of them weighs log 2, of both nothing."""
+        captions = told(REFERENCES[3][0], REFERENCES[8][0])
+        reward = Cider(REFERENCES, idf="batch")(captions, batch(3, 8))
+        _, expected = cider_d(captions.texts, [REFERENCES[3], REFERENCES[8]])
+        assert reward[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-6)
+        assert not torch.allclose(reward, Cider(REFERENCES)(captions, batch(3, 8)))
+
+    def test_frozen_document_frequencies_are_those_of_the_file(self, tmp_path: Path) -> None:
+        frozen = CiderD(REFERENCES).frequencies([list(scene.references) for scene in Scenes(40, detail=0.5)])
+        frozen.save(tmp_path / "frequencies.json")
+        reward = Cider(REFERENCES, idf=DocumentFrequencies.load(tmp_path / "frequencies.json"))
+        captions = told(REFERENCES[3][0], "a cube")
+        expected = CiderD(REFERENCES, idf=frozen)(captions.texts, [3, 8])
+        assert reward(captions, batch(3, 8))[:, 0].tolist() == pytest.approx(expected.tolist())
+        assert not torch.allclose(reward(captions, batch(3, 8)), Cider(REFERENCES)(captions, batch(3, 8)))
+
+    def test_with_the_end_token_a_caption_that_was_cut_off_is_worth_less(self) -> None:
+        ids, end, padding = [[[4, 5, 6, 9]], [[7, 8, 4, 9]], [[5, 7, 8, 9]]], 9, 0
+        tokens = torch.tensor([[4, 5, 6, end], [4, 5, 6, padding]])
+        said = Rollout(tokens, tokens != padding, ["", ""], samples=2)
+        ended, cut = Cider(ids, end_token=end, end=True)(said, batch(0))[0].tolist()
+        assert ended == pytest.approx(10.0) and 0 < cut < ended
+        without = Cider(ids, end_token=end)(said, batch(0))[0].tolist()
+        assert without[0] == pytest.approx(without[1])
+
+    def test_an_empty_caption_is_worth_nothing(self) -> None:
+        assert Cider(REFERENCES)(told("", ""), batch(0, 1)).tolist() == [[0.0], [0.0]]
+        empty = Rollout(torch.tensor([[9]]), torch.tensor([[True]]), [""])
+        assert Cider([[[4, 5, 9]], [[6, 9]]], end_token=9)(empty, batch(0)).tolist() == [[0.0]]
+
+
+def test_bleu_is_that_of_each_caption_alone() -> None:
+    items = [Item(str(n), Scenes(1)[0], tuple(texts)) for n, texts in enumerate(REFERENCES)]
+    where = Batch([items[3], items[8]], torch.tensor([3, 8]), torch.zeros(2, 1))
+    said = told(REFERENCES[3][0], "a cube", "a red cube on grass", REFERENCES[8][1], samples=2)
+    for n in (1, 4):
+        _, expected = bleu(said.texts, [REFERENCES[3]] * 2 + [REFERENCES[8]] * 2, n)
+        assert Bleu(n)(said, where).reshape(-1).tolist() == pytest.approx(expected.tolist())
+
+
+class TestCombined:
+    rewards = (
+        lambda rollout, batch: torch.tensor([[1.0], [2.0], [NAN]]),
+        lambda rollout, batch: torch.tensor([[3.0], [NAN], [NAN]]),
+    )
+
+    def test_averaged_leaves_out_who_abstains(self) -> None:
+        reward = Averaged(self.rewards)(told("", "", ""), batch(0, 1, 2))
+        assert reward[:2].tolist() == [[2.0], [2.0]] and reward[2].isnan()
+
+    def test_alternating_takes_turns_by_step(self) -> None:
+        reward = Alternating(self.rewards)
+        firsts = [reward(told("", "", ""), batch(0, 1, 2, step=step))[0, 0].item() for step in (0, 1, 2, 5)]
+        assert firsts == [1.0, 3.0, 1.0, 3.0]
