@@ -12,7 +12,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.measures import METRICS, Context, Corpus, Measured, Metric, Slot
+from tellapart.measures import METRICS, Context, Corpus, Measured, Metric, Slot, metrics_of
 from tellapart.metrics.results import Pair, Results
 from tellapart.metrics.significance import (
     Difference,
@@ -41,7 +41,7 @@ class Comparison:
         self.draw: dict[str, Any] = {"resamples": resamples, "seed": seed}
 
     def measure(self, name: str, suffix: str, context: Context, chance: bool) -> None:
-        metric, key = METRICS[name], name + suffix
+        metric, key = metrics_of(context)[name], name + suffix
         found = {
             system: measured
             for system, slots in self.slots.items()

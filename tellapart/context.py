@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,9 @@ class Context:
     several: bool = False  # whether some system has several captions of a picture
     language_model: Any = None
     long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
+    given: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids and, behind them, of
+    extra_ND: np.ndarray | None = None  # the features of pictures that are candidates only
+    origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of given sets
     emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
     _kept: dict[Any, Any] = field(default_factory=dict)
     _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
@@ -85,6 +88,8 @@ class Context:
     def _make_sets(self, pools: str) -> CandidateSets:
         from tellapart.benchmarks.retrieval import lookalike_sets, random_pools
 
+        if pools in self.given:
+            return self.given[pools]
         if pools != "lookalike":
             return random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
         assert self.image_ND is not None
@@ -204,10 +209,13 @@ class Context:
         from tellapart.benchmarks.retrieval import retrieve
 
         assert self.image_ND is not None
-        image_ND = self.image_ND
+        image_ND, n = self.image_ND, len(self.ids)
+        if pools in self.given and self.extra_ND is not None:
+            extra_ND = self.extra_ND
+            image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
         return self.once(
             ("retrieval", id(slot), pools),
-            lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND),
+            lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
         )
 
     def judgements(self, slot: Slot) -> list[Judgement]:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.benchmarks.gallery import gallery
+from tellapart.benchmarks.sets import per_set
 from tellapart.captions_file import align_lists, problems, read_caption_lists, read_references, some
 from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, caption_lists, human_slots, system_slots
 from tellapart.context import EMSCORE_IDF, LONG_TEXTS, Context
 from tellapart.errors import UsageError
-from tellapart.measures import METRICS, choose
+from tellapart.given import Given, read_given
+from tellapart.measures import choose, metrics_of
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.words import associated_words, check_words, tagger_signature
 
@@ -48,6 +50,7 @@ def evaluate(
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
+    given: Given | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -63,7 +66,8 @@ def evaluate(
     ``language_model`` is what perplexity asks. ``long_texts`` says what happens to captions beyond a scorer's window:
     "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
     rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
-    nouns that are most each system's own (`tellapart.metrics.associated_words`).
+    nouns that are most each system's own (`tellapart.metrics.associated_words`). ``given`` are candidate sets of files:
+    bags of look-alikes, hard pools (`tellapart.given.read_given`).
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
@@ -78,22 +82,32 @@ def evaluate(
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
     settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
-    context = Context(ids, items, held, scorer, image_features, language_model=language_model, **settings)
+    given = given or Given()
+    own_sets = given.settings(ids, scorer)
+    context = Context(ids, items, held, scorer, image_features, language_model=language_model, **settings, **own_sets)
     chosen, left_out = choose(metrics, context)
     results = Results(
         ids, captions={name: own[0].captions for name, own in slots.items()}, references=held, notes=notes + left_out
     )
     evaluation = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
     contexts = {"": context} | {
-        f"@{name}": Context(ids, items, held, judge, features, sets_from=context, **settings)
+        f"@{name}": Context(
+            ids, items, held, judge, features, sets_from=context, **settings, **given.settings(ids, judge)
+        )
         for name, (judge, features) in (judges or {}).items()
     }
     for suffix, where in contexts.items():
         for name in chosen:
-            if not suffix or METRICS[name].judged:
+            if not suffix or metrics_of(context)[name].judged:
                 evaluation.measure(name, suffix, where, chance)
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    all_ids = [*ids, *(item.id for item in given.candidates)]
+    results.extra["sets"] = {
+        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
+        for pools in context.given
+        if any(name.endswith(f".{pools}") for name in chosen)
+    }
     if words:
         said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
         results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
@@ -171,14 +185,17 @@ def run_eval(
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
+    bags: Sequence[Path] = (),
+    distractors: str | None = None,
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
     ``references`` is a file, ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are
     used where no file is given), ``scorer`` and ``judges`` are model folders or names. Captions and pictures or
     references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
-    was left out. Torch is loaded with a scorer or a ``language_model`` (a folder or a hub name) only. For the rest
-    see `evaluate`.
+    was left out. ``bags`` are files of candidate sets (`tellapart.benchmarks.sets`), ``distractors`` the
+    specification of pictures beyond these that every caption has to be told from as well. Torch is loaded with a
+    scorer or a ``language_model`` (a folder or a hub name) only. For the rest see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
@@ -195,13 +212,15 @@ def run_eval(
     kept, told, notes = _matched(systems, told, dataset, allow_missing)
     ids = list(next(iter(kept.values())))
     items = _chosen(dataset, ids)
+    given = read_given(bags, distractors, ids, dataset, scorer)
     held = _references(ids, items, told)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
     if emscore_idf == "references" and held is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    choose(metrics, Context(ids, items, held, scorer, several=several, language_model=language_model))
+    trial = Context(ids, items, held, scorer, several=several, language_model=language_model, **given.settings(ids))
+    choose(metrics, trial)
     models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
@@ -222,6 +241,7 @@ def run_eval(
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
+        given=given,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable

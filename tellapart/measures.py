@@ -8,6 +8,7 @@ one line in `METRICS`. Where the corpus number is not the mean of its captions, 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,6 +62,9 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
 }
 
 
+_OF_GIVEN_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
+
+
 @dataclass(frozen=True)
 class Metric:
     """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets.
@@ -89,14 +93,26 @@ class Metric:
         return next((message for has, message in map(NEEDS.__getitem__, self.needs) if not has(context)), None)
 
 
+def metrics_of(context: Context) -> dict[str, Metric]:
+    """The table, and the metrics of the candidate sets that this evaluation was given."""
+    given: dict[str, Metric] = {}
+    for pools, sets in context.given.items():
+        given[f"recall@1.{pools}"] = _recall(1, pools)
+        if max(map(len, sets.sets)) > 5:
+            given[f"recall@5.{pools}"] = _recall(5, pools)
+        given[f"mean_rank.{pools}"] = _mean_rank(pools)
+    return {**METRICS, **given}
+
+
 def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], list[str]]:
     """The metrics to compute, and notes on those that the data are too few for.
 
     Without names: all that can be computed. `UsageError` for an unknown name (with the nearest) and for a
     metric that lacks something (with the option to add).
     """
+    table = metrics_of(context)
     if names is None:
-        able = {name: metric for name, metric in METRICS.items() if metric.ready is None}
+        able = {name: metric for name, metric in table.items() if metric.ready is None}
         chosen = [name for name, metric in able.items() if metric.missing(context) is None]
         few = {"hundred": context.scorer is not None, "two": context.scorer is not None}
         notes = [
@@ -106,12 +122,14 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
         ]
         return chosen, notes
     for name in names:
-        if name not in METRICS:
-            raise UsageError(f"no metric is called '{name}'{nearest(name, METRICS)}")
-        missing = METRICS[name].missing(context)
+        if name not in table:
+            if _OF_GIVEN_SETS.fullmatch(name):
+                raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+            raise UsageError(f"no metric is called '{name}'{nearest(name, table)}")
+        missing = table[name].missing(context)
         if missing is not None:
             raise UsageError(f"metric '{name}' needs {missing}")
-        if (ready := METRICS[name].ready) is not None:
+        if (ready := table[name].ready) is not None:
             ready()
     return list(dict.fromkeys(names)), []
 
@@ -155,7 +173,7 @@ def _recall(k: int, pools: str) -> Metric:
     def signature(context: Context) -> str:
         return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
 
-    few = "two" if pools == "lookalike" else "hundred"
+    few = "hundred" if pools.startswith("random") else "two"
     return Metric(("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}")
 
 
@@ -165,7 +183,26 @@ def _chance(k: int, pools: str, context: Context) -> np.ndarray:
     return 100 * chance(context.sets(pools), len(context.ids), k)
 
 
+def _mean_rank(pools: str) -> Metric:
+    """The place of the picture among its candidates, 1 where it is found at once."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(context.retrieval(slot, pools).rank_N + 1)
+
+    def signature(context: Context) -> str:
+        return f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}"
+
+    def blind(context: Context) -> np.ndarray:
+        from tellapart.benchmarks.retrieval import chance
+
+        return (1 + 1 / chance(context.sets(pools), len(context.ids), 1)) / 2
+
+    return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank")
+
+
 def _pools_signature(context: Context, pools: str) -> str:
+    if pools in (given := (context.sets_from or context).origins):
+        return f"pools:{pools}x{len(context.sets(pools).sets)}|{given[pools]}"
     mined = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
     return f"pools:{context.sets(pools).name}{mined}"
 

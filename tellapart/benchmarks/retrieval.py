@@ -11,7 +11,7 @@ Papers 2 and 3 count a caption as a hit where no distractor scores *higher* than
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -114,6 +114,10 @@ class Retrieval:
     def hit(self, k: int) -> np.ndarray:
         """1.0 where the target is among the first k, 0.0 where not, NaN where not asked."""
         return np.where(np.isnan(self.rank_N), np.nan, (self.rank_N < k).astype(float))
+
+    def first(self, n: int) -> Retrieval:
+        """The same of the first n pictures: those after them were candidates only."""
+        return replace(self, rank_N=self.rank_N[:n], picked_N=self.picked_N[:n], size_N=self.size_N[:n])
 
 
 def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray) -> Retrieval:

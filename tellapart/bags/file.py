@@ -1,0 +1,176 @@
+"""Bags on disk: our ``bags.jsonl``, which says where it comes from, and TrueMatch's published ``{3,5,7}.json``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.bags.mine import Bag
+from tellapart.errors import TellapartError, UsageError
+
+KIND = "tellapart bags"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where bags come from: the first line of ``bags.jsonl``.
+
+    ``fingerprint`` is the scorer's; ``captions`` names the text side (empty: pictures alone); ``pictures`` counts what
+    was mined, ``left_out`` what was not (copies, pictures that could not be read).
+    """
+
+    scorer: str = ""
+    fingerprint: str = ""
+    data: str = ""
+    sizes: tuple[int, ...] = ()
+    pictures: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    captions: str = ""
+    similarity: str = "query"
+    max_cosine: float | None = None
+    recall: float | None = None
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class BagsFile:
+    """Bags, in the order of the file, and where they come from."""
+
+    header: Header
+    bags: list[Bag]
+
+    def of_size(self) -> dict[int, list[Bag]]:
+        """The bags of each size, sizes ascending."""
+        found: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
+        for bag in self.bags:
+            found[len(bag)].append(bag)
+        return found
+
+
+def write_bags(path: Path, bags: BagsFile) -> None:
+    """One JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
+    lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
+    lines += [{"ids": list(bag.ids), "similarity": _number(bag.similarity)} for bag in bags.bags]
+    write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
+    """The bags of a file of ours.
+
+    fingerprint: of the scorer whose features the bags are to be used with; known: the ids that there are. Raises
+    `UsageError` for a file that is none of ours, bags of another scorer, and bags that name missing pictures.
+    """
+    rows = list(_lines(path))
+    first = rows[0][1] if rows else {}
+    if not isinstance(first, dict) or first.get("kind") != KIND:
+        raise UsageError(f"{path}: not a file of bags; expected one that 'tellapart bags mine' wrote")
+    if first.get("format") != FORMAT:
+        raise UsageError(f"{path}: format {first.get('format')} of bags, and this version reads {FORMAT}; update it")
+    known_fields = {name: first[name] for name in Header.__dataclass_fields__ if name in first}
+    header = Header(**{**known_fields, "sizes": tuple(first.get("sizes", ()))})
+    if fingerprint is not None and header.fingerprint != fingerprint:
+        raise UsageError(
+            f"{path}: mined with the features of {header.scorer} ({header.fingerprint[:8]}), and these are of another "
+            f"scorer ({fingerprint[:8]}); name that one, or mine again"
+        )
+    bags = [_bag(f"{path}, line {number}", row) for number, row in rows[1:]]
+    if not bags:
+        raise UsageError(f"{path}: has no bags; mine again with a smaller size, or from more pictures")
+    if known is not None:
+        check_known(str(path), bags, known)
+    return BagsFile(header, bags)
+
+
+def read_truematch(path: Path) -> list[Bag]:
+    """A list of lists of ids (numbers or texts), as TrueMatch is published; ids become texts."""
+    try:
+        rows = json.loads(read_text(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON ({error})") from None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        raise UsageError(f"{path}: expected a list of lists of ids, as in TrueMatch's 3.json")
+    return [_bag(f"{path}, bag {number}", {"ids": row}) for number, row in enumerate(rows, 1)]
+
+
+def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
+    """``3.json``, ``5.json``, … in the published layout; ids that are whole numbers are written as such."""
+    written = []
+    for size, own in BagsFile(Header(), list(bags)).of_size().items():
+        rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
+                for bag in own]  # fmt: skip
+        written.append(folder / f"{size}.json")
+        write_whole(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
+    return written
+
+
+def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
+    """`UsageError` that names pictures of bags which are not there."""
+    inside = set(known)
+    missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
+    if missing:
+        some = ", ".join(repr(id_) for id_ in missing[:3]) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
+        raise UsageError(
+            f"{where}: {len(missing):,} of its pictures are not in the data ({some}); name the data that it was made of"
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A temporary file beside it, then renamed. Raises `TellapartError` where it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise TellapartError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def read_text(path: Path) -> str:
+    """A file in UTF-8, or a `UsageError` that names it."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; expected bags, such as 'tellapart bags mine' writes") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not text in UTF-8; expected a file of bags") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{path}, line {number}: is not JSON ({error})") from None
+
+
+def _bag(where: str, row: Any) -> Bag:
+    ids = row.get("ids") if isinstance(row, dict) else None
+    if not isinstance(ids, list) or len(ids) < 2 or not all(isinstance(id_, str | int) for id_ in ids):
+        raise UsageError(f"{where}: expected a bag of at least two ids")
+    names = tuple(str(id_) for id_ in ids)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise UsageError(f"{where}: the picture '{twice[0]}' is in this bag twice")
+    alpha = row.get("similarity")
+    return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
+
+
+def _number(value: float) -> float | None:
+    return round(value, 9) if math.isfinite(value) else None
+
+
+def _whole(id_: Any) -> bool:
+    return str(id_).isascii() and str(id_).isdigit()

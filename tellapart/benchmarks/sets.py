@@ -1,0 +1,156 @@
+"""Candidate sets that a file gives: bags of look-alikes, ImageCoDe, pairs of frames, hard pools. One shape for all.
+
+| file | sets |
+|---|---|
+| ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is asked for |
+| ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes |
+| ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures a set, asked for where there is a text |
+
+`tellapart.benchmarks.retrieval` ranks them; a metric is named after them, as in ``recall@1.bag3``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.bags.file import read_bags, read_text, read_truematch
+from tellapart.bags.mine import Bag
+from tellapart.benchmarks.retrieval import CandidateSets, Retrieval
+from tellapart.errors import UsageError
+
+IMAGECODE_SET = 10  # pictures in a set of ImageCoDe: a blind guess hits one in ten
+
+
+@dataclass(frozen=True)
+class GivenSets:
+    """Sets of ids under one name. ``targets``: who of each set is asked for, None for all of it.
+
+    ``captions`` are people's, where the file has some; ``origin`` is what a signature says.
+    """
+
+    name: str
+    sets: list[tuple[str, ...]]
+    targets: list[tuple[str, ...]] | None = None
+    captions: dict[str, list[str]] = field(default_factory=dict)
+    origin: str = ""
+
+    def ids(self) -> list[str]:
+        """Every picture of the sets, once."""
+        return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
+
+    def asked(self) -> list[str]:
+        """Every picture that is asked for, once."""
+        return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
+
+    def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
+        """The same sets by row. Raises `UsageError` that names pictures which have none."""
+        missing = [id_ for id_ in self.ids() if id_ not in row_of]
+        if missing:
+            some = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
+            raise UsageError(
+                f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures of its sets are not in the data or "
+                f"have no caption ({some}); give captions of them all, or the data that the sets were made of"
+            )
+        asked = self.targets if self.targets is not None else self.sets
+        sets = tuple(np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in self.sets)
+        set_Q = np.repeat(np.arange(len(sets)), [len(members) for members in asked])
+        target_Q = np.array([row_of[id_] for members in asked for id_ in members], dtype=np.intp)
+        return CandidateSets(sets, set_Q, target_Q, self.name)
+
+
+def read_sets(path: Path) -> list[GivenSets]:
+    """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.glob("*.json") if file.stem.isdigit())
+        if not files:
+            raise UsageError(f"{path}: no 3.json, 5.json, … in this folder; name a file of bags")
+        return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]
+    text = read_text(path)
+    if path.suffix == ".jsonl" or text.lstrip().startswith('{"kind"'):
+        found = read_bags(path)
+        origin = f"mined-by:{Path(found.header.scorer).name}@{found.header.fingerprint[:8]}|file:{digest(path)}"
+        return _by_size(found.bags, origin)
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON ({error})") from None
+    if isinstance(value, list):
+        return _by_size(read_truematch(path), f"file:{digest(path)}")
+    if isinstance(value, dict) and "pairs" in value:
+        return _frames(path, value)
+    if isinstance(value, dict) and value and all(isinstance(texts, dict) for texts in value.values()):
+        return [_imagecode(path, value)]
+    raise UsageError(
+        f"{path}: not sets that are known here; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or ImageCoDe's"
+    )
+
+
+def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> GivenSets:
+    """All captioned pictures and given distractors in one pool; the distractors are not asked for."""
+    if not distractors:
+        raise UsageError("no distractor is left: all of them have a caption to be measured")
+    return GivenSets("hard", [(*ids, *distractors)], [tuple(ids)], origin=origin)
+
+
+def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """What became of each set: its pictures, who was asked for, who was found at once, the mean rank (from 1).
+
+    ids: of the rows, candidates beyond the captioned ones included.
+    """
+    rows = []
+    for members, questions in zip(found.sets.sets, found.sets.by_set, strict=True):
+        target_Q = found.sets.target_Q[questions]
+        rank_Q = found.rank_N[target_Q]
+        rows.append(
+            {
+                "ids": [ids[row] for row in members],
+                "asked": [ids[row] for row in target_Q],
+                "hit": [ids[row] for row, rank in zip(target_Q, rank_Q, strict=True) if rank == 0],
+                "mean_rank": float(rank_Q.mean() + 1) if len(rank_Q) else None,
+            }
+        )
+    return rows
+
+
+def digest(path: Path) -> str:
+    """Eight hex digits of a file's content, for signatures."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
+
+
+def _by_size(bags: Iterable[Bag], origin: str) -> list[GivenSets]:
+    found: dict[int, list[tuple[str, ...]]] = {}
+    for bag in bags:
+        found.setdefault(len(bag), []).append(bag.ids)
+    return [GivenSets(f"bag{size}", found[size], origin=origin) for size in sorted(found)]
+
+
+def _frames(path: Path, value: dict[str, Any]) -> list[GivenSets]:
+    """Pairs (and bags of four) of frames of one shot."""
+    try:
+        pairs = [entry["frames"] for entry in value["pairs"]]
+        rows = [tuple(map(str, frames)) for frames in (*pairs, *value.get("bags_of_4", []))]
+    except (TypeError, KeyError):
+        raise UsageError(f'{path}: expected "pairs" of {{"frames": ["a.jpg", "b.jpg"]}}') from None
+    return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
+
+
+def _imagecode(path: Path, value: dict[str, dict[str, str]]) -> GivenSets:
+    """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg`` as in the published folders of pictures."""
+    sets, targets, captions = [], [], {}
+    for name, texts in value.items():
+        if not all(index.isdigit() and int(index) < IMAGECODE_SET for index in texts):
+            raise UsageError(f"{path}, set {name}: expected texts under the numbers 0 to {IMAGECODE_SET - 1}")
+        members = tuple(f"{name}/img{place}.jpg" for place in range(IMAGECODE_SET))
+        sets.append(members)
+        targets.append(tuple(members[int(index)] for index in sorted(texts, key=int)))
+        captions |= {members[int(index)]: [" ".join(text.split())] for index, text in texts.items()}
+    return GivenSets("imagecode", sets, targets, captions, f"file:{digest(path)}")
