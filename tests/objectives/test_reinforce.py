@@ -12,9 +12,10 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.decode import Decoding
+from tellapart.errors import TellapartError
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
-from tellapart.objectives.reinforce import Term, caption_log_probs
+from tellapart.objectives.reinforce import Term, caption_log_probs, whitened
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
@@ -161,6 +162,114 @@ def test_kl_to_the_start_is_zero_at_the_start_and_grows_away_from_it() -> None:
     assert objective(learner, batch(2)).value.item() == pytest.approx(0.5 * expected, rel=1e-4)
 
 
+def two_words(reward: torch.Tensor, **settings: Any) -> tuple[Any, torch.Tensor]:
+    """A loss over two captions of one word and an end, and the gradient of its table of logits."""
+    told = rollout([3, END], [5, END])
+    learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
+    terms = settings.pop("terms", [Term(lambda r, b: reward, no_baseline)])
+    loss = Reinforce(terms, Decoding(kind="sample"), **settings)(learner, batch(2))
+    loss.value.backward()
+    assert learner.table.grad is not None
+    return loss, learner.table.grad
+
+
+def test_several_rewards_are_weighted_and_each_has_its_own_baseline() -> None:
+    first, second = torch.tensor([[1.0], [4.0]]), torch.tensor([[10.0], [30.0]])
+    kept = RunningMean()
+    kept.load_state_dict({"mean": 2.0, "count": 1})
+    terms = [Term(lambda r, b: first, no_baseline, 1.0, "a"), Term(lambda r, b: second, kept, 0.5, "b")]
+    loss, together = two_words(first, terms=terms)
+    _, expected = two_words(first + 0.5 * (second - 2.0))
+    assert torch.allclose(together, expected)
+    assert loss.logs["reward"] == pytest.approx(2.5 + 0.5 * 20) and loss.logs["reward.b"] == pytest.approx(20.0)
+    assert kept.mean == pytest.approx((2 + 20) / 2)
+
+
+def test_a_reward_that_abstains_leaves_the_others_as_they_are() -> None:
+    one, other = torch.tensor([[1.0], [4.0]]), torch.tensor([[float("nan")], [3.0]])
+    terms = [Term(lambda r, b: one, no_baseline, 1.0, "a"), Term(lambda r, b: other, no_baseline, 1.0, "b")]
+    _, together = two_words(one, terms=terms)
+    assert torch.allclose(together, two_words(torch.tensor([[1.0], [7.0]]))[1])
+
+
+def test_where_all_abstain_nothing_is_learned_and_nothing_breaks() -> None:
+    loss, gradient = two_words(torch.full((2, 1), float("nan")), whiten=True)
+    assert loss.value.item() == 0 and gradient.abs().max() == 0
+
+
+def test_of_leave_one_out_a_sample_without_others_abstains() -> None:
+    assert leave_one_out(torch.tensor([[float("nan"), 3.0]]), batch(1)).isnan().tolist() == [[False, True]]
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), torch.zeros(1, 2), torch.tensor([[0.0], [float("inf")]])])
+def test_what_is_no_reward_is_one_line(value: torch.Tensor) -> None:
+    with pytest.raises(TellapartError, match=r"reward 'mine' (returned shape .*expected \(2, 1\)|is infinite)"):
+        two_words(value, terms=[Term(lambda r, b: value, no_baseline, name="mine")])
+
+
+def test_whitened_advantages_have_mean_zero_and_deviation_one() -> None:
+    values = whitened(torch.tensor([[1.0, 3.0], [float("nan"), 5.0]]))
+    assert values[~values.isnan()].tolist() == pytest.approx([-1.2247, 0.0, 1.2247], abs=1e-3)
+    assert whitened(torch.full((3, 2), -4.0)).abs().max() == 0
+
+
+def test_captions_that_are_all_equal_and_equally_good_teach_nothing() -> None:
+    told = rollout([3, END], [3, END], [3, END], [3, END], samples=2)
+    learner = Learner(torch.zeros(4, 2, 10), told)
+    reward = Term(lambda r, b: torch.full((2, 2), 1.5), leave_one_out)
+    loss = Reinforce([reward], Decoding(kind="sample", samples=2), whiten=True)(learner, batch(2))
+    loss.value.backward()  # type: ignore[no-untyped-call]
+    assert learner.table.grad is not None and learner.table.grad.abs().max() == 0
+    assert loss.logs["distinct"] == 0.25
+
+
+class Greedier(Learner):
+    """Writes ``told`` when it samples, and something else when it is greedy; notes whether dropout was on."""
+
+    def __init__(self, logits_RTV: torch.Tensor, told: Rollout, greedy: Rollout) -> None:
+        super().__init__(logits_RTV, told)
+        self.greedy, self.modes = greedy, []  # type: ignore[var-annotated]
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        self.modes.append((decoding.kind, decoding.samples, self.model.training))
+        return self.greedy if decoding.kind == "greedy" else self.told
+
+
+def test_the_greedy_baseline_is_the_reward_of_the_greedy_caption_without_dropout() -> None:
+    told = rollout([3, END], [4, END], [5, END], [6, END], samples=2)
+    greedy = rollout([3, 3, END], [END])
+    learner = Greedier(torch.zeros(4, 2, 10), told, greedy)
+    term = Term(lambda r, b: r.valid_RT.sum(1).float().view(-1, r.samples), "greedy")  # its length as reward
+    objective = Reinforce([term], Decoding(kind="sample", samples=2))
+    advantage, _ = objective.judge(learner, torch.zeros(2, 1), told, batch(2))
+    assert advantage.tolist() == [[2 - 3, 2 - 3], [2 - 1, 2 - 1]]
+    assert learner.modes == [("greedy", 1, False)] and learner.model.training
+
+
+def test_the_entropy_bonus_is_the_mean_entropy_of_a_step_of_what_was_sampled_from() -> None:
+    told = rollout([3, END], [END])
+    learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
+    nothing = Term(lambda r, b: torch.zeros(2, 1), no_baseline)
+    decoding = Decoding(kind="sample", temperature=0.5)
+    loss = Reinforce([nothing], decoding, entropy=0.01)(learner, batch(2))
+    p = (learner.table.detach() / 0.5).softmax(-1)
+    steps = -(p * p.log()).sum(-1)
+    expected = float(steps[0, 0] + steps[0, 1] + steps[1, 0]) / 3
+    assert loss.logs["entropy"] == pytest.approx(expected, rel=1e-5)
+    assert loss.value.item() == pytest.approx(-0.01 * expected, rel=1e-5)
+
+
+def test_the_state_is_the_baselines_and_an_older_one_is_read() -> None:
+    first, second = RunningMean(), RunningMean()
+    terms = [Term(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]
+    objective = Reinforce([terms[0], Term(terms[0].reward, no_baseline), terms[1]], Decoding())
+    objective.load_state_dict({"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]})
+    assert (first.mean, second.mean) == (1.0, 5.0)
+    assert objective.state_dict() == {"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]}
+    Reinforce([terms[0]], Decoding()).load_state_dict({"mean": -3.0, "count": 7})
+    assert (first.mean, first.count) == (-3.0, 7)
+
+
 class TestMle:
     def test_a_uniform_guess_costs_the_log_of_the_vocabulary(self) -> None:
         valid = torch.tensor([[True, True, False]])
@@ -187,27 +296,35 @@ class TestMle:
         assert got.item() == pytest.approx(expected.item())
 
 
-@pytest.mark.parametrize("decoding", [Decoding(kind="greedy", max_tokens=8), Decoding(kind="sample", samples=3)])
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(kind="greedy", max_tokens=8),
+        Decoding(kind="sample", samples=3),
+        Decoding(kind="sample", temperature=0.3, max_tokens=8),
+        Decoding(kind="sample", max_tokens=1),
+    ],
+)
 def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decoding: Decoding) -> None:
     """Without dropout, the teacher-forced pass gives the log-probabilities that generation had."""
     captioner: Any = load_captioner(str(tiny_captioner))
     visual = torch.randn(4, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
-    told = captioner.generate(visual, decoding)
-    assert told.tokens_RT.shape[0] == 4 * decoding.samples
-    scored = token_log_probs(captioner.logits(visual, told.tokens_RT, told.valid_RT), told.tokens_RT)
     config = decoding.generation_config(
         pad=captioner.tokenizer.pad_token_id, start=None, ends=[captioner.tokenizer.eos_token_id]
     )
-    config.return_dict_in_generate = config.output_logits = True
+    config.return_dict_in_generate = config.output_scores = True  # scores: after the temperature
     torch.manual_seed(5)
-    prefix = captioner.model.mapper(visual)
-    output = captioner.model.language_model.generate(inputs_embeds=prefix, generation_config=config)
-    generated = torch.stack(output.logits, 1).log_softmax(-1)
+    output = captioner.model.language_model.generate(
+        inputs_embeds=captioner.model.mapper(visual), generation_config=config
+    )
     torch.manual_seed(5)
-    told = captioner.generate(visual, decoding)
-    generated = generated.gather(-1, told.tokens_RT[..., None]).squeeze(-1)
-    scored = token_log_probs(captioner.logits(visual, told.tokens_RT, told.valid_RT), told.tokens_RT)
-    assert torch.allclose(scored[told.valid_RT], generated[told.valid_RT], atol=1e-4)
+    objective = Reinforce([], decoding, normalise="none")
+    told = objective.roll_out(captioner, visual, decoding, dropout=True)
+    assert told.tokens_RT.shape[0] == 4 * decoding.samples and not captioner.model.training
+    generated_RT = torch.stack(output.scores, 1).log_softmax(-1).gather(-1, told.tokens_RT[..., None]).squeeze(-1)
+    logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT)
+    scored_R = objective.log_probs(logits_RTV, told, captioner.end)
+    assert torch.allclose(scored_R, (generated_RT * told.valid_RT).sum(1), atol=1e-4)
 
 
 def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
