@@ -220,12 +220,12 @@ def cache(
 
 @app.command()
 def bench(
-    work: Annotated[str, typer.Argument(help="What to time: metrics.")],
+    work: Annotated[str, typer.Argument(help="What to time: metrics or smile.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Time our way against the usual one, side by side on real data."""
+    """Time our way against the usual one, side by side."""
     from tellapart.bench import run_bench
     from tellapart.bench.rows import table
 

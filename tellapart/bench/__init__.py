@@ -1,4 +1,4 @@
-"""Side-by-side timings against the usual way: both in one run, alternately, on real data, with the same results."""
+"""Side-by-side timings against the usual way: both in one run, alternately, with the same results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from tellapart.bench.rows import Row
 
-WORKS = {"metrics": "tellapart.bench.metrics"}
+WORKS = {"metrics": "tellapart.bench.metrics", "smile": "tellapart.bench.smile"}
 
 
 def run_bench(work: str, repeat: int = 3, only: str = "") -> list[Row]:

@@ -91,7 +91,7 @@ def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str,
         objective = Stage(recipe_of(tiny_recipe, **way), upstream).objective()
         assert isinstance(objective, Smile)
         torch.manual_seed(5)
-        found.append(float(objective(learner, batch).value))
+        found.append(float(objective(learner, batch).value.detach()))
         ids = learner.tokenizer.get_vocab()
         told = {key: value for key, value in way.items() if key != "shift"}
         if way.get("first") == "shift":
