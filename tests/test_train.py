@@ -21,6 +21,9 @@ from tellapart.recipe import Recipe, check_recipe, to_toml
 from tellapart.run import Run
 from tellapart.stages import Stage
 from tellapart.train import Trained, fit, make_optimiser, make_scheduler, train, train_step, upstream
+from tellapart.types import Rollout
+
+PARTS = ["vision", "mapper", "language_model"]
 
 
 def recipe_of(table: dict[str, Any], **changes: Any) -> Recipe:
@@ -52,6 +55,114 @@ def stop_after(steps: int, recipe: Recipe, folder: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
         patch.setattr("tellapart.train.train_step", step_or_stop)
         train(recipe, folder, resume=True, evaluate=False)
+
+
+SAMPLES = {"kind": "sample", "samples": 3, "max_tokens": 6}
+EXPLORING = {
+    "kind": "reinforce",
+    "rewards": [{"kind": "cider"}, {"kind": "self_retrieval", "weight": 0.5}],
+    "decoding": SAMPLES,
+    "exploration": {},
+    "whiten": True,
+}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "running mean": {"objective": EXPLORING},
+    "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "normalise": "none", "entropy": 0.01}},
+    "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"accumulate": 3}},
+    "lora": {"captioner": {"lora": {"rank": 4, "modules": ["c_attn", "convolution"]}, "train": PARTS}},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_run_of_several_rewards_or_lora_stops_and_goes_on_to_the_last_bit(
+    name: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(merged(tiny_recipe, OBJECTIVES[name]))
+    train(recipe, tmp_path / "whole", evaluate=False)
+    stop_after(3, recipe, tmp_path / "stopped", monkeypatch)
+    train(recipe, tmp_path / "stopped", resume=True, evaluate=False)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
+    assert same(weights(tmp_path / "stopped"), weights(tmp_path / "whole"))
+    last = [run.last() for run in (Run(tmp_path / "whole", recipe), Run(tmp_path / "stopped", recipe))]
+    assert last[0] and last[1] and last[0].objective == last[1].objective
+    assert same(*(load_file(found.folder / "weights.safetensors") for found in last))  # type: ignore[union-attr]
+
+
+def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with tables changed; an objective is replaced."""
+    return table | {k: v if k == "objective" else table.get(k, {}) | v for k, v in changes.items()}
+
+
+@pytest.mark.parametrize("vision", [False, True])
+@pytest.mark.parametrize("kind", ["reinforce", "mle"])
+def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: dict[str, Any]) -> None:
+    """Dropout off: the reward sees the whole batch, the gradient is the sum of the parts'."""
+    changes: dict[str, Any] = {
+        "objective": EXPLORING | {"kl": 0.1, "entropy": 0.1} if kind == "reinforce" else {"kind": "mle"}
+    }
+    changes["captioner"] = {"train": PARTS if vision else PARTS[1:]}
+    found = []
+    for parts in (1, 3):
+        recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"accumulate": parts}}))
+        stage = Stage(recipe, upstream)
+        data, objective = stage.training_set(), stage.objective()
+        trained = Trained(stage.learner, stage.trained_parts)
+        optimiser = make_optimiser(trained, recipe.training)
+        stage.learner.model.eval()
+        logs = train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+        found.append((logs, [p.grad.clone() for p in trained.parameters if p.grad is not None]))
+    (whole, gradients), (in_parts, added) = found
+    assert whole.keys() == in_parts.keys() and len(gradients) == len(added) > 3
+    for key, value in whole.items():
+        assert in_parts[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    largest = max(float(gradient.abs().max()) for gradient in gradients)
+    for a, b in zip(gradients, added, strict=True):
+        assert float((a - b).abs().max()) <= 1e-5 * max(1.0, largest)
+
+
+def test_parts_are_encoded_one_by_one_and_the_scorer_stays_as_it_is(tiny_recipe: dict[str, Any]) -> None:
+    recipe = recipe_of(merged(tiny_recipe, {"captioner": {"train": PARTS}, "training": {"accumulate": 4}}))
+    stage = Stage(recipe, upstream)
+    assert stage.scorer is not None
+    data, objective = stage.training_set(), stage.objective()
+    before = {k: v.clone() for k, v in stage.scorer.model.state_dict().items()}
+    vision = [p.detach().clone() for p in stage.learner.model.vision.parameters()]
+    trained = Trained(stage.learner, stage.trained_parts)
+    optimiser = make_optimiser(trained, recipe.training)
+    sizes = []
+    encode = stage.learner.encode
+    stage.learner.encode = lambda pixels: sizes.append(len(pixels)) or encode(pixels)
+    train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+    assert max(sizes) == 5
+    assert same(before, stage.scorer.model.state_dict())
+    assert any(not torch.equal(a, b) for a, b in zip(vision, stage.learner.model.vision.parameters(), strict=True))
+
+
+def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -> None:
+    """A cosine in bf16 times a scale of 100 would be off by tenths of a nat."""
+    rewards = []
+    for precision in ("fp32", "bf16"):
+        stage = Stage(recipe_of(merged(tiny_recipe, {"training": {"precision": precision}})), upstream)
+        assert stage.scorer is not None
+        batch = stage.training_set().batch(0)
+        objective: Any = stage.objective()
+        told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
+        with stage.autocast():
+            rewards.append(objective.judge(stage.learner, batch.visual, told, batch)[0])
+            assert torch.isfinite(objective(stage.learner, batch).value)
+    assert torch.equal(rewards[0], rewards[1])
+
+
+def test_a_captioner_with_lora_is_published_without(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    recipe = recipe_of(merged(tiny_recipe, OBJECTIVES["lora"] | {"validation": {"every": 6}}))
+    run = train(recipe, tmp_path / "run")
+    assert not any("lora" in name or "base_layer" in name for name in weights(run.folder))
+    start = load_file(Path(str(recipe.captioner and recipe.captioner.name)) / "model.safetensors")
+    moved = {name for name, tensor in weights(run.folder).items() if not torch.equal(tensor, start[name])}
+    assert moved <= {n for n in start if n.startswith("mapper") or "c_attn.weight" in n or "vision" in n}
+    kept = load_file(run.last().folder / "weights.safetensors")  # type: ignore[union-attr]
+    assert any("lora_A" in name for name in kept) and not any("base_layer" in name for name in kept)
+    assert len((run.folder / "captions" / "after.jsonl").read_text().splitlines()) == 30
 
 
 @pytest.mark.parametrize("kind", ["reinforce", "mle", "contrastive"])
