@@ -35,7 +35,7 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def gallery(found: dict[str, Any], count: int = 12) -> list[str]:
+def gallery(found: dict[str, Any], count: int = 24) -> list[str]:
     lines = ["| picture | before | after |", "|---|---|---|"]
     for entry in found["sets"][:count]:
         cells = [answer(entry, name) for name in ("before", "after")]
