@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from tellapart.batches import TrainingSet
 from tellapart.errors import UsageError
@@ -52,3 +53,16 @@ def test_families_stay_together() -> None:
 def test_families_are_of_scenes_only() -> None:
     with pytest.raises(UsageError, match="families"):
         families([Item("a.jpg", Scenes(1)[0])])
+
+
+def test_the_parts_of_a_batch_are_the_batch() -> None:
+    data = training_set(families([scene.item() for scene in Scenes(60)]))
+    whole = data.batch(4)
+    whole.tokens_RT = torch.arange(40).view(20, 2)  # two references a picture
+    whole.valid_RT = whole.tokens_RT > 0
+    assert whole.split(1) == [whole] and whole.bag_B is not None
+    parts = whole.split(3)
+    assert [len(part.items) for part in parts] == [4, 4, 2] and all(part.step == 4 for part in parts)
+    for name in ("rows_B", "visual", "tokens_RT", "valid_RT", "bag_B"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
+    assert [item.id for part in parts for item in part.items] == [item.id for item in whole.items]

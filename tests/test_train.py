@@ -65,10 +65,12 @@ EXPLORING = {
     "exploration": {},
     "whiten": True,
 }
+PER_BAG = {"kind": "self_retrieval", "score": "accuracy", "among": "bag"}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "running mean": {"objective": EXPLORING},
     "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "normalise": "none", "entropy": 0.01}},
     "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"accumulate": 3}},
+    "per bag": {"objective": EXPLORING | {"rewards": [PER_BAG]}, "training": {"batches": "families"}},
     "lora": {"captioner": {"lora": {"rank": 4, "modules": ["c_attn", "convolution"]}, "train": PARTS}},
 }
 

@@ -65,6 +65,10 @@ class TestSelfRetrieval:
         assert reward[[1, 3]].isnan().all(), "a picture alone in its bag has nothing to be told from"
         hits = SelfRetrieval(SCORER, IMAGES, score="accuracy", among="bag")(told("b", "a", "b", "b"), where)
         assert hits[[0, 2], 0].tolist() == [0.0, 1.0] and hits[[1, 3]].isnan().all()
+        # "b" is nearer to picture 2 than to 1, but that one is in another bag
+        missed, hit = (SelfRetrieval(SCORER, IMAGES, score="accuracy", among=among) for among in ("batch", "bag"))
+        where = batch(0, 1, 2, bags=[4, 4, 7])
+        assert [reward(told("a", "b", "b"), where)[1, 0].item() for reward in (missed, hit)] == [0.0, 1.0]
 
     def test_identical_pictures_are_worth_minus_log_of_the_bag(self) -> None:
         images = np.tile(IMAGES[:1], (5, 1))
