@@ -150,7 +150,8 @@ def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
 class Trained:
     """The parts that learn: their parameters, for the optimiser, and all their tensors, for a checkpoint.
 
-    A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the learner does not have.
+    A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the
+    learner does not have.
     """
 
     def __init__(self, learner: Any, parts: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tellapart.errors import UsageError
+from tellapart.metrics.cider import CiderD
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.recipe import Recipe, check_recipe, read_recipe, to_toml
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
@@ -180,6 +181,14 @@ def test_several_scorers_are_averaged_or_take_turns(tiny_recipe: dict[str, Any],
     assert isinstance(averaged, Averaged) and isinstance(turns, Alternating)
     names = [reward.scorer.name for reward in turns.rewards]  # type: ignore[attr-defined]
     assert names == [str(tiny_scorer), "scenes"]
+
+
+def test_document_frequencies_are_those_that_the_recipe_names(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    CiderD([["a red cube"], ["a ball"]]).frequencies([["a red cube"]], "frozen").save(tmp_path / "f.json")
+    for idf, source in (("training", "references"), ("batch", "batch"), (str(tmp_path / "f.json"), "frozen")):
+        reward = made(tiny_recipe, rewards=[{"kind": "cider", "idf": idf}]).terms[0].reward
+        assert isinstance(reward, Cider) and reward.cider.source == source
+        assert reward.cider.pictures == 60
 
 
 def test_cider_of_token_ids_knows_the_end(tiny_recipe: dict[str, Any]) -> None:

@@ -2,17 +2,20 @@
 
 from tellapart.objectives.base import Loss, Objective
 from tellapart.objectives.contrastive import Contrastive
+from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss
-from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.reinforce import Reinforce, Term
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
 
 __all__ = [
     "Contrastive",
+    "Exploration",
     "Loss",
     "Mle",
     "Objective",
     "Reinforce",
     "Smile",
+    "Term",
     "mle_head_loss",
     "mle_loss",
     "smile_head_loss",

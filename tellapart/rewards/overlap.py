@@ -17,9 +17,9 @@ class Cider:
     """CIDEr-D of each caption against its picture's references, 0 to 10 (1.2 is what tables print as 120).
 
     ``references``: of every training picture, as `batch.rows_B` numbers them: texts, or with ``end_token`` rows of
-    token ids. ``idf``: document frequencies of the "references" (the training set's), of the "batch" (paper 2's program),
-    or frozen `DocumentFrequencies`. ``end``: whether the end token is a word, for token ids: a caption that was cut
-    off has none, and its references all do.
+    token ids. ``idf``: document frequencies of the "references" (the training set's), of the "batch" (paper 2's
+    program), or frozen `DocumentFrequencies`. ``end``: whether the end token is a word, for token ids: a caption that
+    was cut off has none, and its references all do.
     """
 
     def __init__(
