@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from tellapart.cli_bags import app as bags_app
+from tellapart.cli_show import Json, show
 from tellapart.errors import TellapartError, UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
-WIDE = 200  # columns of a table that goes to a file or a pipe: rich would fold it at 80
+app.add_typer(bags_app)
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
+
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
@@ -154,6 +156,13 @@ def evaluate(
     words: Annotated[
         int, typer.Option(min=0, metavar="N", help="Show N adjectives and nouns that are most each system's own.")
     ] = 0,
+    bags: Annotated[
+        list[Path] | None,
+        typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
+    ] = None,
+    distractors: Annotated[
+        str | None, typer.Option(help="A hard pool: further pictures, as kind:path, that captions are told from.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure captions: do they tell pictures apart, and what are they like?"""
@@ -179,6 +188,8 @@ def evaluate(
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
+        bags=bags or (),
+        distractors=distractors,
     )
     show(results.to_json(), results.table(), as_json)
 
@@ -220,7 +231,7 @@ def cache(
 
 @app.command()
 def bench(
-    work: Annotated[str, typer.Argument(help="What to time: metrics or smile.")],
+    work: Annotated[str, typer.Argument(help="What to time: bags, metrics or smile.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
     as_json: Json = False,
@@ -232,20 +243,6 @@ def bench(
     rows = run_bench(work, repeat, only)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
     show({"rows": [row.to_json() for row in rows]}, table(rows, title), as_json)
-
-
-def show(value: Any, told: Any, as_json: bool) -> None:
-    """A result as JSON alone, or as a table (or a line) for people."""
-    if as_json:
-        import json
-
-        print(json.dumps(value, ensure_ascii=False))
-    elif isinstance(told, str):
-        print(told)
-    else:
-        from rich.console import Console
-
-        Console(width=None if sys.stdout.isatty() else WIDE).print(told)
 
 
 def show_run(folder: Path, as_json: bool) -> None:

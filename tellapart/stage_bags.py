@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tellapart.bags import multimodal, nearest_neighbours
+from tellapart.bags.make import captions_of, text_features
 from tellapart.bags.sampler import HardAndRandom, Sampler, WholeBags, curriculum, random_bags
-from tellapart.captions_file import align_lists, read_caption_lists
 from tellapart.errors import UsageError
 from tellapart.messages import say
 from tellapart.recipe_bags import Bags
 from tellapart.scorers import load_scorer
-from tellapart.types import Item
 
 COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
@@ -42,19 +40,3 @@ def features(stage: Any, settings: Bags) -> np.ndarray:
     if settings.captions is None:
         return image_ND
     return multimodal(image_ND, text_features(scorer, captions_of(stage.train_items, settings.captions)))
-
-
-def captions_of(items: list[Item], captions: str) -> list[list[str]]:
-    """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
-    if captions != "references":
-        kept, _ = align_lists(read_caption_lists(Path(captions)), [item.id for item in items], name=captions)
-        return list(kept.values())
-    if bare := [item.id for item in items if not item.references]:
-        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; name a file")
-    return [list(item.references) for item in items]
-
-
-def text_features(scorer: Any, captions: list[list[str]]) -> list[np.ndarray]:
-    """Features M×D of the M captions of each picture."""
-    flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
-    return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

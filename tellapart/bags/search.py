@@ -6,16 +6,14 @@ the work of a search that takes pictures as queries one after the other.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.messages import say
-
-if TYPE_CHECKING:
-    import torch
 
 BLOCK = 4096  # pictures a side: a block of cosines is 64 MB
 APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless told otherwise
@@ -65,8 +63,8 @@ def nearest_neighbours(
         return _by_faiss(vectors.unit_ND, k, max_cosine, block)
     if k == 0:
         return Neighbours(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32))
-    rows_NK, cosine_NK = _exact(vectors.unit_ND, min(k + SPARE, n - 1), max_cosine, block, progress)
-    return Neighbours(*_settled(vectors, rows_NK, cosine_NK, k, max_cosine))
+    best = _exact(vectors.unit_ND, min(k + SPARE, n - 1), max_cosine, block, progress)
+    return _settled(vectors, best, k, max_cosine)
 
 
 @dataclass(frozen=True)
@@ -110,10 +108,8 @@ class Vectors:
         return np.round(np.concatenate(parts), DIGITS) if parts else np.zeros(0)
 
 
-def _exact(
-    unit_ND: np.ndarray, k: int, max_cosine: float | None, block: int, progress: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest cosines of each row, in no safe order where they are nearly equal."""
+def _exact(unit_ND: np.ndarray, k: int, max_cosine: float | None, block: int, progress: bool) -> _Best:
+    """The k largest cosines of each row, largest first, in no safe order where they are nearly equal."""
     import torch
 
     from tellapart.progress import Progress
@@ -121,90 +117,122 @@ def _exact(
     unit_T = torch.from_numpy(unit_ND)
     starts = range(0, len(unit_ND), block)
     best = _Best(len(unit_ND), k)
+    room = torch.empty(min(block, len(unit_ND)) ** 2)  # one block of cosines, used again and again
     label = f"nearest neighbours ({block:,} pictures a block)"
-    with Progress(len(starts) * (len(starts) + 1) // 2, label, enabled=progress) as shown:
+    steps = len(starts) * (len(starts) + 1) // 2
+    with Progress(steps, label, enabled=progress) as shown, ThreadPoolExecutor(workers()) as pool:
         for a in starts:
             for b in starts[a // block :]:
-                cosine_AB = unit_T[a : a + block] @ unit_T[b : b + block].T
+                part_A, part_B = unit_T[a : a + block], unit_T[b : b + block]
+                cosine_AB = room[: len(part_A) * len(part_B)].view(len(part_A), len(part_B))
+                torch.mm(part_A, part_B.T, out=cosine_AB)
                 if a == b:
                     cosine_AB.fill_diagonal_(-torch.inf)
                 if max_cosine is not None:
                     cosine_AB.masked_fill_(cosine_AB > max_cosine + ROUNDING / 2, -torch.inf)
-                best.take(a, b, cosine_AB)
-                if a != b:
-                    best.take(b, a, cosine_AB.T)
+                ways = (best.by_rows, best.by_columns)[: 1 if a == b else 2]
+                for done in [pool.submit(way, a, b, cosine_AB.numpy()) for way in ways]:
+                    done.result()
                 shown.advance()
-    return best.rows_NK.numpy(), best.cosine_NK.numpy()
+    return best
+
+
+def workers() -> int:
+    """Threads that read a block: by rows and by columns at once, where torch may use more than one core."""
+    import torch
+
+    return min(2, torch.get_num_threads())
 
 
 class _Best:
     """The k best of each row so far. After a row's first block few cosines are above its k-th best: only those move."""
 
     def __init__(self, n: int, k: int) -> None:
-        import torch
-
         self.k, self._begun = k, set[int]()
-        self.rows_NK = torch.full((n, k), -1, dtype=torch.int32)
-        self.cosine_NK = torch.full((n, k), -torch.inf)
+        self.rows_NK = np.full((n, k), -1, np.int32)
+        self.cosine_NK = np.full((n, k), -np.inf, np.float32)
 
-    def take(self, row: int, column: int, cosine_AB: torch.Tensor) -> None:
-        """Cosines of the rows from ``row`` on with the pictures from ``column`` on."""
+    def by_rows(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """Cosines of the pictures from ``a`` on with those from ``b`` on, as seen by the former."""
+        part = slice(a, a + len(cosine_AB))
+        if a not in self._begun:
+            self._fill(a, b, cosine_AB)
+            return
+        place_M = np.flatnonzero(cosine_AB > self.cosine_NK[part, -1:])
+        at_M, of_M = np.divmod(place_M, cosine_AB.shape[1])
+        self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
+
+    def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """The same, as seen by the latter: the block is read as it lies, and only what is found is turned."""
+        part = slice(b, b + cosine_AB.shape[1])
+        if b not in self._begun:
+            self._fill(b, a, np.ascontiguousarray(cosine_AB.T))
+            return
+        place_M = np.flatnonzero(cosine_AB > self.cosine_NK[part, -1])
+        of_M, at_M = np.divmod(place_M, cosine_AB.shape[1])
+        order_M = np.argsort(at_M, kind="stable")
+        self._merge(part, at_M[order_M], of_M[order_M] + a, cosine_AB.ravel()[place_M[order_M]])
+
+    def _fill(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """The first block of the rows from ``a`` on."""
         import torch
 
-        part = slice(row, row + len(cosine_AB))
-        if row not in self._begun:
-            self._begun.add(row)
-            first = cosine_AB.topk(min(self.k, cosine_AB.shape[1]), 1)
-            self.cosine_NK[part, : first.values.shape[1]] = first.values
-            self.rows_NK[part, : first.values.shape[1]] = torch.where(
-                first.values > -torch.inf, first.indices + column, -1
-            ).int()
+        self._begun.add(a)
+        cosine_AK, place_AK = torch.from_numpy(cosine_AB).topk(min(self.k, cosine_AB.shape[1]), 1)
+        part = (slice(a, a + len(cosine_AB)), slice(0, cosine_AK.shape[1]))
+        self.cosine_NK[part] = cosine_AK.numpy()
+        self.rows_NK[part] = np.where(self.cosine_NK[part] > -np.inf, place_AK.numpy() + b, -1)
+
+    def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
+        """Finds of the rows of ``part``, ordered by row: the m-th of a row goes to the m-th place behind its k."""
+        import torch
+
+        if not len(at_M):
             return
-        place_M2 = (cosine_AB > self.cosine_NK[part, -1:]).nonzero()
-        if not len(place_M2):
-            return
-        at_M, of_M = place_M2.unbind(1)
-        count_A = torch.bincount(at_M, minlength=len(cosine_AB))
-        # The m-th find of a row goes to its m-th place behind the k that it has.
-        first_A = count_A.cumsum(0) - count_A
-        slot_M = torch.arange(len(at_M)) - first_A[at_M]
-        shape = (len(cosine_AB), int(count_A.max()))
-        found_AC, found_rows_AC = torch.full(shape, -torch.inf), torch.full(shape, -1, dtype=torch.int32)
-        found_AC[at_M, slot_M] = cosine_AB[at_M, of_M]
-        found_rows_AC[at_M, slot_M] = (of_M + column).int()
-        all_AC = torch.cat([self.cosine_NK[part], found_AC], 1)
-        top = all_AC.topk(self.k, 1)
-        self.cosine_NK[part] = top.values
-        self.rows_NK[part] = torch.cat([self.rows_NK[part], found_rows_AC], 1).gather(1, top.indices)
+        count_A = np.bincount(at_M, minlength=part.stop - part.start)
+        slot_M = np.arange(len(at_M)) - np.repeat(np.cumsum(count_A) - count_A, count_A)
+        width = self.k + int(count_A.max())
+        cosine_AC = np.full((len(count_A), width), -np.inf, np.float32)
+        rows_AC = np.full((len(count_A), width), -1, np.int32)
+        cosine_AC[:, : self.k], rows_AC[:, : self.k] = self.cosine_NK[part], self.rows_NK[part]
+        cosine_AC[at_M, self.k + slot_M], rows_AC[at_M, self.k + slot_M] = cosine_M, row_M
+        cosine_AK, place_AK = torch.from_numpy(cosine_AC).topk(self.k, 1)
+        self.cosine_NK[part] = cosine_AK.numpy()
+        self.rows_NK[part] = np.take_along_axis(rows_AC, place_AK.numpy(), 1)
 
 
-def _settled(
-    vectors: Vectors,
-    rows_QK: np.ndarray,
-    cosine_QK: np.ndarray,
-    k: int,
-    max_cosine: float | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The first k of each query's candidates, in the order that float64 gives, ties by row.
+def _settled(vectors: Vectors, best: _Best, k: int, max_cosine: float | None) -> Neighbours:
+    """The first k of each picture's candidates, in the order that float64 gives, ties by row.
 
     Only cosines that float32 cannot tell from the next one are computed once more.
     """
+    n, kept = best.rows_NK.shape
+    rows_NK, cosine_NK = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    for start in range(0, n, BLOCK):
+        part = slice(start, start + BLOCK)
+        rows_QK, cosine_QK = best.rows_NK[part], best.cosine_NK[part]
+        near_QK = _near(cosine_QK) & (rows_QK >= 0)
+        value_QK = np.round(cosine_QK.astype(np.float64), DIGITS)
+        query_M, place_M = near_QK.nonzero()
+        value_QK[query_M, place_M] = vectors.cosines(query_M + start, rows_QK[query_M, place_M])
+        order_QK = np.lexsort((rows_QK, -value_QK), axis=1)[:, :k]
+        rows_NK[part] = np.take_along_axis(rows_QK, order_QK, 1)
+        cosine_NK[part] = np.take_along_axis(value_QK, order_QK, 1)
+    if kept < n - 1:  # what was cut off may belong before the cut: nearly equal, many times
+        last_N, kth_N = best.cosine_NK[:, -1], best.cosine_NK[:, k - 1]
+        for row in np.flatnonzero((last_N > -np.inf) & (last_N >= kth_N - ROUNDING)):
+            rows_NK[row], cosine_NK[row] = _one_row(vectors, int(row), k, max_cosine)
+    return Neighbours(rows_NK, cosine_NK)
+
+
+def _near(cosine_QK: np.ndarray) -> np.ndarray:
+    """Which of these cosines (falling along a row) are nearly equal to the one before or after."""
     near_QK = np.zeros(cosine_QK.shape, bool)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # −inf less −inf
         gap_QK = cosine_QK[:, :-1] - cosine_QK[:, 1:] <= ROUNDING
     near_QK[:, :-1] |= gap_QK
     near_QK[:, 1:] |= gap_QK
-    near_QK &= rows_QK >= 0
-    value_QK = np.round(cosine_QK.astype(np.float64), DIGITS)
-    query_M, place_M = near_QK.nonzero()
-    value_QK[query_M, place_M] = vectors.cosines(query_M, rows_QK[query_M, place_M])
-    order_QK = np.lexsort((rows_QK, -value_QK), axis=1)[:, :k]
-    rows, cosine = (np.take_along_axis(array, order_QK, 1) for array in (rows_QK, value_QK))
-    if rows_QK.shape[1] < len(vectors) - 1:  # what was cut off may belong before the cut: nearly equal, many times
-        last_Q, kth_Q = cosine_QK[:, -1], cosine_QK[:, k - 1]
-        for query in np.flatnonzero((kth_Q - last_Q <= ROUNDING) & (last_Q > -np.inf)):
-            rows[query], cosine[query] = _one_row(vectors, int(query), k, max_cosine)
-    return rows.astype(np.int32), cosine.astype(np.float32)
+    return near_QK
 
 
 def _one_row(vectors: Vectors, row: int, k: int, max_cosine: float | None) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@
 | ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is asked for |
 | ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten pictures a set, asked for where there is a text |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten a set, asked for where there is a text |
 
 `tellapart.benchmarks.retrieval` ranks them; a metric is named after them, as in ``recall@1.bag3``.
 """
@@ -145,7 +145,9 @@ def _frames(path: Path, value: dict[str, Any]) -> list[GivenSets]:
 
 def _imagecode(path: Path, value: dict[str, dict[str, str]]) -> GivenSets:
     """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg`` as in the published folders of pictures."""
-    sets, targets, captions = [], [], {}
+    sets: list[tuple[str, ...]] = []
+    targets: list[tuple[str, ...]] = []
+    captions: dict[str, list[str]] = {}
     for name, texts in value.items():
         if not all(index.isdigit() and int(index) < IMAGECODE_SET for index in texts):
             raise UsageError(f"{path}, set {name}: expected texts under the numbers 0 to {IMAGECODE_SET - 1}")

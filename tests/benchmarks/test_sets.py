@@ -142,7 +142,7 @@ def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str,
 
 def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
     data, captions = test_scenes["data"], [test_scenes["captions"]]
-    with pytest.raises(UsageError, match="metric 'recall@1.bag3' needs candidate sets of that name; add --bags FILE"):
+    with pytest.raises(UsageError, match=r"metric 'recall@1\.bag3' needs candidate sets of that name; add --bags FILE"):
         run_eval(captions, None, data, "x", ["recall@1.bag3"], bags=[test_scenes["bags"]])
     with pytest.raises(UsageError, match="--bags and --distractors are for a scorer to choose from"):
         run_eval(captions, None, data, None, bags=[test_scenes["bags"]])

@@ -1,0 +1,114 @@
+"""From a data set to bags of look-alikes, with all that a reader of them has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart import __version__
+from tellapart.bags.file import BagsFile, Header
+from tellapart.bags.mine import TOP, Bag, Similarity, curate_bags, distinct, mine_bags, multimodal
+from tellapart.bags.search import Vectors, nearest_neighbours
+from tellapart.captions_file import align_lists, read_caption_lists
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+
+
+@dataclass(frozen=True)
+class Mined:
+    """Bags, and the pictures that they were mined from, with the scorer's features of these (N×D)."""
+
+    file: BagsFile
+    items: list[Item]
+    image_ND: np.ndarray
+
+
+def mine_dataset(
+    dataset: Dataset,
+    scorer: Any,
+    sizes: Sequence[int],
+    *,
+    captions: str | None = None,
+    similarity: Similarity = "query",
+    max_cosine: float | None = None,
+    approximate: bool | None = None,
+) -> Mined:
+    """Curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of each.
+
+    Features come from the store: what was encoded before is not encoded again. Pictures that cannot be read are left
+    out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
+    or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
+    """
+    from tellapart.features import FeatureStore
+
+    sizes = check_sizes(sizes)
+    store, whole = FeatureStore(), len(dataset)
+    items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
+    if not items:
+        raise UsageError(f"{dataset.spec}: none of its {whole} pictures can be read")
+    image_ND = np.asarray(store.features(items, scorer.encoder))
+    row_N = distinct([row.tobytes() for row in image_ND], len(items))
+    counts = {"unreadable": whole - len(items), "copies": len(items) - len(row_N)}
+    items, image_ND = [items[row] for row in row_N], image_ND[row_N]
+    if len(items) < max(sizes):
+        copies = f" ({counts['copies']} more are copies)" if counts["copies"] else ""
+        raise UsageError(
+            f"{dataset.spec}: {len(items)} different pictures{copies}; a bag of {max(sizes)} needs at least as many"
+        )
+    joined_ND = image_ND
+    if captions is not None:
+        joined_ND = multimodal(image_ND, text_features(scorer, captions_of(items, captions)))
+    vectors = Vectors.of(joined_ND)
+    wanted = max(sizes) - 1 if max_cosine is None else max(TOP, max(sizes) - 1)
+    near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
+    bags: list[Bag] = []
+    for size in sizes:
+        own = mine_bags(
+            joined_ND,
+            size,
+            ids=[item.id for item in items],
+            similarity=similarity,
+            max_cosine=max_cosine,
+            neighbours=near,
+        )
+        bags += curate_bags(own)
+    if not bags:
+        raise UsageError(f"{dataset.spec}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+    header = Header(
+        str(scorer.name), scorer.fingerprint, dataset.spec, tuple(sizes), len(items),
+        {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
+        near.recall, __version__,
+    )  # fmt: skip
+    return Mined(BagsFile(header, bags), items, image_ND)
+
+
+def check_sizes(sizes: Sequence[int]) -> list[int]:
+    """Ascending, each once; a `UsageError` for one below two."""
+    if not sizes or min(sizes) < 2:
+        raise UsageError(f"bags of {', '.join(map(str, sizes)) or 'no size'}; expected sizes from 2 on, such as 3,5,7")
+    return sorted(set(sizes))
+
+
+def captions_of(items: Sequence[Item], captions: str) -> list[list[str]]:
+    """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
+    if captions != "references":
+        kept, _ = align_lists(read_caption_lists(Path(captions)), [item.id for item in items], True, name=captions)
+        if bare := [item.id for item in items if item.id not in kept]:
+            raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
+        return [kept[item.id] for item in items]
+    if bare := [item.id for item in items if not item.references]:
+        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; name a file")
+    return [list(item.references) for item in items]
+
+
+def text_features(scorer: Any, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Features M×D of the M captions of each picture."""
+    flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
+    return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])
