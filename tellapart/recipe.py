@@ -228,6 +228,7 @@ class Recipe(Strict):
     def fingerprint(self) -> str:
         """Eight hex digits that change with anything that changes the result."""
         told = self.model_dump(exclude_defaults=True)  # a key that is new to recipes leaves older runs valid
+        told.setdefault("objective", {})["kind"] = self.objective.kind  # a default of its own class, and yet telling
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
