@@ -162,12 +162,14 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 
 def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
     """α of each bag, float64: the mean cosine of its first picture with the others, or of all pairs."""
+    if not len(bag_MS):
+        return np.zeros(0)
     size = bag_MS.shape[1]
     first, second = np.triu_indices(size, 1)
     if similarity == "query":
         first, second = first[: size - 1], second[: size - 1]
     cosine_MP = vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
-    return cosine_MP.mean(1) if len(bag_MS) else np.zeros(0)
+    return cosine_MP.mean(1)
 
 
 def _check(size: int, similarity: str, max_cosine: float | None) -> None:

@@ -184,7 +184,7 @@ def cells(own: SizeFacts) -> list[str]:
 def markdown(card: Card) -> str:
     """The card as Markdown: facts, table, distributions, examples by name."""
     lines = [
-        f"# {card.name}",
+        f"# {_plain(card.name)}",
         "",
         "Bags of look-alikes: a caption is right where a scorer finds its picture in its bag.",
     ]

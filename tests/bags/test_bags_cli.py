@@ -1,0 +1,233 @@
+"""``tellapart bags``: from a folder of pictures to a benchmark, as a stranger would."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tellapart.bags.file import read_bags, write_bags
+from tellapart.bags.make import mine_dataset
+from tellapart.benchmarks.sets import read_sets
+from tellapart.cli import main
+from tellapart.data import open_data
+from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
+from tellapart.scorers import load_scorer
+
+
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as left:
+            status = int(left.code or 0)
+        return Done(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty pictures, one of them twice, one damaged, one with a hostile name; captions beside them."""
+    folder = tmp_path_factory.mktemp("photos")
+    scenes = list(Scenes(30, split="test"))
+    for number, scene in enumerate(scenes):
+        name = "<b>&|`x.png" if number == 0 else f"{number:02d}.png"
+        scene.image().save(folder / name)
+        (folder / name).with_suffix(".txt").write_text("\n".join(scene.references))
+    scenes[7].image().save(folder / "again.png")
+    (folder / "again.txt").write_text("seen before")
+    (folder / "broken.png").write_bytes(b"\x89PNG but no more")
+    return folder
+
+
+def test_one_command_from_pictures_to_a_benchmark(
+    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "look<alikes>"
+    done = cli(
+        "bags", "build", photos, "--scorer", tiny_scorer, "--size", "2,3", "-o", out, "--licence", "CC0", "--json"
+    )
+    assert done.status == 0, done.err
+    told = json.loads(done.out)
+    assert told["pictures"] == 30 and [own["size"] for own in told["sizes"]] == [2, 3]
+    assert told["sizes"][0]["chance"] == 50 and 0 <= told["sizes"][0]["human"] <= 100
+    assert "1 of 32 pictures could not be read" in done.err and "broken.png" in done.err
+
+    file = read_bags(out / "bags.jsonl", fingerprint=load_scorer(str(tiny_scorer)).fingerprint)
+    assert file.header.left_out == {"unreadable": 1, "copies": 1} and file.header.sizes == (2, 3)
+    for size, bags in file.of_size().items():
+        ids = [id_ for bag in bags for id_ in bag.ids]
+        assert len(set(ids)) == len(ids), "no picture is in two bags of a size"
+        assert [bag.similarity for bag in bags] == sorted((bag.similarity for bag in bags), reverse=True)
+        assert json.loads((out / f"{size}.json").read_text()) == [list(bag.ids) for bag in bags]
+    assert [own.name for own in read_sets(out)] == ["bag2", "bag3"]
+    pictures = [json.loads(line) for line in (out / "pictures.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in pictures} == {id_ for bag in file.bags for id_ in bag.ids}
+    assert all(len(row["content"]) == 32 and row["captions"] for row in pictures)
+
+    card, page = (out / "card.md").read_text(), (out / "card.html").read_text()
+    for text in (card, page):
+        assert "CC0" in text and "unreadable" in text and "bags build" in text and file.header.fingerprint in text
+        assert "<b>&|" not in text and "<alikes>" not in text, "names are text, not markup"
+    assert page.count('<img src="data:image/png;base64,') >= 10 and "<script" not in page and "http://" not in page
+
+
+def test_mining_again_finds_the_same(cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "text.jsonl")]
+    for file in files[:2]:
+        assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", file).status == 0
+    done = cli(
+        "bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", files[2], "--captions", "references",
+        "--all-pairs", "--max-cosine", "0.99999", "--json",
+    )  # fmt: skip
+    assert done.status == 0 and json.loads(done.out)["sizes"]["3"]["bags"] > 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    text = read_bags(files[2])
+    assert (text.header.captions, text.header.similarity, text.header.max_cosine) == ("references", "pairs", 0.99999)
+    assert text.bags != read_bags(files[0]).bags
+
+
+def test_a_card_of_bags_that_are_there(
+    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    bags = tmp_path / "bags.jsonl"
+    assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
+    assert cli("bags", "card", bags, photos, "--scorer", tiny_scorer, "-o", tmp_path / "card").status == 0
+    assert "Not stated" in (tmp_path / "card" / "card.md").read_text()
+    done = cli("bags", "card", bags, photos, "--scorer", "scenes", "-o", tmp_path)
+    assert done.status == 2 and "these are of another scorer" in done.err and done.err.count("\n") == 1
+    (photos / "sub").mkdir()
+    done = cli("bags", "card", bags, "scenes:plain?n=5", "--scorer", tiny_scorer, "-o", tmp_path)
+    assert done.status == 2 and "of its pictures are not in the data" in done.err
+
+
+def test_eval_takes_the_bags(cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+    bags, captions = tmp_path / "bags.jsonl", tmp_path / "own.jsonl"
+    data = "scenes:plain?n=24&split=test"
+    assert cli("bags", "mine", data, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
+    items = list(open_data(data))
+    captions.write_text("".join(json.dumps({"id": i.id, "caption": i.references[0]}) + "\n" for i in items))
+    done = cli(
+        "eval", "--captions", captions, "--data", data, "--scorer", tiny_scorer, "--bags", bags, "--chance", "--json",
+        "--metrics", "recall@1.bag3,mean_rank.bag3", "--resamples", "20",
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    systems = json.loads(done.out)["systems"]
+    assert systems["own"]["recall@1.bag3"]["n"] == 3 * len(read_bags(bags).bags)
+    assert systems["chance"]["mean_rank.bag3"]["value"] == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--size", "40"], "30 different pictures (1 more are copies); a bag of 40 needs at least as many"),
+        (["--size", "1,3"], "bags of 1, 3; expected sizes from 2 on, such as 3,5,7"),
+        (["--size", "three"], "--size three: expected whole numbers with commas"),
+        (["--size", ","], "bags of no size"),
+        (["--captions", "nowhere.json"], "nowhere.json: no such file"),
+        (["--max-cosine", "-0.99"], "no bag has pictures less alike than -0.99"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line(
+    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path, more: list[str], told: str
+) -> None:
+    done = cli("bags", "mine", photos, "--scorer", tiny_scorer, "-o", tmp_path / "b.jsonl", *more)
+    assert done.status == 2 and done.out == "" and told in done.err and not (tmp_path / "b.jsonl").exists()
+
+
+def test_pictures_that_are_all_equal(tmp_path: Path, tiny_scorer: Path) -> None:
+    image = Scenes(1)[0].image()
+    for number in range(5):
+        image.save(tmp_path / f"{number}.png")
+    with pytest.raises(UsageError, match=r"1 different pictures \(4 more are copies\); a bag of 3"):
+        mine_dataset(open_data(str(tmp_path)), load_scorer(str(tiny_scorer)), [3])
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    from tellapart.bags.file import BagsFile, Header
+    from tellapart.errors import TellapartError
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TellapartError, match="cannot write"):
+        write_bags(tmp_path / "file" / "bags.jsonl", BagsFile(Header(), []))
+
+
+def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """A run with a curriculum: the batches of a resumed run are those that it would have had."""
+    from tellapart.recipe import check_recipe
+    from tellapart.stages import Stage
+
+    tiny_recipe["training"] |= {"batches": "bags", "batch_size": 20}
+    for table, largest in (
+        ({"schedule": [[0, 2], [1, 4]]}, 4),
+        ({"kind": "hard", "hard": 4}, 5),
+        ({"kind": "random", "size": 5}, 5),
+        ({"size": 3, "captions": "references"}, 3),
+    ):
+        recipe = check_recipe({**tiny_recipe, "bags": table}, "test")
+        first, again = (Stage(recipe, lambda name: name).training_set() for _ in range(2))
+        for step in (0, 4, 5):
+            assert first.batch(step).rows_B.tolist() == again.batch(step).rows_B.tolist()
+        bag_B = again.batch(7).bag_B
+        assert bag_B is not None and max((bag_B == bag).sum() for bag in bag_B) == largest
+    with pytest.raises(UsageError, match="60 training pictures, and bags of 61 need at least as many"):
+        tiny_recipe["training"]["batch_size"] = 100
+        Stage(check_recipe({**tiny_recipe, "bags": {"size": 61}}, "test"), lambda name: name).training_set()
+
+
+@pytest.mark.parametrize(
+    ("batches", "bags", "told"),
+    [
+        ("shuffled", {"size": 5}, "[bags] is of no use to training.batches = 'shuffled'"),
+        ("bags", {"size": 30}, "a bag of 30 does not fit into training.batch_size = 20"),
+        ("bags", {"kind": "hard", "hard": 20}, "a bag of 21 does not fit into training.batch_size = 20"),
+        ("bags", {"kind": "hard"}, "kind 'hard' and the number hard = 5 belong together"),
+        ("bags", {"hard": 3}, "kind 'hard' and the number hard = 5 belong together"),
+        ("bags", {"size": 3, "schedule": [[0, 3]]}, "size, schedule and hard each say how large a bag is"),
+        ("bags", {"schedule": [[1, 3]]}, "from epoch 0 on, epochs ascending"),
+        ("bags", {"schedule": [[0, 3], [0, 4]]}, "from epoch 0 on, epochs ascending"),
+        ("bags", {"schedule": [[0, 1]]}, "bags.schedule"),
+        ("bags", {"kind": "random", "size": 3, "scorer": "scenes"}, "scorer is of no use to random bags"),
+        ("bags", {"siz": 3}, "unknown key 'bags.siz'; did you mean 'size'?"),
+    ],
+)
+def test_recipes_that_contradict_themselves(
+    tiny_recipe: dict[str, Any], batches: str, bags: dict[str, Any], told: str
+) -> None:
+    from tellapart.recipe import check_recipe
+
+    tiny_recipe["training"]["batches"] = batches
+    with pytest.raises(UsageError) as refused:
+        check_recipe({**tiny_recipe, "bags": bags}, "test")
+    assert told in str(refused.value)
+
+
+def test_bags_in_a_recipe_come_back_and_are_in_the_fingerprint(tiny_recipe: dict[str, Any]) -> None:
+    import tomllib
+
+    from tellapart.recipe import check_recipe, to_toml
+
+    plain = check_recipe(tiny_recipe, "test")
+    tiny_recipe["training"]["batches"] = "bags"
+    grown = check_recipe({**tiny_recipe, "bags": {"schedule": [[0, 2], [3, 5]], "max_cosine": 0.8}}, "test")
+    assert grown.fingerprint() != plain.fingerprint()
+    assert check_recipe(tomllib.loads(to_toml(grown)), "test") == grown
+    with pytest.raises(UsageError, match="whose features say which pictures look alike"):
+        alone = {"scorer": None, "objective": {"kind": "mle"}, "validation": {"select": "loss"}}
+        check_recipe({**tiny_recipe, **alone, "bags": {"size": 3}}, "test")
