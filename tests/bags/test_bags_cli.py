@@ -186,6 +186,11 @@ def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_p
             assert first.batch(step).rows_B.tolist() == again.batch(step).rows_B.tolist()
         bag_B = again.batch(7).bag_B
         assert bag_B is not None and max((bag_B == bag).sum() for bag in bag_B) == largest
+    seen, read = (
+        Stage(check_recipe({**tiny_recipe, "bags": {"size": 3, **more}}, "test"), lambda name: name).training_set()
+        for more in ({}, {"captions": "references"})
+    )
+    assert seen.batch(0).rows_B.tolist() != read.batch(0).rows_B.tolist(), "what people wrote counts"
     with pytest.raises(UsageError, match="60 training pictures, and bags of 61 need at least as many"):
         tiny_recipe["training"]["batch_size"] = 100
         Stage(check_recipe({**tiny_recipe, "bags": {"size": 61}}, "test"), lambda name: name).training_set()

@@ -89,6 +89,15 @@ def test_copies_by_content_are_used_once() -> None:
         mine_bags(features_ND, 3, keys=["same"] * 50)
 
 
+@pytest.mark.parametrize("block", [32, 4096])
+def test_order_is_that_of_float64(block: int) -> None:
+    """Cosines that differ in the eighth digit, which float32 does not tell apart."""
+    rng = np.random.default_rng(2)
+    features_ND = (1 + 4e-4 * rng.normal(size=(90, 16))).astype(np.float32)
+    bags, _ = algorithm_1(cosines(features_ND), 6)
+    assert [list(bag.ids) for bag in mine_bags(features_ND, 6, block=block)] == bags
+
+
 def test_equal_pictures_come_in_their_order() -> None:
     bags = mine_bags(np.ones((30, 4)), 3, block=7)
     assert [bag.ids for bag in bags[:4]] == [(0, 1, 2), (1, 0, 2), (2, 0, 1), (3, 0, 1)]

@@ -137,7 +137,7 @@ def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str,
         distractors="scenes:plain?n=160&split=validation", chance=True, resamples=50,
     )  # fmt: skip
     assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 200)
-    assert results.systems["own"]["recall@1.hard"].n == 40
+    assert results.systems["own"]["recall@1.hard"].n == len(results.values["own"]["recall@1.hard"]) == 40
 
 
 def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
