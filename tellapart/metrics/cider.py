@@ -103,7 +103,7 @@ class CiderD:
             frequencies = np.concatenate([frozen.frequency_G, np.zeros(table.size - len(frozen.frequency_G))])
             self.source, documents = frozen.name, frozen.documents
         self._vectors = Vectors(table, counts, self._image_R, frequencies, documents, plain)
-        table.quicken()
+        self._vectors.quicken()
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
         """Document frequencies of other references, in the form that this object's have."""
@@ -147,14 +147,8 @@ class CiderD:
         shown = np.zeros(self.pictures, dtype=bool)
         shown[image_N] = True
         whole = self._vectors
-        return Vectors(
-            whole.table,
-            whole.counts,
-            self._image_R,
-            documents_with(whole.table, whole.counts, self._image_R, shown[self._image_R]),
-            int(shown.sum()),
-            self.plain,
-        )
+        frequency_G = documents_with(whole.table, whole.counts, self._image_R, shown[self._image_R])
+        return whole.under(frequency_G, int(shown.sum()))
 
     def _texts(self, references: Sequence[Sequence[str]]) -> list[list[Sentence]]:
         flat = iter(self._cut([text for texts in references for text in texts]))

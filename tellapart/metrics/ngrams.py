@@ -45,11 +45,11 @@ class GramTable:
 
     def __post_init__(self) -> None:
         self._number_of_id = _Ids({})
-        self._quick: list[_Hashed] = []
+        self._quick: list[Hashed] = []
 
     def quicken(self) -> None:
         """Make looking up quick, where it comes often: some five times, for the price of five look-ups."""
-        self._quick = [_Hashed(keys, ids) for keys, ids in zip(self.keys, self.ids, strict=True)]
+        self._quick = [Hashed(keys, ids) for keys, ids in zip(self.keys, self.ids, strict=True)]
 
     @property
     def size(self) -> int:
@@ -126,13 +126,14 @@ class GramTable:
         return id_S
 
 
-class _Hashed:
+class Hashed:
     """Keys (not below 0) to numbers: a hash table with linear probing, all keys at once; -1 for one that is unknown."""
 
     def __init__(self, keys: np.ndarray, numbers: np.ndarray) -> None:
         bits = max(4, int(3 * len(keys)).bit_length())
         self.shift, self.last = np.uint64(64 - bits), (1 << bits) - 1
-        self.key, self.number = np.full(1 << bits, -1, np.int64), np.full(1 << bits, -1, np.int64)
+        self.pair = np.full((1 << bits, 2), -1, np.int64)  # key and number side by side: one look at the memory
+        self.key, self.number = self.pair[:, 0], self.pair[:, 1]
         slot_K, left = self._slot(keys), np.arange(len(keys))
         while len(left):
             free = left[self.key[slot_K[left]] < 0]
@@ -147,7 +148,7 @@ class _Hashed:
 
     def __call__(self, keys: np.ndarray) -> np.ndarray:
         slot_K = self._slot(keys)
-        there_K, number_K = self.key[slot_K], self.number[slot_K]
+        there_K, number_K = self.pair.take(slot_K, axis=0).T
         left = np.flatnonzero(there_K != keys)
         number_K[left] = -1
         left = left[there_K[left] >= 0]

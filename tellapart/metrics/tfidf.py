@@ -7,10 +7,11 @@ K pairs of a picture and an n-gram of its references, P pairs of an entry said a
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from copy import copy
 
 import numpy as np
 
-from tellapart.metrics.ngrams import ORDERS, Counts, GramTable, sorted_unique
+from tellapart.metrics.ngrams import ORDERS, Counts, GramTable, Hashed, sorted_unique
 
 SIGMA = 6.0
 
@@ -42,18 +43,34 @@ class Vectors:
         documents: int,
         plain: bool,
     ) -> None:
-        self.table, self.counts, self.documents, self.plain = table, counts, documents, plain
+        self.table, self.counts, self.image_R, self.plain = table, counts, image_R, plain
+        self.references = np.bincount(image_R)
+        self.cell_E = counts.sentence_E * ORDERS + counts.order_E
+        self.length_E = counts.length_M[counts.sentence_E]
+        key_E = image_R[counts.sentence_E] * (table.size + 1) + counts.gram_E
+        self.key_K, self.start_K, self.many_K = sorted_unique(key_E)
+        self._place_of: Hashed | None = None
+        self._weigh(frequency_G, documents)
+
+    def quicken(self) -> None:
+        """Make matching quick, where captions come often."""
+        self.table.quicken()
+        self._place_of = Hashed(self.key_K, np.arange(len(self.key_K)))
+
+    def under(self, frequency_G: np.ndarray, documents: int) -> Vectors:
+        """The same references under other document frequencies."""
+        other = copy(self)
+        other._weigh(frequency_G, documents)
+        return other
+
+    def _weigh(self, frequency_G: np.ndarray, documents: int) -> None:
+        self.documents = documents
         rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
         # The last place is for all n-grams that the table does not know.
         self.idf_G = np.append(rare - np.log(np.maximum(1.0, frequency_G)), rare)
-        self.references = np.bincount(image_R)
-        self.weight_E = counts.count_E * self.idf_G[counts.gram_E]
-        cell_E = counts.sentence_E * ORDERS + counts.order_E
-        self.unit_E = self.weight_E / _norm(cell_E, self.weight_E, len(image_R) * ORDERS)[cell_E]
-        key_E = image_R[counts.sentence_E] * (table.size + 1) + counts.gram_E
-        self.key_K, self.start_K, self.many_K = sorted_unique(key_E)
-        self.length_E = counts.length_M[counts.sentence_E]
-        self.bound_I = np.searchsorted(self.key_K, np.arange(len(self.references) + 1) * (table.size + 1))
+        self.weight_E = self.counts.count_E * self.idf_G[self.counts.gram_E]
+        norm = _norm(self.cell_E, self.weight_E, len(self.image_R) * ORDERS)
+        self.unit_E = self.weight_E / norm[self.cell_E]
 
     def score(self, sentences: Sequence[Sequence[Hashable]], image_N: np.ndarray) -> np.ndarray:
         """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
@@ -67,9 +84,8 @@ class Vectors:
         gram_E = np.minimum(said.gram_E, size)  # `size` stands for all that the table does not know
         weight_E = said.count_E * self.idf_G[gram_E]
         asked_E = image_N[said.sentence_E] * (size + 1) + gram_E
-        place_E = self._places(asked_E, image_N)
-        # Without any n-gram in the references there is nothing to hit.
-        hit_C = np.flatnonzero(self.key_K[place_E] == asked_E) if len(self.key_K) else np.zeros(0, np.int64)
+        place_E = self._places(asked_E)
+        hit_C = np.flatnonzero(place_E >= 0)
         cell_E = said.sentence_E * ORDERS + said.order_E
         cells = len(said.length_M) * ORDERS
         agreed = np.bincount(
@@ -80,18 +96,14 @@ class Vectors:
         total_N = (agreed / _norm(cell_E, weight_E, cells)).reshape(-1, ORDERS).sum(1)
         return 10.0 * total_N / ORDERS / self.references[image_N]
 
-    def _places(self, asked_E: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Where each key asked for stands, if it is there: looked for among those of the pictures asked about only."""
-        asked_I = np.zeros(len(self.references), dtype=bool)
-        asked_I[image_N] = True
-        shown = np.flatnonzero(asked_I)
-        if 2 * len(shown) > len(asked_I):
-            return np.minimum(np.searchsorted(self.key_K, asked_E), max(len(self.key_K) - 1, 0))
-        near_L = _ranges(self.bound_I[shown], self.bound_I[shown + 1] - self.bound_I[shown])
-        if not len(near_L):
-            return np.zeros(len(asked_E), np.int64)
-        place_E = np.searchsorted(self.key_K[near_L], asked_E)
-        return near_L[np.minimum(place_E, len(near_L) - 1)]
+    def _places(self, asked_E: np.ndarray) -> np.ndarray:
+        """Where each key asked for stands, -1 where it is not there."""
+        if self._place_of is not None:
+            return self._place_of(asked_E)
+        if not len(self.key_K):
+            return np.full(len(asked_E), -1)
+        place_E = np.minimum(np.searchsorted(self.key_K, asked_E), len(self.key_K) - 1)
+        return np.where(self.key_K[place_E] == asked_E, place_E, -1)
 
     def _agreement(self, weight_C: np.ndarray, length_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
         """Of n-grams said (their weights, their captions' lengths) the sums of products with the references' units.
