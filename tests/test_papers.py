@@ -1,0 +1,216 @@
+"""The recipes of the full-size rows run on tiny models, and docs/papers.md leads to what is really there."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tellapart.captioners import Captioner
+from tellapart.recipe import read_recipe
+from tellapart.run import Run
+from tellapart.stages import Stage
+from tellapart.train import fit, upstream
+
+ROOT = Path(__file__).parent.parent
+RECIPES = sorted((ROOT / "recipes" / "papers").glob("*.toml"))
+PAGE = ROOT / "docs" / "papers.md"
+
+
+# --- the recipes
+
+
+@pytest.fixture(scope="module")
+def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a BLIP with random weights that knows the words of scenes."""
+    from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
+
+    from tellapart.scenes import Scenes
+
+    folder = tmp_path_factory.mktemp("blip")
+    texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
+    words = sorted({word for text in texts for word in re.findall(r"\w+", text.lower())})
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]", *words]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {
+        **small, "vocab_size": len(words), "max_position_embeddings": 64, "encoder_hidden_size": 16,
+        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
+    }  # fmt: skip
+    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
+    torch.manual_seed(0)
+    BlipForConditionalGeneration(config).save_pretrained(folder)
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:
+    """What stands for names, data and size; objective, optimiser and what is trained stay those of the recipe."""
+    published = read_recipe(path)
+    changed = [
+        'data.train="scenes:plain?n=40&split=train"',
+        'data.validation="scenes:plain?n=20&split=validation"',
+        'data.test="scenes:plain?n=20&split=test"',
+        f"captioner.name='{captioner}'",
+        f"scorer.name='{scorer}'",
+        "training.steps=2",
+        "training.batch_size=20",
+        "training.learning_rate=1e-3",
+        "training.log_every=1",
+        "training.checkpoint_every=2",
+        "validation.every=2",
+        "validation.decoding={kind='greedy', max_tokens=5}",
+        "evaluation.lookalike=5",
+    ]
+    if published.objective.kind == "reinforce":
+        changed.append("objective.decoding.max_tokens=5")
+    if published.bags is not None:
+        changed.append("bags.schedule=[[0, 2], [1, 3]]")
+    if published.captioner is not None and published.captioner.lora is not None:
+        changed.append("captioner.lora.modules=['c_attn', 'attn.c_proj', 'convolution']")  # the tower is a ResNet
+    return changed
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_of_a_full_size_row_runs_on_tiny_models(
+    path: Path, tiny_captioner: Path, tiny_scorer: Path, tiny_blip: Path, tmp_path: Path
+) -> None:
+    start = tiny_blip if "blip" in path.stem else tiny_captioner
+    recipe = read_recipe(path, settings(path, start, tiny_scorer))
+    stage = Stage(recipe, upstream)
+    before = parameters(stage.learner)
+    run = Run(tmp_path, recipe)
+    run.stamp("cpu")
+    fit(stage, run)
+    steps = [json.loads(line) for line in run.log_path.read_text().splitlines()]
+    assert [line["step"] for line in steps if "loss" in line and "event" not in line] == [1, 2]
+    after = parameters(stage.learner)
+    assert all(torch.isfinite(tensor).all() for tensor in after.values())
+    moved = {name.split(".")[0] for name, tensor in after.items() if not torch.equal(tensor, before[name])}
+    assert recipe.captioner is not None and recipe.captioner.train is not None
+    assert moved == set(recipe.captioner.train)
+
+
+def parameters(captioner: Captioner) -> dict[str, torch.Tensor]:
+    """A copy of a captioner's parameters, as ``part.name``."""
+    return {
+        f"{part}.{name}": parameter.detach().clone()
+        for part, module in captioner.parts().items()
+        for name, parameter in module.named_parameters()
+    }
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_says_which_paper_it_is_of(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.name == path.stem
+    assert re.search(r"[Pp]aper [1-4]\b", recipe.about)
+    assert f"recipes/papers/{path.name}" in PAGE.read_text(), "docs/papers.md does not name it"
+
+
+def test_steps_are_the_papers_epochs() -> None:
+    """The arithmetic that the recipes' comments tell, on the sizes of Karpathy's COCO."""
+    pictures, pairs = 113_287, 566_747
+    steps = {path.stem: read_recipe(path).training.steps for path in RECIPES}
+    assert steps["smile_blip_coco"] == steps["smile_clipcap_coco"] == 5 * (pairs // 128)
+    assert steps["discritune_clipcap_coco"] == 20 * (pictures // 100)
+    assert steps["discritune_blip_coco"] == pictures // 100
+    bags = read_recipe(ROOT / "recipes" / "papers" / "sr_lv_bagcurri_coco.toml").bags
+    assert bags is not None
+    sizes = [[size for start, size in bags.stages if start <= epoch][-1] for epoch in range(20)]
+    epochs = [pictures // size // (100 // size) for size in sizes]
+    assert sum(epochs[:19]) < steps["sr_lv_bagcurri_coco"] <= sum(epochs) == 23_124
+
+
+# --- docs/papers.md
+
+
+def links() -> Iterator[tuple[str, str]]:
+    """(text, target) of every relative link."""
+    for text, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", PAGE.read_text()):
+        if not target.startswith(("http", "#")):
+            yield text, target
+
+
+@pytest.mark.parametrize(("text", "target"), sorted(set(links())))
+def test_a_link_leads_to_the_file_that_has_what_it_names(text: str, target: str) -> None:
+    path = (PAGE.parent / target.partition("#")[0]).resolve()
+    assert path.exists()
+    assert path.is_relative_to(ROOT)
+    if path.suffix == ".py":
+        assert text.strip("`") in names_in(path)
+    if path.suffix == ".toml":
+        assert text.strip("`") == path.stem
+
+
+def names_in(path: Path) -> set[str]:
+    """What a module defines at its top: functions, classes, constants, and a class's methods as ``Class.method``."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+def commands() -> list[str]:
+    """Every ``tellapart train recipes/…`` of the page."""
+    return sorted(set(re.findall(r"^tellapart train recipes/[^\n#]+", PAGE.read_text(), flags=re.MULTILINE)))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_page_is_a_recipe_that_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    path, *options = shlex.split(command)[2:]
+    assert options[::2] == ["--set"] * (len(options) // 2) and len(options) % 2 == 0
+    plain, changed = read_recipe(Path(path)), read_recipe(Path(path), options[1::2])
+    assert not options or changed.fingerprint() != plain.fingerprint()
+
+
+# What each paper numbers, so that nothing of it is left out of the page.
+NUMBERED: dict[int, dict[str, list[Any]]] = {
+    1: {"Eq.": [*range(1, 5)], "Algorithm": [1], "Table": [*range(1, 11)], "Figure": [*range(1, 6)]},
+    2: {"Eq.": [1], "Algorithm": [1, 2], "Table": [*range(1, 15)], "Figure": [*range(1, 10)]},
+    3: {"Eq.": [1], "Table": [*range(1, 15)], "Figure": [*range(1, 4)]},
+    4: {"Eq.": [*range(1, 17)], "Algorithm": [1], "Table": [*range(1, 5)], "Figure": [*range(1, 5)]},
+}
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_the_page_has_a_row_for_all_that_a_paper_numbers(paper: int) -> None:
+    section = re.split(r"^## Paper \d", PAGE.read_text(), flags=re.MULTILINE)[paper]
+    told = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    expected = {f"{kind} {number}" for kind, numbers in NUMBERED[paper].items() for number in numbers}
+    assert {name for cell in told for name in numbered(cell)} == expected
+
+
+def numbered(cell: str) -> Iterator[str]:
+    """``Table 12, 13`` is two of them; ``Eq. 5-6`` too. What is not numbered has none."""
+    kind, _, numbers = cell.partition(" ")
+    if kind not in ("Eq.", "Algorithm", "Table", "Figure"):
+        return
+    for part in numbers.split(","):
+        first, _, last = part.strip().partition("-")
+        yield from (f"{kind} {number}" for number in range(int(first), int(last or first) + 1))
+
+
+def test_the_page_names_every_claim_and_no_other() -> None:
+    claims = ROOT.parent / "shared" / "claims.md"
+    if not claims.is_file():
+        pytest.skip(f"no list of claims at {claims}")
+    listed = set(re.findall(r"^\| ([a-z]+(?:-[a-z]+)*) \| [1-4],", claims.read_text(), flags=re.MULTILINE))
+    assert len(listed) == 28
+    assert {name for name in listed if f"`{name}`" in PAGE.read_text()} == listed
