@@ -1,4 +1,4 @@
-"""``tellapart bags``: bags of look-alikes from anybody's pictures, and the card that says what they are."""
+"""``tellapart bags``: bags of look-alikes from anybody's pictures, their review, and the card that describes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bags",
-    help="Bags of look-alikes: mine them, build a benchmark of them, and say what it is.",
+    help="Bags of look-alikes: mine them, build a benchmark of them, review it, and say what it is.",
     no_args_is_help=True,
 )
 
@@ -41,6 +41,9 @@ Pairs = Annotated[
 Exact = Annotated[
     bool | None,
     typer.Option("--exact/--approximate", help="How neighbours are searched. Default: exact below a million pictures."),
+]
+Decisions = Annotated[
+    Path | None, typer.Option(help="The file of decisions. Default: BAGS.review.sqlite beside the bags.")
 ]
 Licence = Annotated[str, typer.Option(help="What the card says of the pictures' licence.")]
 
@@ -222,3 +225,58 @@ def write_card(card: Card, folder: Path) -> None:
 
     write_whole(folder / "card.md", markdown(card))
     write_whole(folder / "card.html", page(card))
+
+
+@app.command()
+def review(
+    bags: Annotated[Path, typer.Argument(help="A file of bags.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(help="The pictures. Default: where the file says that it was mined from.")
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Who reviews. Default: the page asks once.")] = None,
+    decisions: Decisions = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8765,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
+) -> None:
+    """Look the bags through: a page on this machine, by keyboard. Type the same again to go on."""
+    from tellapart.messages import say
+    from tellapart.review.serve import bind, need_extra, serve
+    from tellapart.review.session import open_review
+    from tellapart.review.store import reviewer_name
+
+    need_extra()
+    name = reviewer_name(reviewer) if reviewer is not None else None
+    session = open_review(bags, data or (), decisions, name)
+    with session.store:
+        listener = bind(port)
+
+        def ready(address: str) -> None:
+            say(f"{len(session.bags):,} bags; review them at {address} (Ctrl-C ends it; decisions are in "
+                f"{session.store.path})")  # fmt: skip
+            if open_page:
+                import webbrowser
+
+                webbrowser.open(address)
+
+        serve(session, listener, ready)
+
+
+@app.command()
+def export(
+    bags: Annotated[Path, typer.Argument(help="The file of bags that was reviewed.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.")] = Path("curated"),
+    decisions: Decisions = None,
+    keep: Annotated[
+        str, typer.Option(help="Bags that several decided on: majority (a tie drops), all, or any.")
+    ] = "majority",
+    as_json: Json = False,
+) -> None:
+    """The bags that reviewers keep, with who decided what and when: bags.jsonl, 3.json, 5.json, …, review.json."""
+    from tellapart.review import export_review
+    from tellapart.review.session import decisions_of
+
+    done = export_review(bags, decisions or decisions_of(bags), out, keep)
+    kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
+    told = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
+            f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
+    show(done.to_json(), told, as_json)

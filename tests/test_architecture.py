@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "bags": {"captions_file", "features", "data"},
     "benchmarks": {"bags", "metrics"},
     "batches": {"bags"},
+    "review": {"bags", "data"},
     "hints": set(),
     "recipe_bags": {"recipe_fields"},
     "recipe": {"decode", "hints", "recipe_bags", "recipe_fields", "recipe_objectives"},
@@ -42,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "recipe_objectives": {"decode", "recipe_fields"},
     "run": {"recipe"},
 }
-ON_TOP = {"cli", "bench", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
+ON_TOP = {"cli", "bench", "claims", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
 
 
 def imports(file: Path) -> set[str]:

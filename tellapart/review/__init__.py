@@ -1,0 +1,17 @@
+"""Bags reviewed by people: a page on this machine, decisions in SQLite, agreement, and the curated benchmark."""
+
+from tellapart.review.agreement import Agreement, agreements, cohen_kappa
+from tellapart.review.export import export_review
+from tellapart.review.store import FACETS, Conflict, Decision, DecisionStore, bag_key
+
+__all__ = [
+    "FACETS",
+    "Agreement",
+    "Conflict",
+    "Decision",
+    "DecisionStore",
+    "agreements",
+    "bag_key",
+    "cohen_kappa",
+    "export_review",
+]

@@ -1,0 +1,139 @@
+"""The curated benchmark: the bags that people keep, with who said so, when, and how far they agree."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.bags.file import FORMAT, KIND, BagsFile, read_bags, write_truematch, write_whole
+from tellapart.bags.mine import Bag
+from tellapart.errors import UsageError
+from tellapart.review.agreement import agreements
+from tellapart.review.store import Decision, DecisionStore, bag_key, now
+
+RULES = ("majority", "all", "any")
+PROVENANCE = "tellapart review"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and of how many bags."""
+
+    folder: Path
+    kept: int
+    dropped: int
+    undecided: int
+    reviewers: tuple[str, ...]
+    kappa: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
+    """Write ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (every decision, undone too) to ``out``.
+
+    rule: a bag is kept where more keep than drop it (majority; a tie drops it), where all who decided keep it, or where
+    any one does. Bags that nobody decided on are left out and counted. ``bags.jsonl`` stays one that every command
+    reads; its bags carry their decisions and the facets that somebody who keeps the bag named. Raises `UsageError`
+    where no bag is kept, and where ``out`` would overwrite the bags themselves.
+    """
+    if rule not in RULES:
+        raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
+    if (out / "bags.jsonl").resolve() == bags.resolve():
+        raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
+    file = read_bags(bags)
+    with DecisionStore(decisions, create=False) as store:
+        standing, log = store.standing(), store.log()
+    known = {bag_key(bag.ids) for bag in file.bags}
+    of_bag: dict[str, list[Decision]] = {}
+    for decision in standing:
+        if decision.bag in known:
+            of_bag.setdefault(decision.bag, []).append(decision)
+    kept = [bag for bag in file.bags if _keeps(of_bag.get(bag_key(bag.ids), ()), rule)]
+    if not kept:
+        raise UsageError(f"{decisions}: no bag of {bags} is kept, so there is no benchmark; {len(of_bag)} were decided")
+    pairs = agreements([decision for own in of_bag.values() for decision in own])
+    kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
+    exported = Exported(
+        folder=out,
+        kept=len(kept),
+        dropped=len(of_bag) - len(kept),
+        undecided=len(known) - len(of_bag),
+        reviewers=tuple(sorted({decision.reviewer for own in of_bag.values() for decision in own})),
+        kappa=sum(kappas) / len(kappas) if kappas else None,
+    )
+    provenance = {
+        "kind": PROVENANCE,
+        "exported": now(),
+        "rule": rule,
+        "source": {"file": bags.name, "sha256": hashlib.sha256(bags.read_bytes()).hexdigest()},
+        **{name: value for name, value in exported.to_json().items() if name != "folder"},
+        "agreement": [pair.to_json() for pair in pairs],
+    }
+    _write(out, file, kept, of_bag, provenance, log, known)
+    return exported
+
+
+def _keeps(decisions: Sequence[Decision], rule: str) -> bool:
+    keep = sum(decision.verdict == "keep" for decision in decisions)
+    drop = len(decisions) - keep
+    return keep > 0 and {"majority": keep > drop, "all": drop == 0, "any": True}[rule]
+
+
+def _write(
+    out: Path,
+    file: BagsFile,
+    kept: list[Bag],
+    of_bag: dict[str, list[Decision]],
+    provenance: dict[str, Any],
+    log: list[Decision],
+    known: set[str],
+) -> None:
+    _remove_earlier(out)
+    header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
+    lines: list[dict[str, Any]] = [{"kind": KIND, "format": FORMAT, **asdict(header), "review": provenance}]
+    for bag in kept:
+        own = of_bag[bag_key(bag.ids)]
+        facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
+        alpha = bag.similarity if bag.similarity == bag.similarity else None  # NaN is not JSON
+        lines.append(
+            {"ids": list(bag.ids), "similarity": alpha, "facets": facets, "decisions": [_told(d) for d in own]}
+        )
+    write_whole(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    files = [path.name for path in write_truematch(out, kept)]
+    whole = {
+        **provenance,
+        "files": files,
+        "decisions": [
+            {"bag": json.loads(d.bag), **_told(d), "undone": d.undone, "in_file": d.bag in known} for d in log
+        ],
+    }
+    write_whole(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+
+
+def _remove_earlier(out: Path) -> None:
+    """Sizes of an earlier export that has a 7.json where this one has none would pass for part of this one."""
+    try:
+        earlier = json.loads((out / "review.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:
+        for name in earlier.get("files", ()):
+            if str(name).removesuffix(".json").isdecimal():
+                (out / str(name)).unlink(missing_ok=True)
+
+
+def _told(decision: Decision) -> dict[str, Any]:
+    return {
+        "reviewer": decision.reviewer,
+        "at": decision.at,
+        "verdict": decision.verdict,
+        "facets": list(decision.facets),
+        "note": decision.note,
+    }

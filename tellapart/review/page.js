@@ -1,0 +1,375 @@
+// The review page. Texts go into the page as text only; every decision is on disk before the next bag is shown.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const NAME = "tellapart-reviewer";
+const WIDE_TRACK = 120; // more bags than this: one bar in place of a mark for each
+
+let state = null; // what the server last said
+let reviewer = null;
+let at = 0; // the bag that is shown
+let chosen = new Set();
+let captionsShown = false;
+let large = false;
+let busy = false; // something is being saved: a key counts only for a bag that is seen
+
+function element(tag, text, name) {
+  const made = document.createElement(tag);
+  if (text !== undefined) made.textContent = text;
+  if (name) made.className = name;
+  return made;
+}
+
+function trouble(text) {
+  $("trouble").textContent = text;
+  $("trouble").hidden = !text;
+}
+
+function show(part) {
+  for (const id of ["asking", "reviewing", "finished"]) $(id).hidden = id !== part;
+}
+
+const shown = (part) => !$(part).hidden;
+
+async function load() {
+  const query = reviewer ? "?reviewer=" + encodeURIComponent(reviewer) : "";
+  const answer = await askServer("/api/state" + query);
+  const said = await answer.json();
+  if (!answer.ok) throw new Error(said.error);
+  state = said;
+  $("file").textContent = state.file;
+  document.title = `${state.file} · review`;
+}
+
+async function post(path, body, again = true) {
+  const answer = await askServer(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
+    body: JSON.stringify(body),
+  });
+  if (answer.status === 403 && again) { // the review was started anew: its token is another
+    await load();
+    return post(path, body, false);
+  }
+  const said = await answer.json();
+  if (answer.ok) {
+    Object.assign(state, { decisions: said.decisions, last: said.last, reviewers: said.reviewers, agreement: said.agreement });
+    trouble("");
+    return said;
+  }
+  if (answer.status === 409) await load();
+  throw new Error(answer.status === 409 ? said.error + "; this is what stands now" : "Not saved: " + said.error);
+}
+
+class Offline extends Error {}
+
+const askServer = (...request) => fetch(...request).catch(() => {
+  throw new Offline("The review is not running, so nothing is saved. Start it again, then press the key once more.");
+});
+
+// Run a step; what goes wrong is told at the top, and the bag stays where it is.
+async function step(work) {
+  if (busy) return;
+  busy = true;
+  document.body.classList.add("busy");
+  try {
+    await work();
+  } catch (error) {
+    trouble(error.message);
+    if (!(error instanceof Offline) && state && shown("reviewing")) open(at);
+  } finally {
+    busy = false;
+    document.body.classList.remove("busy");
+  }
+}
+
+/* Who */
+
+function ask() {
+  show("asking");
+  $("name").value = "";
+  $("known").replaceChildren();
+  if (state.reviewers.length) $("known").append(element("span", "or go on as"));
+  for (const { name } of state.reviewers) {
+    const button = element("button", name);
+    button.type = "button";
+    button.onclick = () => step(() => begin(name));
+    $("known").append(button);
+  }
+  $("name").focus();
+}
+
+async function begin(name) {
+  const before = reviewer;
+  reviewer = name.normalize("NFC").split(/\s+/).filter(Boolean).join(" ");
+  try {
+    await load();
+  } catch (error) {
+    reviewer = before;
+    throw error;
+  }
+  localStorage.setItem(NAME, reviewer);
+  trouble("");
+  $("who").textContent = reviewer;
+  $("who").hidden = false;
+  advance(-1);
+}
+
+/* Bags */
+
+function advance(from) {
+  const count = state.bags.length;
+  for (let ahead = 1; ahead <= count; ahead++) {
+    const next = (from + ahead + count) % count;
+    if (!(next in state.decisions)) return open(next);
+  }
+  finish();
+}
+
+function open(number) {
+  at = number;
+  const bag = state.bags[at];
+  const decision = state.decisions[at];
+  chosen = new Set(decision ? decision.facets : []);
+  $("note").value = decision ? decision.note : "";
+  $("noting").hidden = !$("note").value;
+  $("title").textContent = `Bag ${at + 1} of ${state.bags.length}`;
+  $("alike").textContent = bag.similarity === null ? `${bag.pictures.length} pictures` : `${bag.pictures.length} pictures · α ${bag.similarity.toFixed(3)}`;
+  $("verdict").textContent = decision ? { keep: "You keep it", drop: "You dropped it" }[decision.verdict] : "";
+  $("verdict").className = "verdict " + (decision ? decision.verdict : "");
+  $("pictures").replaceChildren(...bag.pictures.map(picture));
+  show("reviewing");
+  arrange();
+  facets();
+  progress();
+  if (captionsShown) captions().catch((error) => trouble(error.message));
+  for (const next of state.bags[at + 1]?.pictures ?? []) new Image().src = address(next);
+  $("said").textContent = $("title").textContent;
+}
+
+const address = (number) => `/pictures/${number}?${state.token.slice(0, 6)}`; // a new review has other numbers
+
+function picture(number, place) {
+  const item = document.createElement("li");
+  const figure = element("figure");
+  const frame = element("div", undefined, "frame");
+  const image = new Image();
+  image.alt = `Picture ${place + 1}`;
+  image.onload = () => image.classList.toggle("crisp", Math.max(image.naturalWidth, image.naturalHeight) <= 96);
+  image.onerror = () => frame.replaceChildren(element("p", `Picture ${place + 1} cannot be read`));
+  image.src = address(number);
+  frame.append(image);
+  figure.append(frame, document.createElement("figcaption"));
+  item.append(figure);
+  return item;
+}
+
+// As many columns as make the pictures largest in the room that there is.
+function arrange() {
+  if (!shown("reviewing")) return;
+  const count = state.bags[at].pictures.length;
+  const dock = document.querySelector(".dock").offsetHeight;
+  const room = innerHeight - $("pictures").getBoundingClientRect().top - scrollY - dock - 24;
+  const width = $("pictures").clientWidth;
+  let best = { side: 0, columns: 1, tall: 0 };
+  for (let columns = 1; columns <= count; columns++) {
+    const rows = Math.ceil(count / columns);
+    const wide = width / columns - 18;
+    const tall = room / rows - 18;
+    const side = Math.min(wide, tall * 1.33);
+    if (side > best.side) best = { side, columns, tall: Math.min(tall, wide) };
+  }
+  if (captionsShown) { // room for words: as many columns as stay wide enough to read
+    const columns = Math.max(1, Math.min(count, Math.floor(width / 220)));
+    best = { columns, tall: Math.min((width / columns - 18) * 0.75, room * 0.6) };
+  }
+  if (large) best = { columns: Math.max(1, Math.min(2, best.columns - 1)), tall: Math.max(room - 18, 240) };
+  $("pictures").style.setProperty("--columns", best.columns);
+  $("pictures").style.setProperty("--tall", Math.max(Math.floor(best.tall), 120) + "px");
+  $("captions").setAttribute("aria-pressed", captionsShown);
+  $("large").setAttribute("aria-pressed", large);
+}
+
+async function captions() {
+  const number = at;
+  const answer = await askServer(`/api/bags/${number}/captions`);
+  const told = await answer.json();
+  if (number !== at || !captionsShown) return;
+  [...$("pictures").children].forEach((item, place) => {
+    const list = element("ul");
+    for (const text of told[place].captions) list.append(element("li", text));
+    if (!told[place].captions.length) list.append(element("li", "no captions", "none"));
+    item.querySelector("figcaption").replaceChildren(element("span", told[place].id, "id"), list);
+  });
+}
+
+function facets() {
+  $("facets").replaceChildren(...state.facets.map((facet, place) => {
+    const button = element("button");
+    button.type = "button";
+    button.dataset.key = String(place + 1);
+    button.setAttribute("aria-pressed", chosen.has(facet));
+    button.append(element("kbd", String(place + 1)), " " + facet);
+    return button;
+  }));
+}
+
+function progress() {
+  const decisions = Object.values(state.decisions);
+  const kept = decisions.filter((decision) => decision.verdict === "keep").length;
+  const track = $("track");
+  const marks = [];
+  if (state.bags.length <= WIDE_TRACK) {
+    for (let number = 0; number < state.bags.length; number++) {
+      const mark = element("i", undefined, state.decisions[number] ? state.decisions[number].verdict : "");
+      if (number === at && shown("reviewing")) mark.classList.add("here");
+      marks.push(mark);
+    }
+  } else {
+    for (const [name, count] of [["keep", kept], ["drop", decisions.length - kept]]) {
+      const mark = element("i", undefined, name);
+      mark.style.width = (100 * count) / state.bags.length + "%";
+      marks.push(mark);
+    }
+  }
+  track.classList.toggle("bar", state.bags.length > WIDE_TRACK);
+  track.replaceChildren(...marks);
+  track.setAttribute("aria-valuemax", state.bags.length);
+  track.setAttribute("aria-valuenow", decisions.length);
+  $("count").replaceChildren(element("b", `${decisions.length} of ${state.bags.length}`), ` · ${kept} kept · ${decisions.length - kept} dropped`);
+  $("undo").disabled = state.last === null;
+}
+
+/* Deciding */
+
+async function decide(verdict) {
+  const standing = state.decisions[at];
+  await post("/api/decisions", {
+    reviewer, bag: at, verdict, facets: [...chosen], note: $("note").value, replaces: standing ? standing.id : null,
+  });
+  $("said").textContent = verdict === "keep" ? "Kept" : "Dropped";
+  document.activeElement.blur();
+  advance(at);
+}
+
+async function undo() {
+  if (state.last === null) return;
+  const said = await post("/api/undo", { reviewer, decision: state.last });
+  if (said.bag === null) return trouble("Taken back: a decision on a bag that is not in this file");
+  open(said.bag);
+  if (!state.decisions[said.bag]) { // what was chosen comes back, so that only the mistake has to be mended
+    chosen = new Set(said.undone.facets);
+    $("note").value = said.undone.note;
+    $("noting").hidden = !said.undone.note;
+    facets();
+  }
+  $("said").textContent = "Undone";
+}
+
+/* The end */
+
+function table(caption, head, rows) {
+  const made = element("table");
+  made.append(element("caption", caption));
+  const line = (cells, inHead) => {
+    const row = element("tr");
+    cells.forEach((cell, place) => {
+      const field = element(inHead || place === 0 ? "th" : "td", cell);
+      if (inHead || place === 0) field.scope = inHead ? "col" : "row";
+      row.append(field);
+    });
+    return row;
+  };
+  const top = element("thead");
+  top.append(line(head, true));
+  const body = element("tbody");
+  body.append(...rows.map((row) => line(row, false)));
+  made.append(top, body);
+  return made;
+}
+
+const figure = (value) => (value === null ? "–" : value.toFixed(2).replace("-", "−"));
+
+function finish() {
+  const kept = Object.values(state.decisions).filter((decision) => decision.verdict === "keep").length;
+  $("result").textContent = `All ${state.bags.length} bags are decided: ${kept} kept, ${state.bags.length - kept} dropped.`;
+  $("table").replaceChildren(table("Reviewers", ["", "kept", "dropped", "open"], state.reviewers.map((one) => [
+    one.name, one.keep, one.drop, state.bags.length - one.keep - one.drop,
+  ])));
+  $("kappa").replaceChildren();
+  if (state.agreement.length) {
+    $("kappa").append(table("Agreement", ["", "bags in common", "agreed", "Cohen’s κ"], state.agreement.map((pair) => [
+      pair.reviewers.join(" and "), pair.bags, pair.agreed === null ? "–" : Math.round(100 * pair.agreed) + " %", figure(pair.kappa),
+    ])));
+  }
+  $("export").textContent = state.export;
+  show("finished");
+  progress();
+}
+
+function key(name) {
+  if (shown("finished")) {
+    if (name === "ArrowLeft") return open(state.bags.length - 1);
+    return { u: undo, n: ask }[name]?.();
+  }
+  if (!shown("reviewing")) return;
+  const facet = state.facets[Number(name) - 1];
+  if (facet) {
+    if (!chosen.delete(facet)) chosen.add(facet);
+    return facets();
+  }
+  switch (name) {
+    case "k": return decide("keep");
+    case "d": return decide("drop");
+    case "u": return undo();
+    case "c":
+      captionsShown = !captionsShown;
+      if (!captionsShown) for (const caption of document.querySelectorAll("figcaption")) caption.replaceChildren();
+      arrange();
+      return captionsShown ? captions() : undefined;
+    case "z": large = !large; return arrange();
+    case "m": $("noting").hidden = false; arrange(); return $("note").focus();
+    case "n": return ask();
+    case "ArrowLeft": return at > 0 ? open(at - 1) : undefined;
+    case "ArrowRight":
+      if (at + 1 < state.bags.length) return open(at + 1);
+      return state.bags.every((_, number) => number in state.decisions) ? finish() : undefined;
+  }
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.target instanceof HTMLInputElement) {
+    if (event.target.id === "note" && (event.key === "Enter" || event.key === "Escape")) {
+      event.preventDefault();
+      event.target.blur();
+    }
+    return;
+  }
+  if (event.key === "z" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    step(() => key("u"));
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  if (name.startsWith("Arrow")) event.preventDefault();
+  step(() => key(name));
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-key]");
+  if (button) step(() => key(button.dataset.key));
+});
+
+$("who").addEventListener("click", () => step(ask));
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  step(() => begin($("name").value));
+});
+addEventListener("resize", () => state && arrange());
+
+step(async () => {
+  await load();
+  const name = state.reviewer ?? localStorage.getItem(NAME);
+  await (name ? begin(name) : ask());
+});

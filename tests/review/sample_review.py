@@ -1,0 +1,95 @@
+"""Bags of pictures of the embedded world, and a real server of their review in a thread."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tellapart.bags.file import BagsFile, Header, write_bags
+from tellapart.bags.mine import Bag
+from tellapart.review.serve import bind, server_of
+from tellapart.review.session import Review
+from tellapart.scenes import Scenes
+
+ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+BAGS = (("a.png", "b.png"), ("c.png", "d.png"), ("e.png", "f.png"), ("a.png", "c.png", "e.png"))
+
+
+def make_bags(folder: Path) -> Path:
+    """Six pictures, captions beside them (one hostile), and four bags in ``bags.jsonl``."""
+    pictures = folder / "pictures"
+    pictures.mkdir(parents=True)
+    (folder / "secret.txt").write_text("not for you")
+    (pictures / "unused.png").write_bytes(b"in no bag")
+    for name, scene in zip("abcdef", Scenes(6), strict=True):
+        scene.image().save(pictures / f"{name}.png")
+        (pictures / f"{name}.txt").write_text(ATTACK if name == "a" else "\n".join(scene.references))
+    bags = [Bag(ids, 0.9 - place / 10) for place, ids in enumerate(BAGS)]
+    write_bags(folder / "bags.jsonl", BagsFile(Header(scorer="tiny", data=str(pictures), sizes=(2, 3)), bags))
+    return folder / "bags.jsonl"
+
+
+@contextmanager
+def serving(review: Review, port: int = 0) -> Iterator[int]:
+    """The port of a server that runs until the block is left."""
+    listener = bind(port)
+    server = server_of(review, listener)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+class Client:
+    """Plain HTTP, so that every header is the test's own."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.origin = f"http://127.0.0.1:{port}"
+        self.token = json.loads(self.get("/api/state")[2])["token"]
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        headers = {
+            "Host": f"127.0.0.1:{self.port}",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        for name, value in headers.items():
+            if value:
+                connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        found = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        connection.close()
+        return found
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        return self.ask("GET", path, **headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any]:
+        own = {"Origin": self.origin, "X_Review_Token": self.token, **headers}
+        status, _, data = self.ask("POST", path, json.dumps(body).encode(), **own)
+        return status, json.loads(data)
+
+    def decide(
+        self, reviewer: str, bag: int, verdict: str, replaces: int | None = None, **more: Any
+    ) -> tuple[int, Any]:
+        body = {"reviewer": reviewer, "bag": bag, "verdict": verdict, "facets": [], "note": "", "replaces": replaces}
+        return self.post("/api/decisions", {**body, **more})
