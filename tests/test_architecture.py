@@ -42,7 +42,11 @@ ALLOWED: dict[str, set[str]] = {
     "recipe_fields": set(),
     "recipe_objectives": {"decode", "recipe_fields"},
     "run": {"recipe"},
-}
+    "claims": {
+        "recipe", "run", "stages", "train", "data", "features", "loading", "captioners", "scorers", "decode", "scenes",
+        "metrics", "objectives", "benchmarks", "report",
+    },
+}  # fmt: skip
 ON_TOP = {"cli", "bench", "claims", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
 
 

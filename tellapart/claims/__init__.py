@@ -1,0 +1,51 @@
+"""``tellapart claims``: what the four papers found, replayed in `scenes` under rules that were fixed beforehand.
+
+`claim` has the nouns, `rule` when a finding holds, `catalogue` the arms, `paper1` to `paper4` the claims, `lab` trains
+and hears an arm once, `replay` puts it together, `page` and `table` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tellapart.claims.claim import Claim
+    from tellapart.claims.replay import Outcome
+
+FOLDER = Path("runs") / "claims"
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """The 28 claims, in the order of the papers."""
+    from tellapart.claims import paper1, paper2, paper3, paper4
+
+    return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
+
+
+def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER) -> list[Outcome]:
+    """The outcomes of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; the page is written.
+
+    Arms are trained and heard once, under ``folder``; the page is there from the first outcome on. Raises
+    `UsageError` for an unknown id or unknown seeds, before anything is trained.
+    """
+    from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
+    from tellapart.claims.lab import Lab
+    from tellapart.claims.page import write_page
+    from tellapart.claims.replay import SEEDS, chosen, replay
+    from tellapart.errors import UsageError, nearest
+    from tellapart.messages import say
+
+    if seeds not in SEEDS:
+        raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
+    claims = chosen(ids, all_claims())
+    done: list[Outcome] = []
+
+    def tell(outcome: Outcome) -> None:
+        done.append(outcome)
+        write_page(done, seeds, folder / f"claims-{seeds}.html")
+
+    replay(claims, Lab(folder, ARMS, TESTS, DECODINGS), SEEDS[seeds], tell)
+    say(f"page: {folder / f'claims-{seeds}.html'}")
+    return done

@@ -1,0 +1,182 @@
+"""The arms that the claims share: small recipes on scenes, each one setting away from another.
+
+Settings were chosen on seeds 0-2 alone. An arm that starts from another one is trained after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tellapart.claims.claim import Arm
+from tellapart.decode import Decoding
+
+WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
+TESTS = {
+    "plain": WORLD.format(domain="plain", split="test", n=500),
+    "blend": WORLD.format(domain="plain", split="test", n=500) + "&detail=0.6",
+    "rich": WORLD.format(domain="plain", split="test", n=500) + "&detail=0.9",
+    "few": WORLD.format(domain="plain", split="test", n=500) + "&detail=0.15",
+    "bare": WORLD.format(domain="plain", split="test", n=500) + "&detail=0",
+    "alt": WORLD.format(domain="alt", split="test", n=500),
+    "unseen": WORLD.format(domain="unseen", split="test", n=500),
+}
+DECODINGS = {
+    "greedy": Decoding(kind="greedy", max_tokens=40),
+    "samples": Decoding(kind="sample", samples=5, max_tokens=40),
+}
+GENTLE, BOLD = 6e-5, 5e-4  # rates of MLE: one more round of what is known already; towards another manner
+
+
+def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
+    validation = WORLD.format(domain=domain, split="validation", n=100) + more
+    return {"train": WORLD.format(domain=domain, split="train", n=n) + more, "validation": validation}
+
+
+def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
+    """A recipe of an arm; it is validated before and after its steps, and its last weights count."""
+    steps = training["steps"]
+    return {
+        "data": dict(pictures),
+        "scorer": {"name": "scenes"},
+        "objective": dict(objective),
+        "training": {"checkpoint_every": max(20, steps // 2), **training},
+        "validation": {"every": steps, "decoding": {"kind": "greedy", "max_tokens": 35}},
+    }
+
+
+def on_references(
+    name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = GENTLE,
+    **pictures: Any,
+) -> Arm:  # fmt: skip
+    """MLE or SMILE: batches of 100 pictures, a reference each."""
+    settings = {"batch_size": 100, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
+    table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
+    return Arm(name, table, start)
+
+
+def mle(name: str, start: str = "start", **settings: Any) -> Arm:
+    return on_references(name, {"kind": "mle"}, start, **settings)
+
+
+def smile(name: str, start: str = "start", **settings: Any) -> Arm:
+    pictures = {key: settings.pop(key) for key in ("more",) if key in settings}
+    return on_references(name, {"kind": "smile", **settings}, start, **pictures)
+
+
+def reward(
+    name: str,
+    start: str = "start",
+    *,
+    steps: int = 40,
+    rate: float = 4e-4,
+    captioner: Mapping[str, Any] | None = None,
+    bags: Mapping[str, Any] | None = None,
+    pictures: Mapping[str, str] | None = None,
+    **objective: Any,
+) -> Arm:
+    """Policy gradient: the demo's recipe (four samples against one another, near the start), and what differs."""
+    samples = {"kind": "sample", "samples": 4, "max_tokens": 35}
+    told = {"kind": "reinforce", "decoding": samples, "baseline": "leave_one_out", "kl": 0.2, **objective}
+    settings = {"batch_size": 50, "schedule": "linear", "warmup": 5, "optimiser": "adam"}
+    table = recipe(told, pictures or data(n=1500), steps=steps, learning_rate=rate, **settings)
+    if bags is not None:
+        table |= {"bags": dict(bags)}
+        table["training"]["batches"] = "bags"
+    if captioner is not None:
+        table |= {"captioner": dict(captioner)}
+    return Arm(name, table, start)
+
+
+def lora(*parts: str) -> dict[str, Any]:
+    modules = ["c_attn", "attn.c_proj", "convolution"] if "vision" in parts else ["c_attn", "attn.c_proj"]
+    modules = ["convolution"] if parts == ("vision",) else modules
+    return {"train": list(parts), "lora": {"rank": 32, "alpha": 16, "modules": modules}}
+
+
+def scratch() -> Arm:
+    """A captioner that cannot caption: a few steps from nothing."""
+    arm = mle("scratch", steps=60, rate=2e-3)
+    new = {"vision": "scenes", "visual": "cells", "mapper": "linear", "width": 128, "heads": 4, "dropout": 0.05}
+    captioner = {"new": new, "train": ["mapper", "language_model"]}
+    return Arm(arm.name, {**(arm.table or {}), "captioner": captioner})
+
+
+def overlap(weight: float = 1.0) -> dict[str, Any]:
+    return {"kind": "cider", "weight": weight}
+
+
+RETRIEVAL = {"kind": "self_retrieval"}
+SELF_CRITICAL: dict[str, Any] = {
+    "decoding": {"kind": "sample", "samples": 5, "max_tokens": 35}, "baseline": "greedy", "normalise": "none",
+    "kl": 0.0, "rewards": [overlap()], "rate": 2e-4,
+}  # fmt: skip
+MIXED: dict[str, Any] = {"start": "rich", "baseline": "greedy", "rate": 2e-4}
+CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
+FEW_PICTURES = data(n=600)  # so that 40 batches of 50 are more than three epochs of the curriculum
+ON_ALT = data(n=1500, domain="alt")
+
+LISTED = (
+    Arm("start", model="scenes"),
+    Arm("references"),
+    # Paper 1
+    mle("mle_more"),
+    smile("smile"),
+    smile("smile_none", first="none"),
+    smile("smile_shift", first="shift", shift=[["a", "<unk>"]]),
+    smile("smile_half", mle=0.5),
+    smile("smile_tenth", mle=0.1),
+    smile("smile_hundredth", mle=0.01),
+    smile("smile_random", subset="random"),
+    smile("smile_reverse", subset="reverse"),
+    smile("smile_one", more="&references=1"),
+    mle("bare", rate=BOLD, more="&detail=0"),
+    smile("smile_bare", "bare", more="&detail=0"),
+    mle("few", rate=BOLD, more="&detail=0.15"),
+    mle("few_more", "few", more="&detail=0.15"),
+    smile("smile_few", "few", more="&detail=0.15"),
+    scratch(),
+    mle("scratch_more", "scratch"),
+    smile("smile_scratch", "scratch"),
+    # Paper 2
+    mle("blend", rate=BOLD, more="&detail=0.6"),
+    mle("rich", rate=BOLD, more="&detail=0.9"),
+    mle("rich_more", "rich", more="&detail=0.9"),
+    reward("sr"),
+    reward("sr_more", "mle_more"),
+    reward("sr_blend", "blend"),
+    reward("sr_rich", "rich"),
+    reward("sr_free", kl=0.0),
+    reward("sr_long", "sr_free", steps=100, kl=0.0),
+    reward("sr_l", captioner=lora("mapper", "language_model"), rate=1e-3),
+    reward("sr_l_long", captioner=lora("mapper", "language_model"), rate=1e-3, steps=100),
+    reward("sr_v", captioner=lora("vision"), rate=1e-3),
+    reward("sr_lv", captioner=lora("vision", "mapper", "language_model"), rate=1e-3),
+    reward(
+        "sr_lv_bags", captioner=lora("vision", "mapper", "language_model"), rate=1e-3, bags=CURRICULUM,
+        pictures=FEW_PICTURES,
+    ),
+    reward("plain_random", bags={"kind": "random", **CURRICULUM}, pictures=FEW_PICTURES),
+    reward("plain_bags", bags=CURRICULUM, pictures=FEW_PICTURES),
+    reward("rich_random", "rich", bags={"kind": "random", **CURRICULUM}, pictures=FEW_PICTURES),
+    reward("rich_fixed", "rich", bags={"size": 10}, pictures=FEW_PICTURES),
+    reward("rich_bags", "rich", bags=CURRICULUM, pictures=FEW_PICTURES),
+    reward("rich_sr", rewards=[RETRIEVAL], pictures=data("&detail=0.9", 1500), **MIXED),
+    reward("rich_both", rewards=[RETRIEVAL, overlap(0.5)], pictures=data("&detail=0.9", 1500), **MIXED),
+    reward("rich_both_1", rewards=[RETRIEVAL, overlap(1.0)], pictures=data("&detail=0.9", 1500), **MIXED),
+    # Paper 3
+    mle("alt", rate=BOLD, domain="alt"),
+    mle("alt_more", "alt", domain="alt"),
+    reward("sr_alt", "alt", pictures=ON_ALT),
+    reward("sr_running", baseline="running_mean"),
+    reward("sr_greedy", baseline="greedy"),
+    reward("sr_unbased", baseline="none"),
+    reward("sr_accuracy", rewards=[{**RETRIEVAL, "score": "accuracy"}]),
+    reward("sr_cosine", rewards=[{**RETRIEVAL, "score": "cosine"}]),
+    reward("sr_hard", bags={"kind": "hard", "hard": 5}),
+    # Paper 4
+    reward("sll", **SELF_CRITICAL),
+    reward("sll_me", **SELF_CRITICAL, entropy=0.01),
+    reward("sll_sle", **SELF_CRITICAL, exploration={"alpha": 0.75, "distance": "bleu"}),
+)  # fmt: skip
+ARMS = {arm.name: arm for arm in LISTED}

@@ -1,0 +1,195 @@
+"""Arms are trained and heard once: the run cache of the claims.
+
+A run's folder is named after its arm, its seed, and a fingerprint of its recipe, of what it starts from and of the
+weights that ship. Captions are kept in it, by pictures and decoding. So whatever was finished before Ctrl-C is used
+again, and a changed setting trains that arm anew, and those that start from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.claims.claim import Arm, Term
+from tellapart.claims.measure import OF_THE_MODEL, Heard, measure
+from tellapart.claims.rule import Sample
+from tellapart.decode import Decoding
+from tellapart.messages import say
+from tellapart.recipe import Recipe, check_recipe
+from tellapart.run import Run, write_folder, write_json
+from tellapart.types import Item
+
+HARD = 10  # pictures in a set of look-alikes, the target counted
+
+
+class Lab:
+    """Trains arms under ``folder`` and measures terms. ``tests`` are specifications of pictures by name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        arms: Mapping[str, Arm],
+        tests: Mapping[str, str],
+        decodings: Mapping[str, Decoding],
+        scorer: str = "scenes",
+    ) -> None:
+        self.folder, self.arms, self.tests, self.decodings, self.scorer_name = folder, arms, tests, decodings, scorer
+        self.trained: list[str] = []  # what this lab trained itself, for a reader and for tests
+        self._kept: dict[Any, Any] = {}
+
+    # Training
+    def needs(self, arm: str) -> list[str]:
+        """The arms that this one starts from, the first one first, and itself."""
+        start = self.arms[arm].start
+        return [*(self.needs(start) if start else []), arm]
+
+    def run_of(self, arm: str, seed: int) -> Run:
+        recipe = self.recipe(arm, seed)
+        told = f"{recipe.fingerprint()} {self.shipped}"
+        return Run(self.folder / f"{arm}-s{seed}-{hashlib.sha256(told.encode()).hexdigest()[:8]}", recipe)
+
+    def recipe(self, arm: str, seed: int) -> Recipe:
+        """The arm's recipe for this seed; the run that it starts from stands in it by its folder."""
+        table = json.loads(json.dumps(self.arms[arm].table))
+        if (start := self.arms[arm].start) is not None:
+            table.setdefault("captioner", {})["name"] = self.model(start, seed)
+        return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
+
+    def model(self, arm: str, seed: int) -> str:
+        """The name under which the arm's captioner is loaded, trained or not."""
+        own = self.arms[arm]
+        return own.model or "" if own.table is None else str(self.run_of(arm, seed).folder)
+
+    @cached_property
+    def shipped(self) -> str:
+        """A hash of the models that ship: a new one makes old runs stale."""
+        from tellapart.loading import BUILTIN
+
+        files = sorted(BUILTIN.rglob("*.safetensors"))
+        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
+
+    def train(self, arm: str, seed: int) -> None:
+        """Train the arm where that was not done yet; what it starts from must be there. The last weights count.
+
+        Which checkpoint validates best is no matter here: a claim about what an objective does is about all its steps.
+        """
+        if self.arms[arm].table is None or (run := self.run_of(arm, seed)).finished:
+            return
+        from tellapart.stages import Stage
+        from tellapart.train import fit
+
+        say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
+        started, stage = time.monotonic(), Stage(run.recipe, lambda name: name)
+        if not run.started:
+            run.stamp(str(stage.device))
+        fit(stage, run)
+        write_folder(run.folder / "model", stage.learner.save)
+        run.finish(seconds=round(time.monotonic() - started, 1))
+        shutil.rmtree(run.checkpoints)
+        self.trained.append(run.folder.name)
+
+    # Captions
+    def place(self, arm: str, seed: int) -> Path:
+        if self.arms[arm].table is not None:
+            return self.run_of(arm, seed).folder
+        return self.folder / f"{arm}-s{seed}-{self.shipped[:8]}"
+
+    def hear(self, term: Term, seed: int) -> Heard:
+        """The arm's captions of the term's pictures: written now, or read where they were written before."""
+        items, arm = self.items(term.test), self.arms[term.arm]
+        pictures = self.pictures(term.test)
+        if arm.table is None and arm.model is None:
+            held = [[item.references[0]] for item in items]
+        elif term.measure in OF_THE_MODEL:
+            held = [[""] for _ in items]
+        else:
+            lists = self.captions(term.arm, seed, term.test, term.decoding)
+            held = [lists[item.id] for item in items]
+        return Heard(pictures, items, held, self, self.model(term.arm, seed) or None)
+
+    def captions(self, arm: str, seed: int, test: str, decoding: str) -> dict[str, list[str]]:
+        how, pictures = self.decodings[decoding], self.pictures(test)
+        key = hashlib.sha256(f"{pictures} {how.model_dump_json()}".encode()).hexdigest()[:8]
+        path = self.place(arm, seed) / "heard" / f"{decoding}-{key}.json"
+        if path.is_file():
+            return dict(json.loads(path.read_text(encoding="utf-8"))["captions"])
+        started, items = time.monotonic(), self.items(test)
+        texts = self._write(self.model(arm, seed), items, how, seed)
+        lists = {item.id: texts[n * how.samples : (n + 1) * how.samples] for n, item in enumerate(items)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"pictures": pictures, "seconds": round(time.monotonic() - started, 1), "captions": lists})
+        return lists
+
+    def _write(self, model: str, items: list[Item], how: Decoding, seed: int) -> list[str]:
+        import torch
+
+        from tellapart.captioners import load_captioner, write_captions
+
+        captioner = load_captioner(model)
+        torch.manual_seed(seed)
+        return write_captions(captioner, np.asarray(self.features(items, captioner)), how)
+
+    # Pictures
+    def items(self, test: str) -> list[Item]:
+        from tellapart.data import open_data
+
+        return self._once(("items", test), lambda: list(open_data(self.tests[test])))
+
+    def pictures(self, test: str) -> str:
+        """A name for the pictures of a test, whatever their references: which captions and draws they share."""
+        ids = [item.id for item in self.items(test)]
+        return self._once(("pictures", test), lambda: hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16])
+
+    def features(self, items: list[Item], model: Any) -> Any:
+        from tellapart.features import FeatureStore
+
+        return FeatureStore().features(items, model.encoder)
+
+    @cached_property
+    def scorer(self) -> Any:
+        from tellapart.scorers import load_scorer
+
+        return load_scorer(self.scorer_name)
+
+    def hits(self, heard: Heard, hard: bool) -> np.ndarray:
+        """1 where the scorer finds the picture by its caption, among hundreds or among look-alikes."""
+        from tellapart.benchmarks.retrieval import lookalike_sets, random_pools, retrieve
+
+        key, items = heard.pictures, list(heard.items)
+        image_ND = self._once(("features", key), lambda: np.asarray(self.features(items, self.scorer)))
+        n = len(image_ND)
+        sets = self._once(
+            ("sets", key, hard), lambda: lookalike_sets(image_ND, HARD) if hard else random_pools(n, min(100, n))
+        )
+        return retrieve(sets, self.scorer.text_features(heard.firsts).cpu().numpy(), image_ND).hit(1)
+
+    def _once(self, key: Any, make: Any) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    # What claims ask for
+    def sample(self, term: Term, seed: int) -> Sample:
+        """The term's measure, its factor aside."""
+        key = (term.arm, term.measure, term.test, term.decoding, seed)
+        return self._once(key, lambda: measure(term.measure, self.hear(term, seed)))
+
+    def prepare(self, term: Term, seed: int) -> None:
+        """Train and hear all that the term needs."""
+        for arm in self.needs(term.arm):
+            self.train(arm, seed)
+        self.hear(term, seed)
+
+    def seconds(self, arm: str, seed: int) -> float:
+        """How long the arm took when it was trained and heard, whenever that was."""
+        place = self.place(arm, seed)
+        told = [place / "run.json", *sorted((place / "heard").glob("*.json"))]
+        return sum(json.loads(file.read_text(encoding="utf-8")).get("seconds", 0.0) for file in told if file.is_file())

@@ -1,0 +1,124 @@
+"""Claims replayed: arms trained, terms measured, the rule applied, the control too."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tellapart.claims.claim import Claim, Part, Term
+from tellapart.claims.lab import Lab
+from tellapart.claims.rule import Finding, find
+from tellapart.errors import UsageError, nearest
+from tellapart.messages import say
+
+SEEDS = {"dev": (0, 1, 2), "verdict": (10, 11, 12), "quick": (10,)}
+
+
+@dataclass
+class Outcome:
+    """What came of a claim. ``means`` are the arms' own numbers by term; ``control_false`` None: it was not asked."""
+
+    claim: Claim
+    seeds: tuple[int, ...] = ()
+    parts: list[Finding] = field(default_factory=list)
+    control: list[Finding] = field(default_factory=list)
+    means: dict[Term, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def found(self) -> bool:
+        return all(part.holds for part in self.parts)
+
+    @property
+    def control_false(self) -> bool | None:
+        return None if not self.control else not all(part.holds for part in self.control)
+
+    @property
+    def holds(self) -> bool | None:
+        """The claim: every part was found, and not with more MLE in the objective's place as well."""
+        return None if self.claim.pending else self.found and self.control_false is True
+
+    def ours(self) -> str:
+        """Our figures in one line of text."""
+        if self.claim.pending:
+            return f"pending: {self.claim.pending}"
+        told = [f"{part.says}: {figure(part)}{'' if part.holds else ' (not so)'}" for part in self.parts]
+        verdict = "the control came out false" if self.control_false else "but the CONTROL came out true as well"
+        return "; ".join([*told, verdict])
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as ``--json`` has it: the five keys, and what stands behind them."""
+        claim = self.claim
+        told = {"id": claim.id, "holds": self.holds, "paper": claim.paper, "ours": self.ours()}
+        parts = {"parts": [as_json(part) for part in self.parts], "control": [as_json(part) for part in self.control]}
+        means = {f"{t.arm}: {t.measure}@{t.test}/{t.decoding}": finite(value) for t, value in self.means.items()}
+        return {**told, "seconds": round(self.seconds, 1), "seeds": list(self.seeds), **parts, "measured": means}
+
+
+def figure(part: Finding) -> str:
+    return f"{part.value:+.3g} [{part.low:+.3g}, {part.high:+.3g}]"
+
+
+def as_json(part: Finding) -> dict[str, Any]:
+    told = {"value": part.value, "low": part.low, "high": part.high}
+    seeds = [finite(value) for value in part.seeds]
+    return {"says": part.says, **{k: finite(v) for k, v in told.items()}, "seeds": seeds, "holds": part.holds}
+
+
+def finite(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def chosen(ids: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
+    """The claims of these ids, or all; `UsageError` with the nearest for an unknown one."""
+    known = {claim.id: claim for claim in claims}
+    for id in ids:
+        if id not in known:
+            raise UsageError(f"no claim is called '{id}'{nearest(id, known)}; tellapart claims --list shows them")
+    return [known[id] for id in dict.fromkeys(ids)] or list(claims)
+
+
+def replay(
+    claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], each: Callable[[Outcome], None] = lambda outcome: None
+) -> list[Outcome]:
+    """The outcomes of the claims, in order; ``each`` hears of one as soon as it is there.
+
+    An arm's time is told with the first claim of the list that needs it, so that the times add up.
+    """
+    told: set[tuple[str, int]] = set()
+    outcomes = []
+    for number, claim in enumerate(claims, 1):
+        say(f"claim {number} of {len(claims)}: {claim.id}" + (f" ({claim.pending})" if claim.pending else ""))
+        outcome = settle(claim, lab, tuple(seeds))
+        needed = {(arm, seed) for t in claim.terms() for arm in lab.needs(t.arm) for seed in seeds} - told
+        outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed)
+        told |= needed
+        outcomes.append(outcome)
+        each(outcome)
+    return outcomes
+
+
+def settle(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> Outcome:
+    """One claim. ``seconds`` is the time of measuring alone."""
+    if claim.pending:
+        return Outcome(claim)
+    terms = list(claim.terms())
+    for seed in seeds:
+        for term in terms:
+            lab.prepare(term, seed)
+    started, outcome = time.monotonic(), Outcome(claim, seeds)
+    outcome.parts = [finding(part, lab, seeds) for part in claim.parts]
+    if claim.control:
+        outcome.control = [finding(claim.control.of(part), lab, seeds) for part in claim.parts]
+    for term in terms:
+        outcome.means[term] = sum(lab.sample(term, seed).value() for seed in seeds) / len(seeds)
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def finding(part: Part, lab: Lab, seeds: Sequence[int]) -> Finding:
+    terms = [(term.factor, [lab.sample(term, seed) for seed in seeds]) for term in part.terms]
+    return find(part.says, terms, part.above, part.below)

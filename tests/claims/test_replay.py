@@ -1,0 +1,174 @@
+"""A whole claim with the tiny models: arms trained once, heard once, judged by the rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellapart.claims.claim import Arm, Claim, Control, Part, Term, equal, more
+from tellapart.claims.lab import Lab
+from tellapart.claims.page import render, summary, table
+from tellapart.claims.replay import Outcome, chosen, replay, settle
+from tellapart.claims.rule import Finding
+from tellapart.decode import Decoding
+from tellapart.errors import UsageError
+
+TESTS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
+DECODINGS = {
+    "greedy": Decoding(kind="greedy", max_tokens=6),
+    "samples": Decoding(kind="sample", samples=2, max_tokens=6),
+}
+
+
+@pytest.fixture
+def arms(tiny_recipe: dict[str, Any]) -> dict[str, Arm]:
+    """Two steps of self-retrieval, two of MLE, and one that starts from the first."""
+    data = {key: spec for key, spec in tiny_recipe["data"].items() if key != "test"}
+    base = {"data": data, "scorer": tiny_recipe["scorer"], "validation": {"every": 2, "decoding": {"max_tokens": 6}}}
+    training = {"steps": 2, "batch_size": 20, "learning_rate": 1e-2}
+    rewarded = {**base, "objective": tiny_recipe["objective"], "training": training}
+    taught = {**base, "objective": {"kind": "mle"}, "training": training}
+    listed = (
+        Arm("start", model=tiny_recipe["captioner"]["name"]),
+        Arm("references"),
+        Arm("sr", rewarded, "start"),
+        Arm("mle_more", taught, "start"),
+        Arm("sr_long", rewarded, "sr"),
+    )
+    return {arm.name: arm for arm in listed}
+
+
+def lab_of(folder: Path, arms: dict[str, Arm], tiny_scorer: Path) -> Lab:
+    return Lab(folder / "claims", arms, TESTS, DECODINGS, str(tiny_scorer))
+
+
+def claim(*parts: Part) -> Claim:
+    return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
+
+
+def test_an_arm_is_trained_once_whoever_asks(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    asks = more("longer", Term("sr_long", "length"), Term("sr", "r1"))
+    replay([claim(asks), claim(asks)], lab, [0])
+    assert [name[: name.rindex("-")] for name in lab.trained] == ["sr-s0", "sr_long-s0", "mle_more-s0"]
+    again = lab_of(tmp_path, arms, tiny_scorer)  # as after Ctrl-C
+    outcomes = replay([claim(asks)], again, [0])
+    assert again.trained == [] and outcomes[0].seconds > 0  # the time that they took then
+
+
+def test_captions_are_kept_by_pictures_and_decoding(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    for test, decoding in (("plain", "greedy"), ("rich", "greedy"), ("plain", "samples")):
+        heard = lab.hear(Term("start", "length", test, decoding), 0)
+        assert len(heard.lists) == 30 and all(len(texts) == DECODINGS[decoding].samples for texts in heard.lists)
+    kept = sorted(path.name[: path.name.index("-")] for path in lab.place("start", 0).glob("heard/*"))
+    assert kept == ["greedy", "samples"]  # "rich" is of the same pictures, with other references
+
+
+def test_a_changed_setting_trains_that_arm_anew_and_what_starts_from_it(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
+) -> None:
+    before = lab_of(tmp_path, arms, tiny_scorer)
+    changed = json.loads(json.dumps(arms["sr"].table))
+    changed["training"]["learning_rate"] = 1e-3
+    after = lab_of(tmp_path, {**arms, "sr": Arm("sr", changed, "start")}, tiny_scorer)
+    folder = {name: (before.run_of(name, 0).folder, after.run_of(name, 0).folder) for name in ("sr", "sr_long")}
+    assert all(old != new for old, new in folder.values())
+    assert before.run_of("mle_more", 0).folder == after.run_of("mle_more", 0).folder
+    assert before.run_of("sr", 0).folder != before.run_of("sr", 1).folder
+
+
+def test_the_last_weights_count_and_not_the_best_by_validation(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    lab.train("mle_more", 0)
+    folder = lab.run_of("mle_more", 0).folder
+    start = load_file(Path(str(arms["start"].model)) / "model.safetensors")
+    ours = load_file(folder / "model" / "model.safetensors")
+    assert any(not (ours[name] == start[name]).all() for name in ours if name in start)
+    assert not (folder / "checkpoints").exists() and json.loads((folder / "run.json").read_text())["seconds"] > 0
+
+
+def test_an_interrupted_arm_goes_on(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tellapart.train as loop
+
+    whole = loop.train_step
+    monkeypatch.setattr(loop, "train_step", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    with pytest.raises(KeyboardInterrupt):
+        lab.train("sr", 0)
+    assert not lab.run_of("sr", 0).finished and lab.trained == []
+    monkeypatch.setattr(loop, "train_step", whole)
+    lab.train("sr", 0)
+    assert lab.run_of("sr", 0).finished and lab.trained == [lab.run_of("sr", 0).folder.name]
+
+
+def test_a_claim_holds_only_where_its_control_does_not(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    length = Term("sr", "length"), Term("start", "length")
+    true_of_all = equal("any length", *length, margin=100.0)
+    outcome = settle(claim(true_of_all), lab, (0, 1))
+    assert outcome.found and outcome.control_false is False and outcome.holds is False
+    assert "CONTROL" in outcome.ours()
+    # A bound between the two arms' own numbers tells them apart, whichever is the higher.
+    values = {arm: lab.sample(Term(arm, "mle-plain"), 0).value() for arm in ("sr", "mle_more")}
+    assert values["sr"] != values["mle_more"]
+    middle, sign = sum(values.values()) / 2, 1.0 if values["sr"] > values["mle_more"] else -1.0
+    part = Part("on its side of the middle", (Term("sr", "mle-plain", factor=sign),), sign * middle)
+    outcome = settle(claim(part), lab, (0,))
+    assert [p.value for p in outcome.control] == pytest.approx([sign * values["mle_more"]])
+    assert outcome.control_false is True and outcome.holds is outcome.found
+
+
+def test_every_measure_measures(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    from tellapart.claims.measure import MEASURES, OF_THE_MODEL
+
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    several = {"div1", "div2", "mbleu", "sampled-cider"}
+    for name in MEASURES:
+        term = Term("start", name, decoding="samples" if name in several else "greedy")
+        assert lab.sample(term, 0).n == 30, name
+        if name not in several | OF_THE_MODEL:
+            assert lab.sample(Term("references", name), 0).n == 30
+    of = {name: lab.sample(Term("references", name), 0).value() for name in ("length", "precision", "hallucination")}
+    assert of["precision"] == 100 and of["hallucination"] == 0 and 3 < of["length"] < 12
+    smile, mle = (lab.sample(Term("start", f"{o}-plain"), 0).value() for o in ("smile", "mle"))
+    assert 0 < smile < mle  # fewer words to lose to
+
+
+def test_unknown_ids_are_one_line_with_the_nearest() -> None:
+    known = [Claim("smile-mix", 1, "", "", ""), Claim("sr-init", 2, "", "", "")]
+    assert chosen((), known) == known and chosen(["sr-init", "sr-init"], known) == known[1:]
+    with pytest.raises(UsageError, match=r"no claim is called 'smile-mx'; did you mean 'smile-mix'"):
+        chosen(["smile-mx"], known)
+
+
+def finished() -> list[Outcome]:
+    part, wrong = (Finding("a & <b>", 1.0, 0.5, 1.5, (1.0,), found) for found in (True, False))
+    waiting = Claim("later", 1, "", "", "9", pending="clips come with part E")
+    return [Outcome(claim(), (10,), [part], [wrong], {}, 61.0), Outcome(waiting)]
+
+
+def test_json_has_the_five_keys_and_null_where_pending() -> None:
+    told = [json.loads(json.dumps(outcome.to_json())) for outcome in finished()]
+    assert [t["holds"] for t in told] == [True, None]
+    assert {key: told[1][key] for key in ("id", "holds", "paper", "ours", "seconds")} == {
+        "id": "later", "holds": None, "paper": "9", "ours": "pending: clips come with part E", "seconds": 0.0,
+    }  # fmt: skip
+    assert told[0]["ours"].startswith("a & <b>: +1 [+0.5, +1.5]")
+
+
+def test_the_page_stands_alone_and_says_what_came_out() -> None:
+    page = render(finished(), "quick")
+    assert "1 of 1 claims hold, 1 is pending" in page and "a &amp; &lt;b&gt;" in page and "1 → 2" in page
+    assert "http" not in page.replace("http-equiv", "") and "<script" not in page and "came out false" in page
+    assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
+    assert table(finished()).row_count == 2
