@@ -352,7 +352,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  if (name.startsWith("Arrow")) event.preventDefault();
+  if (name.startsWith("Arrow") || /^[a-z0-9]$/.test(name)) event.preventDefault(); // else M types an m into the note
   step(() => key(name));
 });
 
