@@ -155,7 +155,10 @@ function picture(number, place) {
   const frame = element("div", undefined, "frame");
   const image = new Image();
   image.alt = `Picture ${place + 1}`;
-  image.onload = () => image.classList.toggle("crisp", Math.max(image.naturalWidth, image.naturalHeight) <= 96);
+  image.onload = () => {
+    image.classList.toggle("crisp", Math.max(image.naturalWidth, image.naturalHeight) <= 96);
+    arrange();
+  };
   image.onerror = () => frame.replaceChildren(element("p", `Picture ${place + 1} cannot be read`));
   image.src = address(number);
   frame.append(image);
@@ -171,20 +174,24 @@ function arrange() {
   const dock = document.querySelector(".dock").offsetHeight;
   const room = innerHeight - $("pictures").getBoundingClientRect().top - scrollY - dock - 24;
   const width = $("pictures").clientWidth;
-  let best = { side: 0, columns: 1, tall: 0 };
+  const shapes = [...document.querySelectorAll(".frame img")].filter((image) => image.naturalWidth);
+  const widest = Math.max(...shapes.map((image) => image.naturalWidth / image.naturalHeight), shapes.length ? 0.5 : 1.33);
+  let best = { side: 0, columns: 1 };
   for (let columns = 1; columns <= count; columns++) {
     const rows = Math.ceil(count / columns);
     const wide = width / columns - 18;
     const tall = room / rows - 18;
-    const side = Math.min(wide, tall * 1.33);
-    if (side > best.side) best = { side, columns, tall: Math.min(tall, wide) };
+    const side = Math.min(wide / widest, tall);
+    if (side > best.side) best = { side, columns };
   }
+  best = { columns: best.columns, tall: best.side, wide: Math.floor(best.side * widest) + "px" };
   if (captionsShown) { // room for words: as many columns as stay wide enough to read
     const columns = Math.max(1, Math.min(count, Math.floor(width / 220)));
     best = { columns, tall: Math.min((width / columns - 18) * 0.75, room * 0.6) };
   }
   if (large) best = { columns: Math.max(1, Math.min(2, best.columns - 1)), tall: Math.max(room - 18, 240) };
   $("pictures").style.setProperty("--columns", best.columns);
+  $("pictures").style.setProperty("--wide", best.wide ?? "1fr");
   $("pictures").style.setProperty("--tall", Math.max(Math.floor(best.tall), 120) + "px");
   $("captions").setAttribute("aria-pressed", captionsShown);
   $("large").setAttribute("aria-pressed", large);

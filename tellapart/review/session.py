@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,10 +52,15 @@ class Review:
                 {"pictures": numbers, "similarity": bag.similarity if bag.similarity == bag.similarity else None}
                 for bag, numbers in zip(self.bags, self.numbers, strict=True)
             ],
-            "export": f"tellapart bags export {self.path}",
+            "export": self.export_command(),
             **self.of_reviewer(reviewer, standing),
             **self.summary(standing),
         }
+
+    def export_command(self) -> str:
+        """What to type for the curated benchmark."""
+        own = [] if self.store.path == decisions_of(self.path) else ["--decisions", str(self.store.path)]
+        return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
         """One reviewer's standing decisions by bag number, and the number of the one that undo would take back."""

@@ -53,6 +53,7 @@ def test_a_decision_is_there_for_its_reviewer_alone(client: Client, review: Revi
     assert state["reviewers"] == [{"name": "Ann", "keep": 1, "drop": 0}, {"name": "Ben", "keep": 0, "drop": 1}]
     assert [len(bag["pictures"]) for bag in state["bags"]] == [2, 2, 2, 3]
     assert json.loads(client.get("/api/state")[2])["decisions"] == {}
+    assert state["export"] == f"tellapart bags export {review.path} --decisions {review.store.path}"
     status, said = client.post("/api/undo", {"reviewer": "Ann", "decision": state["last"]})
     assert (status, said["bag"], said["last"], said["decisions"]) == (200, 1, None, {})
     assert [d.reviewer for d in review.store.standing()] == ["Ben"]
@@ -222,4 +223,5 @@ def test_bags_that_name_missing_pictures_open_nothing(bags: Path, tmp_path: Path
     assert list(tmp_path.iterdir()) == [path]
     review = open_review(path, [str(bags.parent / "pictures")])
     with review.store:
+        assert review.export_command() == f"tellapart bags export {path}"
         assert len(review.bags) == len(BAGS) and review.store.path == tmp_path / "bags.review.sqlite"
