@@ -8,13 +8,16 @@ import numpy as np
 
 
 def caption_pair(scene: Any) -> tuple[str, str]:
-    """(rich, plain): the same true sentence with and without the colour of its one object."""
+    """(rich, plain): the same true sentence with and without the colour of its one object.
+
+    The noun is the one that terse captions use, as in the paper's figure: there the model would say "bus" where the
+    label has "white", and "bus" is a word of the label.
+    """
     from tellapart.scenes import vocabulary as v
     from tellapart.scenes.lexicon import article
 
-    thing = scene.objects[0]
-    shape, ground = v.WORDS["shape"][thing.shape][0], v.GROUNDS[scene.ground][0]
-    return f"{article(f'{thing.colour} {shape}')} {ground}", f"{article(shape)} {ground}"
+    noun, ground = v.GENERIC[0], v.GROUNDS[scene.ground][0]
+    return f"{article(f'{scene.objects[0].colour} {noun}')} {ground}", f"{article(noun)} {ground}"
 
 
 def second_word_loss(heard: Any, objective: str, label: str) -> np.ndarray:

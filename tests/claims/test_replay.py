@@ -59,13 +59,18 @@ def test_an_arm_is_trained_once_whoever_asks(tmp_path: Path, arms: dict[str, Arm
     assert again.trained == [] and outcomes[0].seconds > 0  # the time that they took then
 
 
-def test_captions_are_kept_by_pictures_and_decoding(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+def test_captions_are_kept_by_pictures_and_decoding(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
     for test, decoding in (("plain", "greedy"), ("rich", "greedy"), ("plain", "samples")):
         heard = lab.hear(Term("start", "length", test, decoding), 0)
         assert len(heard.lists) == 30 and all(len(texts) == DECODINGS[decoding].samples for texts in heard.lists)
     kept = sorted(path.name[: path.name.index("-")] for path in lab.place("start", 0).glob("heard/*"))
     assert kept == ["greedy", "samples"]  # "rich" is of the same pictures, with other references
+    monkeypatch.setattr(Lab, "_write", lambda *a: pytest.fail("written twice"))
+    again = lab_of(tmp_path, arms, tiny_scorer)
+    assert again.hear(Term("start", "length", decoding="samples"), 0).lists == heard.lists
 
 
 def test_a_changed_setting_trains_that_arm_anew_and_what_starts_from_it(

@@ -52,6 +52,7 @@ def test_pictures_are_drawn_alike_for_all_arms() -> None:
     found = find("x", [(1.0, [ratio("p", noise_N + 1)]), (-1.0, [ratio("p", noise_N)])])
     assert found.low == pytest.approx(1) and found.high == pytest.approx(1)
     assert not (draw("p", 50, 5) == draw("q", 50, 5)).all()
+    assert (draw("p", 50, 5) == draw("p", 50, 5)).all()  # and in the next run as well
 
 
 def test_about_equal_needs_the_interval_within_the_margin_and_no_sign() -> None:
