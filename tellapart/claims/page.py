@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tellapart.claims.claim import Claim
 from tellapart.claims.replay import SEEDS, Outcome, figure
@@ -46,14 +46,15 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     for name in ("claim", "verdict", "paper", "ours", "control", "time"):
         shown.add_column(name)
     for o in outcomes:
-        ours = "\n".join(_line(part) for part in o.parts) or o.ours()
+        ours = "\n".join(_line(o, place) for place in range(len(o.parts))) or o.ours()
         spent = clock(o.seconds) if o.seeds else ""
         shown.add_row(o.claim.id, word(o.holds), o.claim.paper, ours, control_word(o), spent, end_section=True)
     return shown
 
 
-def _line(part: Any) -> str:
-    return f"{'✓' if part.holds else '✗'} {part.says}: {figure(part)}"
+def _line(outcome: Outcome, place: int) -> str:
+    part = outcome.parts[place]
+    return f"{'✓' if part.holds else '✗'} {part.says}: {figure(part)} ({outcome.numbers(place)})"
 
 
 def listing(claims: Sequence[Claim]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tellapart.claims.claim import Claim, Part, Term
@@ -45,9 +45,17 @@ class Outcome:
         """Our figures in one line of text."""
         if self.claim.pending:
             return f"pending: {self.claim.pending}"
-        told = [f"{part.says}: {figure(part)}{'' if part.holds else ' (not so)'}" for part in self.parts]
+        told = [
+            f"{part.says}: {figure(part)} ({self.numbers(place)}){'' if part.holds else ', not so'}"
+            for place, part in enumerate(self.parts)
+        ]
         verdict = "the control came out false" if self.control_false else "but the CONTROL came out true as well"
         return "; ".join([*told, verdict])
+
+    def numbers(self, place: int) -> str:
+        """What the arms of a part measured themselves, mean over seeds: "smile 12.3, start 5.44"."""
+        terms = [replace(term, factor=1.0) for term in self.claim.parts[place].terms]
+        return ", ".join(f"{term.arm} {self.means[term]:.4g}" for term in terms)
 
     def to_json(self) -> dict[str, Any]:
         """The claim as ``--json`` has it: the five keys, and what stands behind them."""

@@ -159,7 +159,9 @@ def test_unknown_ids_are_one_line_with_the_nearest() -> None:
 def finished() -> list[Outcome]:
     part, wrong = (Finding("a & <b>", 1.0, 0.5, 1.5, (1.0,), found) for found in (True, False))
     waiting = Claim("later", 1, "", "", "9", pending="clips come with part E")
-    return [Outcome(claim(), (10,), [part], [wrong], {}, 61.0), Outcome(waiting)]
+    terms = Term("sr", "length"), Term("start", "length")
+    means = {terms[0]: 12.34, terms[1]: 5.0}
+    return [Outcome(claim(more("a & <b>", *terms)), (10,), [part], [wrong], means, 61.0), Outcome(waiting)]
 
 
 def test_json_has_the_five_keys_and_null_where_pending() -> None:
@@ -168,12 +170,13 @@ def test_json_has_the_five_keys_and_null_where_pending() -> None:
     assert {key: told[1][key] for key in ("id", "holds", "paper", "ours", "seconds")} == {
         "id": "later", "holds": None, "paper": "9", "ours": "pending: clips come with part E", "seconds": 0.0,
     }  # fmt: skip
-    assert told[0]["ours"].startswith("a & <b>: +1 [+0.5, +1.5]")
+    assert told[0]["ours"].startswith("a & <b>: +1 [+0.5, +1.5] (sr 12.34, start 5); the")
 
 
 def test_the_page_stands_alone_and_says_what_came_out() -> None:
     page = render(finished(), "quick")
     assert "1 of 1 claims hold, 1 is pending" in page and "a &amp; &lt;b&gt;" in page and "1 → 2" in page
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page and "came out false" in page
+    assert "sr 12.34, start 5" in page
     assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
     assert table(finished()).row_count == 2
