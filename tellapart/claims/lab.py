@@ -90,9 +90,13 @@ class Lab:
         started, stage = time.monotonic(), Stage(run.recipe, lambda name: name)
         if not run.started:
             run.stamp(str(stage.device))
-        fit(stage, run)
-        write_folder(run.folder / "model", stage.learner.save)
-        run.finish(seconds=round(time.monotonic() - started, 1))
+        try:
+            fit(stage, run)
+            write_folder(run.folder / "model", stage.learner.save)
+        finally:  # Ctrl-C: the time spent so far counts in the end as well
+            spent = run.info.get("seconds", 0.0) + time.monotonic() - started
+            write_json(run.folder / "run.json", {**run.info, "seconds": round(spent, 3)})
+        run.finish()
         shutil.rmtree(run.checkpoints)
         self.trained.append(run.folder.name)
 

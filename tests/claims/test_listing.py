@@ -34,12 +34,13 @@ def test_they_are_those_of_the_list_in_its_order() -> None:
 
 
 def test_every_term_can_be_measured_and_every_arm_is_asked_for(tmp_path: Path) -> None:
-    lab, needed = Lab(tmp_path, ARMS, TESTS, DECODINGS), set()
+    lab, needed, seen = Lab(tmp_path, ARMS, TESTS, DECODINGS), set(), set()
     for claim in all_claims():
         for term in claim.terms():
             assert term.measure in MEASURES and term.test in TESTS and term.decoding in DECODINGS, (claim.id, term)
             needed.update(lab.needs(term.arm))
-    assert needed == set(ARMS)
+            seen.update((term.test, term.decoding, term.measure))
+    assert needed == set(ARMS) and seen == {*TESTS, *DECODINGS, *MEASURES}
 
 
 def test_every_arm_is_a_recipe_of_its_own(tmp_path: Path) -> None:

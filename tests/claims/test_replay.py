@@ -106,14 +106,22 @@ def test_an_interrupted_arm_goes_on(
     import tellapart.train as loop
 
     whole = loop.train_step
-    monkeypatch.setattr(loop, "train_step", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def second_step(*a: Any) -> dict[str, float]:
+        if a[-1] == 1:
+            raise KeyboardInterrupt
+        return whole(*a)
+
+    monkeypatch.setattr(loop, "train_step", second_step)
     lab = lab_of(tmp_path, arms, tiny_scorer)
     with pytest.raises(KeyboardInterrupt):
         lab.train("sr", 0)
     assert not lab.run_of("sr", 0).finished and lab.trained == []
+    spent = lab.seconds("sr", 0)
     monkeypatch.setattr(loop, "train_step", whole)
     lab.train("sr", 0)
     assert lab.run_of("sr", 0).finished and lab.trained == [lab.run_of("sr", 0).folder.name]
+    assert lab.seconds("sr", 0) > spent > 0
 
 
 def test_a_claim_holds_only_where_its_control_does_not(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
