@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_data import DATA
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-DATA = Path(os.environ.get("TELLAPART_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

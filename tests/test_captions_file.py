@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
+from real_data import DATA
 
 from tellapart.captions_file import align, read_caption_lists, read_captions, read_references
 from tellapart.errors import UsageError
 
-DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[2] / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 
 

@@ -7,12 +7,12 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from real_data import DATA
 from rich.console import Console
 
 from tellapart.benchmarks.retrieval import lookalike_sets, retrieve
@@ -22,7 +22,6 @@ from tellapart.evaluate import evaluate, gallery, run_eval
 from tellapart.measures import METRICS, Metric, text_metric
 from tellapart.scenes import truth
 
-DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 COLOURS = ("red", "green", "blue", "white", "black", "brown", "grey", "pink", "gold", "violet", "orange", "cyan")
 

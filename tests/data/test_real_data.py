@@ -1,14 +1,13 @@
 """The readers on the real files of ../shared/data."""
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from real_data import DATA
 
 from tellapart.data import open_data
 
-DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[3] / "shared" / "data")
 pytestmark = [
     pytest.mark.data,
     pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}; set TELLAPART_DATA"),

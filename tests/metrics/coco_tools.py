@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-DATA = Path(os.environ.get("TELLAPART_DATA", Path(__file__).parents[3] / "shared" / "data"))
 _FOUND = importlib.util.find_spec("pycocoevalcap")
 needs_tools = pytest.mark.skipif(
     _FOUND is None or shutil.which("java") is None,

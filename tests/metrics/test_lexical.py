@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from real_data import DATA
 
 from tellapart.captions_file import read_captions, read_references
 from tellapart.metrics import lexical
 from tellapart.scenes import Scenes
 
-DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellapart.metrics.ngrams import GramTable, _Hashed
+from tellapart.metrics.ngrams import GramTable, Hashed
 
 KEYS = st.lists(st.integers(0, 60) | st.integers(0, 2**62), unique=True, max_size=60)
 
@@ -15,7 +15,7 @@ KEYS = st.lists(st.integers(0, 60) | st.integers(0, 2**62), unique=True, max_siz
 @given(KEYS, KEYS)
 def test_hashed_keys_are_found_and_others_are_not(keys: list[int], others: list[int]) -> None:
     known = {key: 100 + place for place, key in enumerate(keys)}
-    table = _Hashed(np.array(keys, np.int64), np.array(list(known.values()), np.int64))
+    table = Hashed(np.array(keys, np.int64), np.array(list(known.values()), np.int64))
     asked = [*others, *keys]
     assert table(np.array(asked, np.int64)).tolist() == [known.get(key, -1) for key in asked]
 

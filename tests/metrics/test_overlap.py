@@ -11,9 +11,10 @@ import hostile
 import numpy as np
 import plain_metrics as plain
 import pytest
-from coco_tools import DATA, needs_tools, scores
+from coco_tools import needs_tools, scores
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from real_data import DATA
 
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from coco_tools import DATA, needs_tools, tokenize
+from coco_tools import needs_tools, tokenize
 from hostile import FREE, SENTENCE
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from real_data import DATA
 
 from tellapart.metrics import ptb_tokenize
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from real_data import DATA
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,7 +21,6 @@ from tellapart.evaluate import evaluate, run_eval
 from tellapart.metrics import associated_words
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 
-DATA = Path(os.environ.get("TELLAPART_DATA") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 
 PLAIN = ["a new image of people", "some other people", "a new beautiful view"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import DATA
+from real_data import DATA
 from sample_review import ATTACK, make_bags, serving
 
 from tellapart.bags import curate_bags, mine_bags
