@@ -318,6 +318,7 @@ _LEXICAL = "tellapart.metrics.lexical:"
 _DIVERSITY = "tellapart.metrics.diversity:"
 _OVERLAP = "tellapart.metrics.overlap:"
 _CIDER = "tellapart.metrics.cider:"
+_METEOR = "tellapart.metrics.meteor_score:"
 _SPICE = "tellapart.metrics.spice_tool:"
 
 
@@ -370,6 +371,10 @@ METRICS: dict[str, Metric] = {
     "rouge_l": _overlap(_OVERLAP + "rouge_l", "ROUGE"),
     "cider": _overlap(_CIDER + "cider_d", "CIDER_D"),
     "cider_plain": _overlap(_CIDER + "cider_plain", "CIDER"),
+    "meteor": replace(
+        _overlap(_METEOR + "meteor", "METEOR", statistic=_METEOR + "meteor_statistic"),
+        ready=lambda: _function(_METEOR + "find_tables")(),
+    ),
     "spice": replace(
         _overlap(_SPICE + "spice", "SPICE", statistic=_SPICE + "spice_statistic"),
         ready=lambda: _function(_SPICE + "find_tool")(),

@@ -23,6 +23,7 @@ _WHERE = {
     "lexical_diversity": "lexical",
     "mbleu": "diversity",
     "mean_interval": "significance",
+    "meteor": "meteor_score",
     "paired_difference": "significance",
     "paired_resampled": "significance",
     "ppl": "perplexity",

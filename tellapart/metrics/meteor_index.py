@@ -1,0 +1,236 @@
+"""METEOR's tables as a compact index on disk, memory-mapped: a program that scores captions starts at once.
+
+The tables (synonyms of WordNet, function words, paraphrases) lie in the package pycocoevalcap, in a jar and a gzip
+file of 270 MB of text. They are read once, with a progress bar, into ``$TELLAPART_CACHE/meteor/KEY``: plain
+arrays, found by 64-bit hashes of words and phrases. KEY names the content of the sources and this layout.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tellapart.errors import MissingExtra, TellapartError
+from tellapart.progress import Progress
+
+VERSION = 1
+LONGEST = 7  # words of the longest phrase in the table
+_JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
+_PAIRS_AT_ONCE = 50_000
+_PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Rows of numbers of different length: row r is ``value[start[r]:start[r + 1]]``."""
+
+    key: np.ndarray  # sorted hashes; the place of one is its row
+    start: np.ndarray
+    value: np.ndarray
+
+    def find(self, hashes: np.ndarray) -> np.ndarray:
+        """The rows of hashes, −1 where there is none."""
+        if not len(self.key):
+            return np.full(len(hashes), -1)
+        place = np.searchsorted(self.key, hashes)
+        place[place == len(self.key)] = 0
+        return np.where(self.key[place] == hashes, place, -1)
+
+    def row(self, number: int) -> list[int]:
+        return self.value[self.start[number] : self.start[number + 1]].tolist()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All that METEOR knows of English.
+
+    ``paraphrases``: of a phrase the rows of its paraphrases, in the order of the table. ``synsets``: of a word,
+    and ``irregular``: of an irregular form, those of its base forms.
+    """
+
+    function_words: frozenset[str]
+    abbreviations: frozenset[str]
+    before_numbers: frozenset[str]
+    paraphrases: Lists
+    synsets: Lists
+    irregular: Lists
+
+
+def word_hash(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
+
+
+def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
+    """Hashes of phrases from those of their words; ``start_P`` says where each begins among the words."""
+    place_W = np.arange(len(word_W)) - np.repeat(start_P, np.diff(np.append(start_P, len(word_W))))
+    return np.add.reduceat(word_W * _PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
+
+
+def index_folder() -> Path:
+    """Where the index of the installed tables lies or will lie. Raises `MissingExtra` without pycocoevalcap."""
+    home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
+    return home / "meteor" / _key(_sources())
+
+
+def open_tables() -> Tables:
+    """The index, built where it is not there yet. Raises `MissingExtra` without pycocoevalcap."""
+    jar, paraphrases = _sources()
+    folder = index_folder()
+    home = folder.parent
+    try:
+        return _read(folder)
+    except (OSError, ValueError, KeyError):  # absent or damaged
+        pass
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
+        try:
+            _write(made, jar, paraphrases)
+            shutil.rmtree(folder, ignore_errors=True)
+            with _other_may_win(folder):
+                made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return _read(folder)
+    except OSError as error:
+        raise TellapartError(
+            f"{home}: METEOR's index cannot be written ({error.strerror or error}); set TELLAPART_CACHE to a folder "
+            "of yours with 100 MB to spare"
+        ) from None
+
+
+class _other_may_win:
+    """Another process may have put the same index there meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, OSError) and (self.folder / "meta.json").is_file()
+
+
+def _sources() -> tuple[Path, Path]:
+    found = importlib.util.find_spec("pycocoevalcap")
+    for place in (found.submodule_search_locations or ()) if found else ():
+        jar, paraphrases = Path(place, "meteor", _JAR), Path(place, "meteor", _PARAPHRASES)
+        if jar.is_file() and paraphrases.is_file():
+            return jar, paraphrases
+    raise MissingExtra("meteor", "METEOR (its tables are read from the package pycocoevalcap)")
+
+
+def _key(files: Iterable[Path]) -> str:
+    """Sizes and ends of the files: a jar and a gzip file end in checksums of all that they hold."""
+    digest = hashlib.blake2b(f"index {VERSION}".encode(), digest_size=10)
+    for file in files:
+        with file.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - (1 << 16)))
+            digest.update(f" {size} ".encode() + stream.read())
+    return digest.hexdigest()
+
+
+_ARRAYS = [f"{table}.{part}" for table in ("paraphrases", "synsets", "irregular") for part in ("key", "start", "value")]
+
+
+def _read(folder: Path) -> Tables:
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
+    if any(len(array) != meta["lengths"][name] for name, array in arrays.items()):
+        raise ValueError("an array has another length")
+    sets = [frozenset(meta[name]) for name in ("function_words", "abbreviations", "before_numbers")]
+    paraphrases, synsets, irregular = (
+        Lists(*[arrays[f"{table}.{part}"] for part in ("key", "start", "value")])
+        for table in ("paraphrases", "synsets", "irregular")
+    )
+    return Tables(sets[0], sets[1], sets[2], paraphrases, synsets, irregular)
+
+
+def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
+    with zipfile.ZipFile(jar) as archive:
+        text = {
+            name: archive.read(f"{place}/english.{name}").decode()
+            for place, name in (
+                ("function", "words"),
+                ("nonbreaking", "prefixes"),
+                ("synonym", "synsets"),
+                ("synonym", "exceptions"),
+            )
+        }
+    synsets = {word: [int(number) for number in row.split()] for word, row in _couples(text["synsets"])}
+    irregular: dict[str, list[int]] = {}
+    for base, forms in _couples(text["exceptions"]):
+        for form in forms.split():
+            irregular.setdefault(form, []).extend(synsets.get(base, ()))
+    lists = {"paraphrases": _paraphrases(paraphrases), "synsets": _lists(synsets), "irregular": _lists(irregular)}
+    arrays = {
+        f"{name}.{part}": getattr(rows, part) for name, rows in lists.items() for part in ("key", "start", "value")
+    }
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    marked = [line.split("#NUMERIC_ONLY#") for line in text["prefixes"].split("\n") if line and line[0] != "#"]
+    meta = {
+        "function_words": sorted(text["words"].split()),
+        "abbreviations": sorted(parts[0].strip() for parts in marked if len(parts) == 1),
+        "before_numbers": sorted(parts[0].strip() for parts in marked if len(parts) == 2),
+        "lengths": {name: len(array) for name, array in arrays.items()},
+    }
+    (folder / "meta.json").write_text(json.dumps(meta, ensure_ascii=False), encoding="utf-8")
+
+
+def _couples(text: str) -> Iterator[tuple[str, str]]:
+    lines = text.removesuffix("\n").split("\n")
+    return zip(lines[::2], lines[1::2], strict=True)
+
+
+def _lists(rows: dict[str, list[int]]) -> Lists:
+    key = np.fromiter((word_hash(word) for word in rows), np.uint64, len(rows))
+    order = np.argsort(key)
+    values = list(rows.values())
+    held = [values[number] for number in order.tolist()]
+    start = np.cumsum([0, *map(len, held)])
+    return Lists(key[order], start.astype(np.int32), np.array(list(itertools.chain(*held)), np.int32))
+
+
+def _paraphrases(file: Path) -> Lists:
+    """The table: three lines each for a probability, a phrase and its paraphrase."""
+    words = _Words()
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    with file.open("rb") as raw, gzip.open(raw) as stream:
+        size = file.stat().st_size
+        with Progress(size >> 20, "METEOR's index, built once (MB of paraphrases)") as progress:
+            while lines := list(itertools.islice(stream, 3 * _PAIRS_AT_ONCE)):
+                found.append((_hashes(lines[1::3], words), _hashes(lines[2::3], words)))
+                progress.advance((raw.tell() >> 20) - progress.done)
+    phrase_E, paraphrase_E = (np.concatenate(side) for side in zip(*found, strict=True))
+    key = np.unique(np.concatenate([phrase_E, paraphrase_E]))
+    row_E = np.searchsorted(key, phrase_E)
+    value = np.searchsorted(key, paraphrase_E)[np.argsort(row_E, kind="stable")].astype(np.int32)
+    start = np.concatenate([[0], np.cumsum(np.bincount(row_E, minlength=len(key)))]).astype(np.int32)
+    return Lists(key, start, value)
+
+
+class _Words(dict[bytes, int]):
+    def __missing__(self, word: bytes) -> int:
+        self[word] = word_hash(word.decode())
+        return self[word]
+
+
+def _hashes(phrases: Sequence[bytes], words: _Words) -> np.ndarray:
+    said = b"".join(phrases).split()
+    count_P = np.fromiter((phrase.count(b" ") + 1 for phrase in phrases), np.int64, len(phrases))
+    word_W = np.fromiter(map(words.__getitem__, said), np.uint64, len(said))
+    return phrase_hashes(word_W, np.cumsum(count_P) - count_P)

@@ -1,0 +1,175 @@
+"""METEOR 1.5 as COCO's jar computes it (``-l en -norm``), without Java: `meteor`.
+
+Denkowski & Lavie 2014, "Meteor Universal", with the parameters of English: a caption is aligned with each reference
+by exact, stem, synonym and paraphrase matches; P and R are weighted over content and function words; the
+score is their harmonic mean, less a penalty for chunks. The best reference counts, the first one of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tellapart.metrics.meteor_align import WEIGHTS, Match, align
+from tellapart.metrics.meteor_index import index_folder, open_tables
+from tellapart.metrics.meteor_matches import Pairs, Sentence
+from tellapart.metrics.meteor_words import DELTA, Lexicon, english_stemmer
+from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.tokenizer import VERSION
+from tellapart.progress import track
+
+References = Sequence[Sequence[str]]
+Statistic = Callable[[np.ndarray], float]
+
+METEOR_SIGNATURE = f"1.5|en,norm,adq|best-reference|tok:{VERSION}"
+ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
+COUNTS = 23
+_ROUNDING, _KEPT_WORDS = 1e-9, 500_000
+# Columns of the counts: words (caption, reference), function words (the same), then for each stage content words
+# (caption, reference) and function words (the same) that it matched, chunks, matched words (caption, reference).
+_STAGES, _CHUNKS, _MATCHED = 4, 20, 21
+
+
+def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
+
+    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
+    """
+    counts_NC = meteor_counts(captions, references)
+    corpus = score(_for_sums(counts_NC).sum(0).tolist()) if len(counts_NC) else float("nan")
+    return corpus, np.array([score(row) for row in counts_NC.tolist()])
+
+
+def find_tables() -> None:
+    """Raises `MissingExtra` where what METEOR is read from is not installed."""
+    index_folder()
+    english_stemmer()
+
+
+def meteor_statistic(captions: Sequence[str], references: References) -> Statistic:
+    """`meteor`'s corpus number as a function of the captions' weights."""
+    counts_NC = _for_sums(meteor_counts(captions, references))
+    return lambda weight_N: score((weight_N @ counts_NC).tolist())
+
+
+def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray:
+    """All that METEOR is made of, N×23, for the best reference of each caption: the tool's line of statistics."""
+    return _counts(captions, references, str(index_folder()))
+
+
+@recent
+def _counts(captions: Sequence[str], references: References, index: str) -> np.ndarray:
+    said, held = tokenized(captions, references)
+    lexicon = _lexicon(index)
+    texts = list(dict.fromkeys([*said, *(text for told in held for text in told)]))
+    numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
+    known = dict(zip(texts, map(Sentence, numbers, lexicon.spans(numbers)), strict=True))
+    pairs = track(list(zip(said, held, strict=True)), label="METEOR")
+    rows = [best(known[text], [known[one] for one in told], lexicon) for text, told in pairs]
+    return np.array(rows, dtype=float).reshape(-1, COUNTS)
+
+
+_kept: list[tuple[str, Lexicon]] = []
+
+
+def _lexicon(index: str) -> Lexicon:
+    """The words looked up so far, for as long as the index is the same one."""
+    if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
+        _kept[:] = [(index, Lexicon(open_tables()))]
+    return _kept[0][1]
+
+
+def _for_sums(counts_NC: np.ndarray) -> np.ndarray:
+    """Counts that may be summed to those of a corpus: a caption that equals its reference adds no chunks."""
+    matched = counts_NC[:, _MATCHED : _MATCHED + 2] == counts_NC[:, :2]
+    whole_N = (counts_NC[:, _CHUNKS] == 1) & matched.all(axis=1)
+    summable_NC = counts_NC.copy()
+    summable_NC[whole_N, _CHUNKS] = 0
+    return summable_NC
+
+
+def score(counts: Sequence[float]) -> float:
+    """METEOR of one caption or corpus from its 23 counts (Denkowski & Lavie 2014, eq. 1 to 5)."""
+    chunks, matched = counts[_CHUNKS], (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
+    if chunks == 1 and counts[_MATCHED] == counts[0] and counts[_MATCHED + 1] == counts[1]:
+        chunks = 0
+    hits = [
+        sum(
+            weight * (DELTA * counts[place] + (1 - DELTA) * counts[place + 2])
+            for weight, place in zip(WEIGHTS, range(4 + side, 4 + 4 * _STAGES, 4), strict=True)
+        )
+        for side in (0, 1)
+    ]
+    sizes = [DELTA * (counts[side] - counts[2 + side]) + (1 - DELTA) * counts[2 + side] for side in (0, 1)]
+    precision, recall = (hit / size if size else 0.0 for hit, size in zip(hits, sizes, strict=True))
+    return _less_chunks(precision, recall, chunks, matched)
+
+
+def _less_chunks(precision: float, recall: float, chunks: float, matched: float) -> float:
+    if not precision or not recall:
+        return 0.0
+    mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
+    return float(mean * (1 - GAMMA * (chunks / matched) ** BETA))
+
+
+def best(caption: Sentence, references: Sequence[Sentence], lexicon: Lexicon) -> list[float]:
+    """The counts against the reference with the highest score, the first of several."""
+    pairs = Pairs(caption, references, lexicon)
+    found = [pairs.matches(reference) for reference in references]
+    most = [
+        ceiling(caption.words, reference.words, matches, lexicon)
+        for reference, matches in zip(references, found, strict=True)
+    ]
+    best_score, best_place, best_counts = -1.0, -1, [0.0] * COUNTS
+    for place in sorted(range(len(references)), key=lambda place: -most[place]):
+        if most[place] < best_score - _ROUNDING:
+            break
+        words = references[place].words
+        counts = count(caption.words, words, align(found[place], len(caption.words)), lexicon)
+        value = score(counts)
+        if value > best_score or (value == best_score and place < best_place):
+            best_score, best_place, best_counts = value, place, counts
+    return best_counts
+
+
+def ceiling(
+    caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
+) -> float:
+    """What the score cannot exceed: every word as well matched as any match could, in one chunk."""
+    hits = [0.0] * len(caption), [0.0] * len(reference)
+    for stage, first, size, at, width in (match for row in matches for match in row):
+        weight = WEIGHTS[stage]
+        for side, begin, end in ((hits[0], first, first + size), (hits[1], at, at + width)):
+            for place in range(begin, end):
+                if side[place] < weight:
+                    side[place] = weight
+    share = lexicon.share
+    precision, recall = (
+        sum(hit * share[word] for hit, word in zip(side, words, strict=True)) / (sum(share[w] for w in words) or 1)
+        for side, words in zip(hits, (caption, reference), strict=True)
+    )
+    matched = len(caption) - hits[0].count(0.0), len(reference) - hits[1].count(0.0)
+    one_chunk = matched != (len(caption), len(reference))
+    return _less_chunks(precision, recall, float(one_chunk), sum(matched) / 2)
+
+
+def count(caption: Sequence[int], reference: Sequence[int], taken: Sequence[Match], lexicon: Lexicon) -> list[float]:
+    """The tool's 23 numbers for an alignment."""
+    function = lexicon.function
+    counts = [0.0] * COUNTS
+    counts[0], counts[1] = len(caption), len(reference)
+    counts[2], counts[3] = sum(function[w] for w in caption), sum(function[w] for w in reference)
+    following = (-1, -1)
+    for stage, first, size, at, width in taken:
+        column = 4 + 4 * stage
+        for word in caption[first : first + size]:
+            counts[column + 2 * function[word]] += 1
+        for word in reference[at : at + width]:
+            counts[column + 1 + 2 * function[word]] += 1
+        if (first, at) != following:
+            counts[_CHUNKS] += 1
+        following = (first + size, at + width)
+        counts[_MATCHED] += size
+        counts[_MATCHED + 1] += width
+    return counts
