@@ -22,8 +22,9 @@ _CHUNK, _WORD = 1 << 40, 1 << 56  # one integer orders paths: covered words, the
 
 # stage, first word and number of words in the caption, the same in the reference
 Match = tuple[int, int, int, int, int]
-_Path = tuple[int, int, int, int, "_Node | None"]  # cost, next word of an open chunk or −1, busy until, taken, matches
 _Node = tuple[Match, "_Node | None"]
+# cost, next word of an open chunk or −1, first word of the reference that is free again, taken words (bits), matches
+_Path = tuple[int, int, int, int, "_Node | None"]
 _cost = itemgetter(0)
 
 
@@ -32,28 +33,12 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int) -> list[Match]
 
     ``matches`` has for each word of the reference the matches that begin there, in the tool's order.
     """
-    covered_C, covered_R = [0] * caption_words, [0] * len(matches)
-    for _, first, size, at, width in (match for row in matches for match in row):
-        for place in range(first, first + size):
-            covered_C[place] += 1
-        for place in range(at, at + width):
-            covered_R[place] += 1
-    fixed = [
-        len(row) == 1
-        and all(covered_C[place] == 1 for place in range(row[0][1], row[0][1] + row[0][2]))
-        and all(covered_R[place] == 1 for place in range(row[0][3], row[0][3] + row[0][4]))
-        for row in matches
-    ]
-    if all(alone or not row for alone, row in zip(fixed, matches, strict=True)):
+    alone = _alone(matches, caption_words)
+    if all(alone):
         return [row[0] for row in matches if row]
     paths: list[_Path] = [(0, -1, 0, 0, None)]
     for at, row in enumerate(matches):
-        if not row:
-            grown = [_skip(path, at, 0) for path in paths]
-        elif fixed[at]:
-            grown = [_take(path, row[0], 0) for path in paths]
-        else:
-            grown = _grow(paths, row, at)
+        grown = _grow(paths, row, at, skipping=not (row and alone[at]))
         if len(grown) > 1:
             grown.sort(key=_cost)
         paths = grown[:BEAM]
@@ -65,37 +50,44 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int) -> list[Match]
     return taken[::-1]
 
 
-def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int) -> list[_Path]:
-    grown = []
-    masks = [(match, ((1 << match[2]) - 1) << match[1], abs(match[1] - at)) for match in row]
+def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
+    """Where a reference's word begins no match, or one whose words, on both sides, have no other."""
+    covered_C, covered_R = [0] * caption_words, [0] * len(matches)
+    for row in matches:
+        for _, first, size, at, width in row:
+            for place in range(first, first + size):
+                covered_C[place] += 1
+            for place in range(at, at + width):
+                covered_R[place] += 1
+    found = []
+    for row in matches:
+        if len(row) == 1:
+            _, first, size, at, width = row[0]
+            found.append(sum(covered_C[first : first + size]) == size and sum(covered_R[at : at + width]) == width)
+        else:
+            found.append(not row)
+    return found
+
+
+def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
+    """All ways on from ``paths`` at one word of the reference: each match that is free, and none (``skipping``)."""
+    options = []
+    for match in row:
+        stage, first, size, _, width = match
+        gain = _WORD * (int(size * WEIGHTS[stage]) + int(width * WEIGHTS[stage]))
+        options.append((match, first, ((1 << size) - 1) << first, gain, abs(first - at), first + size, at + width))
+    grown: list[_Path] = []
     for path in paths:
-        if path[2] > at:
+        cost, following, until, taken, node = path
+        if until > at:
             grown.append(path)
             continue
-        taken, passed = path[3], 0
-        for match, mask, distance in masks:
+        ended = cost + _CHUNK if following >= 0 else cost
+        for match, first, mask, gain, distance, following_then, until_then in options:
             if not taken & mask:
-                grown.append(_take(path, match, mask, passed))
-                passed += distance
-        grown.append(_skip(path, at, passed))
+                base = cost if following == first else ended
+                grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
+                cost, ended = cost + distance, ended + distance  # for all that pass it over
+        if skipping:
+            grown.append((ended, -1, until, taken, node))
     return grown
-
-
-def _take(path: _Path, match: Match, mask: int, passed: int = 0) -> _Path:
-    cost, following, _, taken, node = path
-    stage, first, size, at, width = match
-    weight = WEIGHTS[stage]
-    cost += passed - _WORD * (int(size * weight) + int(width * weight))
-    if following not in (first, -1):
-        cost += _CHUNK
-    return cost, first + size, at + width, taken | mask, (match, node)
-
-
-def _skip(path: _Path, at: int, passed: int) -> _Path:
-    """The path without a match at this word of the reference: its chunk ends, and counts from now on."""
-    cost, following, until, taken, node = path
-    if until > at:
-        return path
-    if following >= 0:
-        cost += _CHUNK
-    return cost + passed, -1, until, taken, node

@@ -7,6 +7,7 @@ arrays, found by 64-bit hashes of words and phrases. KEY names the content of th
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import importlib.util
@@ -16,7 +17,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,17 @@ import numpy as np
 from tellapart.errors import MissingExtra, TellapartError
 from tellapart.progress import Progress
 
-VERSION = 1
+VERSION = 2
 LONGEST = 7  # words of the longest phrase in the table
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _PAIRS_AT_ONCE = 50_000
-_PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+# WordNet's rules from an inflected form to its base.
+_ENDINGS = [
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""), ("est", ""),
+    ("er", "e"), ("est", "e"),
+]  # fmt: skip
+PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,9 @@ class Lists:
 class Tables:
     """All that METEOR knows of English.
 
-    ``paraphrases``: of a phrase the rows of its paraphrases, in the order of the table. ``synsets``: of a word,
-    and ``irregular``: of an irregular form, those of its base forms.
+    ``paraphrases``: of a phrase the rows of its paraphrases, in the order of the table. ``synsets``: of a base form;
+    ``irregular``: of an irregular form, those of its base forms. ``words``: the words of all these tables, with
+    the synsets of any of their forms; ``stem_W``: their stems' hashes.
     """
 
     function_words: frozenset[str]
@@ -66,6 +74,8 @@ class Tables:
     paraphrases: Lists
     synsets: Lists
     irregular: Lists
+    words: Lists
+    stem_W: np.ndarray
 
 
 def word_hash(word: str) -> int:
@@ -75,7 +85,7 @@ def word_hash(word: str) -> int:
 def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
     """Hashes of phrases from those of their words; ``start_P`` says where each begins among the words."""
     place_W = np.arange(len(word_W)) - np.repeat(start_P, np.diff(np.append(start_P, len(word_W))))
-    return np.add.reduceat(word_W * _PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
+    return np.add.reduceat(word_W * PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
 
 
 def index_folder() -> Path:
@@ -143,23 +153,25 @@ def _key(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-_ARRAYS = [f"{table}.{part}" for table in ("paraphrases", "synsets", "irregular") for part in ("key", "start", "value")]
+_LISTS = ("paraphrases", "synsets", "irregular", "words")
+_ARRAYS = [*(f"{table}.{part}" for table in _LISTS for part in ("key", "start", "value")), "stems"]
 
 
 def _read(folder: Path) -> Tables:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in _ARRAYS}
+    # Seen as plain arrays: slices of np.memmap take three times as long.
+    arrays = {
+        name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in _ARRAYS
+    }
     if any(len(array) != meta["lengths"][name] for name, array in arrays.items()):
         raise ValueError("an array has another length")
     sets = [frozenset(meta[name]) for name in ("function_words", "abbreviations", "before_numbers")]
-    paraphrases, synsets, irregular = (
-        Lists(*[arrays[f"{table}.{part}"] for part in ("key", "start", "value")])
-        for table in ("paraphrases", "synsets", "irregular")
-    )
-    return Tables(sets[0], sets[1], sets[2], paraphrases, synsets, irregular)
+    lists = [Lists(*[arrays[f"{table}.{part}"] for part in ("key", "start", "value")]) for table in _LISTS]
+    return Tables(sets[0], sets[1], sets[2], lists[0], lists[1], lists[2], lists[3], arrays["stems"])
 
 
 def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
+    stem = english_stemmer()
     with zipfile.ZipFile(jar) as archive:
         text = {
             name: archive.read(f"{place}/english.{name}").decode()
@@ -175,10 +187,14 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
     for base, forms in _couples(text["exceptions"]):
         for form in forms.split():
             irregular.setdefault(form, []).extend(synsets.get(base, ()))
-    lists = {"paraphrases": _paraphrases(paraphrases), "synsets": _lists(synsets), "irregular": _lists(irregular)}
+    phrases, words = _paraphrases(paraphrases)
+    vocabulary = {word: _senses(word, synsets, irregular) for word in {*words, *synsets, *irregular}}
+    lists = dict(zip(_LISTS, (phrases, *map(_lists, (synsets, irregular, vocabulary))), strict=True))
+    stems = {word_hash(word): word_hash(stem(word)) for word in vocabulary}
     arrays = {
         f"{name}.{part}": getattr(rows, part) for name, rows in lists.items() for part in ("key", "start", "value")
     }
+    arrays["stems"] = np.array([stems[key] for key in lists["words"].key.tolist()], np.uint64)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     marked = [line.split("#NUMERIC_ONLY#") for line in text["prefixes"].split("\n") if line and line[0] != "#"]
@@ -189,6 +205,40 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
         "lengths": {name: len(array) for name, array in arrays.items()},
     }
     (folder / "meta.json").write_text(json.dumps(meta, ensure_ascii=False), encoding="utf-8")
+
+
+def bases(word: str) -> list[str]:
+    """What an inflected form may come from, by WordNet's rules; the first that has synonyms counts."""
+    if len(word) <= 2:
+        return []
+    return [
+        word[: len(word) - len(ending)] + instead
+        for ending, instead in _ENDINGS
+        if word.endswith(ending) and not (ending == "s" and word.endswith("ss"))
+    ]
+
+
+def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[int]]) -> list[int]:
+    """The synsets of a word and of its base form."""
+    found = irregular.get(word)
+    if found is None:
+        found = next((synsets[base] for base in bases(word) if base in synsets), [])
+    return sorted({*synsets.get(word, ()), *found})
+
+
+@functools.cache
+def english_stemmer() -> Callable[[str], str]:
+    """Snowball's English stemmer as it was in METEOR's days: version 3 of the library stems other words."""
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise MissingExtra("meteor", "METEOR") from None
+    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+    if stem("evening") != "even":
+        raise TellapartError(
+            "the installed snowballstemmer is newer than METEOR's; type: pip install 'snowballstemmer>=2.2,<3'"
+        )
+    return stem
 
 
 def _couples(text: str) -> Iterator[tuple[str, str]]:
@@ -205,8 +255,8 @@ def _lists(rows: dict[str, list[int]]) -> Lists:
     return Lists(key[order], start.astype(np.int32), np.array(list(itertools.chain(*held)), np.int32))
 
 
-def _paraphrases(file: Path) -> Lists:
-    """The table: three lines each for a probability, a phrase and its paraphrase."""
+def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
+    """The table (three lines each for a probability, a phrase and its paraphrase), and its words."""
     words = _Words()
     found: list[tuple[np.ndarray, np.ndarray]] = []
     with file.open("rb") as raw, gzip.open(raw) as stream:
@@ -220,7 +270,7 @@ def _paraphrases(file: Path) -> Lists:
     row_E = np.searchsorted(key, phrase_E)
     value = np.searchsorted(key, paraphrase_E)[np.argsort(row_E, kind="stable")].astype(np.int32)
     start = np.concatenate([[0], np.cumsum(np.bincount(row_E, minlength=len(key)))]).astype(np.int32)
-    return Lists(key, start, value)
+    return Lists(key, start, value), [word.decode() for word in words]
 
 
 class _Words(dict[bytes, int]):

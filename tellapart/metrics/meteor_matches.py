@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tellapart.metrics.meteor_align import Match
@@ -19,22 +19,31 @@ class Sentence(NamedTuple):
 
 
 class Pairs:
-    """What can match between a caption and its references, found for all of them at once."""
+    """What can match between a caption and its references, found for all of them at once.
 
-    def __init__(self, caption: Sentence, references: Sequence[Sentence], lexicon: Lexicon) -> None:
-        self.lexicon = lexicon
+    ``paraphrases`` is what `Lexicon.paraphrases` says of a corpus that they are part of.
+    """
+
+    def __init__(
+        self,
+        caption: Sentence,
+        references: Sequence[Sentence],
+        lexicon: Lexicon,
+        paraphrases: Mapping[int, Mapping[int, int]],
+    ) -> None:
+        self.caption, self.references, self.lexicon = caption, references, lexicon
         self._places: dict[int, list[int]] = {}
         for place, word in enumerate(caption.words):
             self._places.setdefault(word, []).append(place)
         self._word: dict[int, list[tuple[int, int]]] = {}
-        self._stem: dict[object, list[int]] = {}
+        self._stem: dict[int, list[int]] = {}
         for word in self._places:
             self._stem.setdefault(lexicon.stem[word], []).append(word)
         self._synsets = frozenset().union(*(lexicon.synsets[word] for word in self._places))
-        said: dict[int, list[tuple[int, int]]] = {}
+        said: dict[int, Places] = {}
         for first, size, row in caption.spans:
             said.setdefault(row, []).append((first, size))
-        self._phrase = _phrase_pairs(said, {row for one in references for _, _, row in one.spans}, lexicon)
+        self._phrase = _phrase_pairs(said, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def matches(self, reference: Sentence) -> list[list[Match]]:
         """For each word of the reference the matches that begin there: by stage, then in the caption's order.
@@ -43,7 +52,7 @@ class Pairs:
         which the reference's phrase is a paraphrase. A pair that stands in the table both ways is there twice.
         """
         found: list[list[Match]] = [
-            [(stage, place, 1, at, 1) for stage, place in self._word.get(word) or self._look_up(word)]
+            [(stage, place, 1, at, 1) for stage, place in self._look_up(word)]
             for at, word in enumerate(reference.words)
         ]
         late: dict[int, list[Match]] = {}
@@ -58,28 +67,33 @@ class Pairs:
 
     def _look_up(self, word: int) -> list[tuple[int, int]]:
         """Stage and place of the caption's words that match a word."""
+        found = self._word.get(word)
+        if found is not None:
+            return found
         lexicon, places = self.lexicon, self._places
         found = [(0, place) for place in places.get(word, ())]
-        same = self._stem.get(lexicon.stem[word], ())
-        found += sorted((1, place) for other in same if other != word for place in places[other])
+        same = self._stem.get(lexicon.stem[word])
+        if same is not None:
+            found += sorted((1, place) for other in same if other != word for place in places[other])
         synsets = lexicon.synsets[word]
-        if not synsets.isdisjoint(self._synsets):
+        if synsets and not synsets.isdisjoint(self._synsets):
             others = [w for w in places if w != word and not synsets.isdisjoint(lexicon.synsets[w])]
             found += sorted((2, place) for other in others for place in places[other])
         self._word[word] = found
         return found
 
 
-def _phrase_pairs(said: dict[int, Places], told: set[int], lexicon: Lexicon) -> dict[int, tuple[Places, Places]]:
+def _phrase_pairs(
+    said: dict[int, Places], told: set[int], paraphrases: Mapping[int, Mapping[int, int]]
+) -> dict[int, tuple[Places, Places]]:
     """For a reference's phrase the caption's phrases that are its paraphrases, and those that it is one of."""
     found: dict[int, tuple[Places, Places]] = {}
-    for row in told:
-        known = lexicon.paraphrases(row)
+    for row in told & paraphrases.keys():
+        known = paraphrases[row]
         hits = known.keys() & said.keys()
         if hits:
-            inner = [place for other in sorted(hits, key=known.__getitem__) for place in said[other]]
-            found[row] = (inner, [])
-    for row, places in said.items():
-        for other in lexicon.paraphrases(row).keys() & told:
-            found.setdefault(other, ([], []))[1].extend(places)
+            found[row] = ([place for other in sorted(hits, key=known.__getitem__) for place in said[other]], [])
+    for row in said.keys() & paraphrases.keys():
+        for other in paraphrases[row].keys() & told:
+            found.setdefault(other, ([], []))[1].extend(said[row])
     return found

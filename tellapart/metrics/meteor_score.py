@@ -7,14 +7,17 @@ score is their harmonic mean, less a penalty for chunks. The best reference coun
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
+from operator import mul
 
 import numpy as np
 
+from tellapart.errors import MissingExtra
 from tellapart.metrics.meteor_align import WEIGHTS, Match, align
 from tellapart.metrics.meteor_index import index_folder, open_tables
 from tellapart.metrics.meteor_matches import Pairs, Sentence
-from tellapart.metrics.meteor_words import DELTA, Lexicon, english_stemmer
+from tellapart.metrics.meteor_words import DELTA, Lexicon
 from tellapart.metrics.recent import recent, tokenized
 from tellapart.metrics.tokenizer import VERSION
 from tellapart.progress import track
@@ -22,7 +25,7 @@ from tellapart.progress import track
 References = Sequence[Sequence[str]]
 Statistic = Callable[[np.ndarray], float]
 
-METEOR_SIGNATURE = f"1.5|en,norm,adq|best-reference|tok:{VERSION}"
+METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
 COUNTS = 23
 _ROUNDING, _KEPT_WORDS = 1e-9, 500_000
@@ -44,7 +47,8 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 def find_tables() -> None:
     """Raises `MissingExtra` where what METEOR is read from is not installed."""
     index_folder()
-    english_stemmer()
+    if importlib.util.find_spec("snowballstemmer") is None:
+        raise MissingExtra("meteor", "METEOR")
 
 
 def meteor_statistic(captions: Sequence[str], references: References) -> Statistic:
@@ -64,9 +68,13 @@ def _counts(captions: Sequence[str], references: References, index: str) -> np.n
     lexicon = _lexicon(index)
     texts = list(dict.fromkeys([*said, *(text for told in held for text in told)]))
     numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
-    known = dict(zip(texts, map(Sentence, numbers, lexicon.spans(numbers)), strict=True))
-    pairs = track(list(zip(said, held, strict=True)), label="METEOR")
-    rows = [best(known[text], [known[one] for one in told], lexicon) for text, told in pairs]
+    spans = lexicon.spans(numbers)
+    known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
+    paraphrases = lexicon.paraphrases(spans)
+    rows = [
+        best(Pairs(known[text], [known[one] for one in told], lexicon, paraphrases))
+        for text, told in track(list(zip(said, held, strict=True)), label="METEOR")
+    ]
     return np.array(rows, dtype=float).reshape(-1, COUNTS)
 
 
@@ -113,9 +121,9 @@ def _less_chunks(precision: float, recall: float, chunks: float, matched: float)
     return float(mean * (1 - GAMMA * (chunks / matched) ** BETA))
 
 
-def best(caption: Sentence, references: Sequence[Sentence], lexicon: Lexicon) -> list[float]:
+def best(pairs: Pairs) -> list[float]:
     """The counts against the reference with the highest score, the first of several."""
-    pairs = Pairs(caption, references, lexicon)
+    caption, references, lexicon = pairs.caption, pairs.references, pairs.lexicon
     found = [pairs.matches(reference) for reference in references]
     most = [
         ceiling(caption.words, reference.words, matches, lexicon)
@@ -137,21 +145,22 @@ def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
     """What the score cannot exceed: every word as well matched as any match could, in one chunk."""
-    hits = [0.0] * len(caption), [0.0] * len(reference)
-    for stage, first, size, at, width in (match for row in matches for match in row):
-        weight = WEIGHTS[stage]
-        for side, begin, end in ((hits[0], first, first + size), (hits[1], at, at + width)):
-            for place in range(begin, end):
-                if side[place] < weight:
-                    side[place] = weight
-    share = lexicon.share
-    precision, recall = (
-        sum(hit * share[word] for hit, word in zip(side, words, strict=True)) / (sum(share[w] for w in words) or 1)
-        for side, words in zip(hits, (caption, reference), strict=True)
-    )
-    matched = len(caption) - hits[0].count(0.0), len(reference) - hits[1].count(0.0)
-    one_chunk = matched != (len(caption), len(reference))
-    return _less_chunks(precision, recall, float(one_chunk), sum(matched) / 2)
+    hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
+    for row in matches:
+        for stage, first, size, at, width in row:
+            weight = WEIGHTS[stage]
+            for place in range(first, first + size) if size > 1 else (first,):
+                if hit_C[place] < weight:
+                    hit_C[place] = weight
+            for place in range(at, at + width) if width > 1 else (at,):
+                if hit_R[place] < weight:
+                    hit_R[place] = weight
+    matched = len(caption) - hit_C.count(0.0), len(reference) - hit_R.count(0.0)
+    punished = matched != (len(caption), len(reference))
+    share_C, share_R = ([lexicon.share[word] for word in words] for words in (caption, reference))
+    precision = sum(map(mul, hit_C, share_C)) / (sum(share_C) or 1)
+    recall = sum(map(mul, hit_R, share_R)) / (sum(share_R) or 1)
+    return _less_chunks(precision, recall, float(punished), sum(matched) / 2)
 
 
 def count(caption: Sequence[int], reference: Sequence[int], taken: Sequence[Match], lexicon: Lexicon) -> list[float]:
