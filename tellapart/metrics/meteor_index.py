@@ -26,7 +26,7 @@ import numpy as np
 from tellapart.errors import MissingExtra, TellapartError
 from tellapart.progress import Progress
 
-VERSION = 2
+VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _PAIRS_AT_ONCE = 50_000
@@ -163,8 +163,6 @@ def _read(folder: Path) -> Tables:
     arrays = {
         name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in _ARRAYS
     }
-    if any(len(array) != meta["lengths"][name] for name, array in arrays.items()):
-        raise ValueError("an array has another length")
     sets = [frozenset(meta[name]) for name in ("function_words", "abbreviations", "before_numbers")]
     lists = [Lists(*[arrays[f"{table}.{part}"] for part in ("key", "start", "value")]) for table in _LISTS]
     return Tables(sets[0], sets[1], sets[2], lists[0], lists[1], lists[2], lists[3], arrays["stems"])
@@ -202,7 +200,6 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
         "function_words": sorted(text["words"].split()),
         "abbreviations": sorted(parts[0].strip() for parts in marked if len(parts) == 1),
         "before_numbers": sorted(parts[0].strip() for parts in marked if len(parts) == 2),
-        "lengths": {name: len(array) for name, array in arrays.items()},
     }
     (folder / "meta.json").write_text(json.dumps(meta, ensure_ascii=False), encoding="utf-8")
 
