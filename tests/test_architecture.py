@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "scorers": {"loading", "tokens", "vision"},
     "pictures": set(),
     "data": {"scenes", "pictures"},
+    "boost": {"data", "loading", "pictures", "scenes"},
     "rowstore": set(),
     "features": {"rowstore", "pictures", "data"},
     "captioners": {"decode", "tokens", "loading", "vision", "scorers"},
