@@ -1,0 +1,154 @@
+"""Which stages there are, what they ask, and prompts as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellapart.boost.stages import AGAIN_TEMPERATURE, NAMES, stages
+from tellapart.boost.template import BUILTIN, read_prompt
+from tellapart.boost.types import Answer, BackendError, Message, Request
+from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
+from tellapart.types import Item
+
+ITEM = Scenes(1)[0].item()
+PAPER = Path(__file__).parents[3] / "shared" / "papers" / "2_no_detail_left_behind.txt"
+
+
+class Silent:
+    """A backend that is never asked here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def complete(self, request: Request) -> Answer:
+        raise AssertionError(request)
+
+
+LLM, MLLM = Silent("llm"), Silent("mllm")
+
+
+def test_all_three_stages_in_their_order_each_with_its_model() -> None:
+    made = stages(["holistic", "describe", "blend"], LLM, MLLM)
+    assert [stage.name for stage in made] == list(NAMES)
+    assert [stage.backend for stage in made] == [LLM, MLLM, LLM]
+    assert [stage.prompt for stage in made] == [(BUILTIN / f"{name}.txt").read_text() for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("names", "llm", "mllm", "line"),
+    [
+        (["holistic"], LLM, None, "stage holistic needs blend and describe before it"),
+        (["holistic", "blend"], LLM, None, "stage holistic needs blend and describe before it"),
+        (["blnd"], LLM, None, "did you mean 'blend'"),
+        ([], LLM, None, "no stage is named"),
+        (["blend"], None, None, "stage blend needs a model; type --llm"),
+        (["describe"], None, None, "stage describe needs a model; type --mllm"),
+        (["describe"], LLM, MLLM, "--llm is of no use to stages describe"),
+        (["blend"], LLM, MLLM, "--mllm is of no use to stages blend"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(names: list[str], llm: Any, mllm: Any, line: str) -> None:
+    with pytest.raises(UsageError, match=line) as error:
+        stages(names, llm, mllm)
+    assert "\n" not in str(error.value)
+
+
+def test_blend_quotes_every_reference_after_the_papers_examples() -> None:
+    request = stages(["blend"], LLM, None)[0].ask(ITEM, {})
+    assert [m.role for m in request.messages] == ["system", *["user", "assistant"] * 3, "user"]
+    lines = [f"Reference caption {k}: {text}" for k, text in enumerate(ITEM.references, 1)]
+    assert request.messages[-1] == Message("user", "\n".join(lines))
+    assert "a reference set of 5 image captions" in request.messages[0].text
+    assert request.picture is None and request.truth is None and request.temperature == 0
+
+
+def test_describe_shows_the_picture() -> None:
+    request = stages(["describe"], None, MLLM)[0].ask(ITEM, {})
+    assert request.messages == (Message("user", "Briefly describe the content of the image."),)
+    assert request.picture is ITEM.picture and request.truth is ITEM.truth
+
+
+def test_holistic_puts_people_first() -> None:
+    request = stages(NAMES, LLM, MLLM)[2].ask(ITEM, {"blend": "a {describe} star", "describe": "a red star"})
+    asked = "Correct caption: a {describe} star\nNew noisy caption: a red star"  # braces of a caption stay
+    assert request.messages[-1].text == asked and request.picture is None
+
+
+@pytest.mark.skipif(not PAPER.is_file(), reason=f"no paper at {PAPER}")
+def test_prompts_are_the_papers() -> None:
+    def plain(text: str) -> str:
+        for old, new in (("“", '"'), ("”", '"'), ("{count}", "5")):
+            text = text.replace(old, new)
+        return " ".join(text.split())
+
+    paper = plain(PAPER.read_text(encoding="utf-8"))
+    for name in NAMES:
+        prompt = read_prompt(name)
+        fixed = prompt.turns if name == "describe" else prompt.examples
+        for turn in fixed:
+            for line in turn.text.splitlines():
+                assert plain(line) in paper, (name, line)
+
+
+def test_an_item_without_what_the_stage_reads_is_a_backend_error() -> None:
+    made = stages(NAMES, LLM, MLLM)
+    with pytest.raises(BackendError, match="no reference to blend"):
+        made[0].ask(Item("x", ITEM.picture), {})
+    with pytest.raises(BackendError, match="no answer of stage describe"):
+        made[2].ask(ITEM, {"blend": "a star"})
+
+
+def test_the_second_question_differs_and_says_why() -> None:
+    stage = stages(["blend"], LLM, None)[0]
+    first, second = stage.ask(ITEM, {}), stage.again(ITEM, {}, "I'm sorry, but I cannot help.")
+    assert second.messages[:-1] == first.messages[:-1]
+    assert second.messages[-1].text.startswith(first.messages[-1].text)
+    assert "at most 60 words" in second.messages[-1].text and "a refusal" in second.messages[-1].text
+    assert second.temperature == AGAIN_TEMPERATURE and second.seed is not None
+
+
+def copied(folder: Path, name: str, old: str, new: str) -> Path:
+    text = (BUILTIN / f"{name}.txt").read_text()
+    assert old in text
+    (folder / f"{name}.txt").write_text(text.replace(old, new))
+    return folder
+
+
+def test_a_file_of_ones_own_changes_its_stage_and_no_other(tmp_path: Path) -> None:
+    own = stages(NAMES, LLM, MLLM, copied(tmp_path, "describe", "Briefly describe", "Describe at length"))
+    usual = stages(NAMES, LLM, MLLM)
+    assert [a.prompt != b.prompt for a, b in zip(own, usual, strict=True)] == [False, True, False]
+    assert own[1].ask(ITEM, {}).messages[0].text == "Describe at length the content of the image."
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        ("blend", "{reference}", "{refrence}", "nothing fills in {refrence}; did you mean 'reference'"),
+        ("holistic", "New noisy caption: {describe}", "Go on", "lacks {describe}"),
+        ("blend", "temperature = 0", "temprature = 0", "no setting is called 'temprature'; did you mean 'temperature'"),
+        ("blend", "max_words = 60", "max_words = many", "'max_words = many' is no setting"),
+        ("blend", "max_words = 60", "", "lacks max_words"),
+        ("blend", "[system]", "[sytem]", "no section is called [sytem]; did you mean 'system'"),
+        ("blend", "[assistant]\nA bathroom", "[user]\nA bathroom", r"[user] and [assistant] in turn"),
+        ("describe", "[again]", "[user]", "in turn"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_that_names_it(
+    tmp_path: Path, name: str, old: str, new: str, line: str
+) -> None:
+    with pytest.raises(UsageError) as error:
+        read_prompt(name, copied(tmp_path, name, old, new))
+    assert line in str(error.value) and str(tmp_path / f"{name}.txt") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_prompts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"holds none of blend\.txt"):
+        stages(["blend"], LLM, None, tmp_path)
+    with pytest.raises(UsageError, match="is no folder"):
+        stages(["blend"], LLM, None, tmp_path / "nowhere")
