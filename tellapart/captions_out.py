@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.files import replace_text
 from tellapart.pictures import FilePicture
 from tellapart.types import Item
 
@@ -95,7 +96,7 @@ class LineFile:
             with _said_plainly(path):
                 if not there:
                     os.ftruncate(self._file, 0)
-                    write_whole(self._settings_file, json.dumps(settings, indent=1, sort_keys=True) + "\n")
+                    replace_text(self._settings_file, json.dumps(settings, indent=1, sort_keys=True) + "\n")
                 self._take_up()
         except BaseException:
             os.close(self._file)
@@ -217,7 +218,7 @@ class TextFiles:
         for written in captions:
             target = self._target(written.item)
             with _said_plainly(target):
-                write_whole(target, written.caption + "\n")
+                replace_text(target, written.caption + "\n", sync=False)
             self.done.add(written.item.id)
 
     def close(self) -> None:
@@ -227,17 +228,6 @@ class TextFiles:
         if not isinstance(item.picture, FilePicture):
             raise UsageError(f"{item.picture.name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
         return item.picture.path.with_suffix(".txt")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file so that it is either the old one or the new one, never half of it."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _one_line(text: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
+from tellapart.files import replace_text
 from tellapart.recipe import Recipe, to_toml
 
 
@@ -43,17 +44,9 @@ def writing(what: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all: a temporary file beside it, flushed to disk, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Whole or not at all. Raises `TellapartError` where the disk is full or may not be written."""
     with writing(path):
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_text(path, text)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -12,12 +12,13 @@ import pytest
 ROOT = Path(__file__).parent.parent / "tellapart"
 
 # part -> the parts it may import. `types`, `errors` and the small helpers below them are free for all.
-FREE = {"types", "errors", "progress", "messages", ""}
+FREE = {"types", "errors", "progress", "messages", "files", ""}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
     "progress": set(),
     "messages": set(),
+    "files": set(),
     "tokens": set(),
     "vision": set(),
     "metrics": set(),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +12,7 @@ from typing import Any
 
 from tellapart.bags.mine import Bag
 from tellapart.errors import TellapartError, UsageError
+from tellapart.files import replace_text
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -123,17 +122,12 @@ def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A temporary file beside it, then renamed. Raises `TellapartError` where it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """A file whole or not at all, in a folder made for it. Raises `TellapartError` where it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise TellapartError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def read_text(path: Path) -> str:

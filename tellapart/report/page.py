@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
-import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -18,6 +16,7 @@ import jinja2
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
+from tellapart.files import replace_text
 from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
 from tellapart.report.folder import RunFolder, read_run
 from tellapart.report.gallery import GalleryView, view_gallery
@@ -184,14 +183,10 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
 
 
 def _write(out: Path, page: str) -> None:
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(page, encoding="utf-8", errors="replace", newline="\n")
-        part.replace(out)
+        replace_text(out, page, errors="replace")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise TellapartError(
             f"{out} cannot be written ({error.strerror or error}); name another file with -o"
         ) from error
