@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -177,29 +178,42 @@ def _say(mention: Mention, slot: str, value: str) -> None:
         mention.values[slot] = (*said, value)
 
 
+def tokens(caption: str) -> tuple[str, ...]:
+    """A caption's words in lower case, without punctuation."""
+    return tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
+
+
+def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
+    """(where it starts, how many words, what it means) of each phrase; None: a word that is no phrase."""
+    known, starts = senses(), openings()
+    at, end = 0, len(words)
+    while at < end:
+        for length in starts.get(words[at], ()):
+            sense = known.get(words[at : at + length])
+            if sense is not None and not _cut_short(sense, words, at + length):
+                yield at, length, sense
+                at += length
+                break
+        else:
+            yield at, 1, None
+            at += 1
+
+
 @lru_cache(maxsize=65536)
 def read(caption: str) -> Reading:
     """What a caption says, synonyms resolved; made for whole sentences, alt-text, and broken output alike.
 
     Never raises. The result is shared between calls: do not change it.
     """
-    words = tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
-    known, starts = senses(), openings()
-    reader, at, end = _Reader(), 0, len(words)
-    while at < end:
-        for length in starts.get(words[at], ()):
-            sense = known.get(words[at : at + length])
-            if sense is not None and not _cut_short(sense, words, at + length):
-                reader.take(sense, words[at])
-                at += length
-                break
-        else:
-            if words[at] == "the":
-                reader.flush()
-                reader.definite = reader.fresh = True
-            elif not words[at].isdigit():
-                reader.unknown.append(words[at])
-            at += 1
+    words, reader = tokens(caption), _Reader()
+    for at, length, sense in phrases(words):
+        if sense is not None:
+            reader.take(sense, words[at])
+        elif words[at] == "the":
+            reader.flush()
+            reader.definite = reader.fresh = True
+        elif not words[at].isdigit():
+            reader.unknown.extend(words[at : at + length])
     reader.flush()
     whole = reader.number if reader.number == len(reader.mentions) else 0
     return Reading(
