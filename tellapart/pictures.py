@@ -15,6 +15,8 @@ import io
 import os
 import stat
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,22 +135,33 @@ class FilePicture:
 
 def decode(data: bytes, name: str) -> Image.Image:
     """Encoded bytes to an RGB picture; ``name`` is what a message calls it. Raises `PictureError`."""
+    with opened(data, name) as found:
+        found.load()
+        return to_rgb(_upright(found))
+
+
+@contextmanager
+def opened(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
+    """Pillow's view of encoded bytes, nothing decoded yet. What fails inside the block is a `PictureError`, too."""
     if not data:
         raise PictureError(f"{name}: empty file")
     pil = _pillow()
     try:
-        with pil.open(io.BytesIO(data), formats=[name for name in FORMATS if name in pil.OPEN]) as opened:
-            width, height = opened.size
-            if width * height > MAX_PIXELS:
-                raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
-            opened.load()
-            return _to_rgb(_upright(opened))
+        with pil.open(io.BytesIO(data), formats=[name for name in formats if name in pil.OPEN]) as found:
+            check_size(*found.size, name)
+            yield found
     except PictureError:
         raise
     except Exception as error:
         # Pillow answers damaged bytes with almost any exception (OSError, SyntaxError, ValueError, IndexError,
         # struct.error, zlib.error, MemoryError): a bad picture must not be able to stop a long job.
         raise PictureError(f"{name}: {_decode_reason(error, data)}") from None
+
+
+def check_size(width: int, height: int, name: str) -> None:
+    """A `PictureError` for more pixels than are decoded here."""
+    if width * height > MAX_PIXELS:
+        raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -161,7 +174,8 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """RGB, eight bits a channel, transparency laid on white: a copy, which outlives the file."""
     if image.mode.startswith(("I", "F")):
         image = _eight_bits(image)
     if image.has_transparency_data:

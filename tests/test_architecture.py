@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "loading": set(),
     "scorers": {"loading", "tokens", "vision"},
     "pictures": set(),
+    "clips": {"pictures"},
     "data": {"scenes", "pictures"},
     "boost": {"data", "loading", "pictures", "scenes"},
     "rowstore": set(),
