@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.benchmarks.gallery import gallery
-from tellapart.benchmarks.sets import per_set
+from tellapart.benchmarks.retrieval import per_set
 from tellapart.captions_file import align_lists, problems, read_caption_lists, read_references, some
 from tellapart.comparison import CHANCE, HUMAN, HUMAN_CHOICES, Comparison, caption_lists, human_slots, system_slots
 from tellapart.context import EMSCORE_IDF, LONG_TEXTS, Context

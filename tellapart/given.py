@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.benchmarks.sets import GivenSets, hard_pool, read_sets
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
+    from tellapart.benchmarks.sets import GivenSets
     from tellapart.types import Item
 
 
@@ -50,6 +50,7 @@ def read_given(
         return Given()
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
+    from tellapart.benchmarks.sets import hard_pool, read_sets
     from tellapart.data import open_data
 
     captioned = set(ids)

@@ -1,15 +1,29 @@
-"""Bags of look-alikes: mined from anybody's pictures, for benchmarks and for training."""
+"""Bags of look-alikes: mined from anybody's pictures, for benchmarks and for training. Parts load on first use."""
 
-from tellapart.bags.mine import Bag, TrainingBags, curate_bags, mine_bags, multimodal, training_bags
-from tellapart.bags.search import Neighbours, nearest_neighbours
+from __future__ import annotations
 
-__all__ = [
-    "Bag",
-    "Neighbours",
-    "TrainingBags",
-    "curate_bags",
-    "mine_bags",
-    "multimodal",
-    "nearest_neighbours",
-    "training_bags",
-]
+import importlib
+from typing import Any
+
+_WHERE = {
+    "Bag": "mine",
+    "Neighbours": "search",
+    "TrainingBags": "mine",
+    "curate_bags": "mine",
+    "mine_bags": "mine",
+    "multimodal": "mine",
+    "nearest_neighbours": "search",
+    "training_bags": "mine",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

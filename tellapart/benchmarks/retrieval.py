@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -118,6 +119,26 @@ class Retrieval:
     def first(self, n: int) -> Retrieval:
         """The same of the first n pictures: those after them were candidates only."""
         return replace(self, rank_N=self.rank_N[:n], picked_N=self.picked_N[:n], size_N=self.size_N[:n])
+
+
+def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """What became of each set: its pictures, who was asked for, who was found at once, the mean rank (from 1).
+
+    ids: of the rows, candidates beyond the captioned ones included.
+    """
+    rows = []
+    for members, questions in zip(found.sets.sets, found.sets.by_set, strict=True):
+        target_Q = found.sets.target_Q[questions]
+        rank_Q = found.rank_N[target_Q]
+        rows.append(
+            {
+                "ids": [ids[row] for row in members],
+                "asked": [ids[row] for row in target_Q],
+                "hit": [ids[row] for row, rank in zip(target_Q, rank_Q, strict=True) if rank == 0],
+                "mean_rank": float(rank_Q.mean() + 1) if len(rank_Q) else None,
+            }
+        )
+    return rows
 
 
 def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray) -> Retrieval:

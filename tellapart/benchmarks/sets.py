@@ -23,7 +23,7 @@ import numpy as np
 
 from tellapart.bags.file import read_bags, read_text, read_truematch
 from tellapart.bags.mine import Bag
-from tellapart.benchmarks.retrieval import CandidateSets, Retrieval
+from tellapart.benchmarks.retrieval import CandidateSets
 from tellapart.errors import UsageError
 
 IMAGECODE_SET = 10  # pictures in a set of ImageCoDe: a blind guess hits one in ten
@@ -99,26 +99,6 @@ def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> Gi
     if not distractors:
         raise UsageError("no distractor is left: all of them have a caption to be measured")
     return GivenSets("hard", [(*ids, *distractors)], [tuple(ids)], origin=origin)
-
-
-def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """What became of each set: its pictures, who was asked for, who was found at once, the mean rank (from 1).
-
-    ids: of the rows, candidates beyond the captioned ones included.
-    """
-    rows = []
-    for members, questions in zip(found.sets.sets, found.sets.by_set, strict=True):
-        target_Q = found.sets.target_Q[questions]
-        rank_Q = found.rank_N[target_Q]
-        rows.append(
-            {
-                "ids": [ids[row] for row in members],
-                "asked": [ids[row] for row in target_Q],
-                "hit": [ids[row] for row, rank in zip(target_Q, rank_Q, strict=True) if rank == 0],
-                "mean_rank": float(rank_Q.mean() + 1) if len(rank_Q) else None,
-            }
-        )
-    return rows
 
 
 def digest(path: Path) -> str:

@@ -12,8 +12,8 @@ import pytest
 
 from tellapart.bags import Bag
 from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
-from tellapart.benchmarks.retrieval import retrieve
-from tellapart.benchmarks.sets import GivenSets, per_set, read_sets
+from tellapart.benchmarks.retrieval import per_set, retrieve
+from tellapart.benchmarks.sets import GivenSets, read_sets
 from tellapart.errors import UsageError
 from tellapart.evaluate import run_eval
 
