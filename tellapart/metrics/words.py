@@ -97,16 +97,27 @@ def _check_systems(systems: int) -> None:
 @cache
 def hanta() -> Tagger:
     """HanTa's English tagger, on a caption as text. Punctuation is read, and not returned."""
+    analysis = analyser()
+
+    def tag(caption: str) -> list[Lemma]:
+        return [(lemma, _POS_OF_TAG.get(pos, "")) for _, lemma, pos in analysis(caption)]
+
+    return tag
+
+
+@cache
+def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
+    """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
     from HanTa.HanoverTagger import HanoverTagger
 
     tagger = HanoverTagger("morphmodel_en.pgz")
 
-    def tag(caption: str) -> list[Lemma]:
+    def analyse(caption: str) -> list[tuple[str, str, str]]:
         tokens = _TOKEN.findall(caption.replace("’", "'"))
         tagged = tagger.tag_sent(tokens) if tokens else []
-        return [(lemma.lower(), _POS_OF_TAG.get(pos, "")) for _, lemma, pos in tagged if not pos.startswith("PU")]
+        return [(word.lower(), lemma.lower(), pos) for word, lemma, pos in tagged if not pos.startswith("PU")]
 
-    return tag
+    return analyse
 
 
 def tagger_signature() -> str:
