@@ -35,7 +35,10 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _copied(argument: Any) -> Any:
-    return [_copied(inner) for inner in argument] if isinstance(argument, list) else argument
+    """A list, and the lists in it, apart from the caller's; what these hold are texts."""
+    if not isinstance(argument, list):
+        return argument
+    return [inner.copy() if isinstance(inner, list) else inner for inner in argument]
 
 
 class Tokenized(NamedTuple):
