@@ -1,0 +1,123 @@
+"""Is a boosted caption still true? Words that no source said, anywhere; false claims, exactly, on `scenes`.
+
+Words are compared by lemma, as HanTa (the extra ``words``) gives it. That a word is new does not make it false: a
+describer is there to say new things. What an answer adds to the texts that it was to be made of is another matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tellapart.scenes.matching import align
+from tellapart.scenes.reading import read
+from tellapart.scenes.truth import judge
+
+if TYPE_CHECKING:
+    from tellapart.scenes.world import Scene
+
+Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
+# CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.
+CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
+_SLOTS = ("shape", "colour", "size", "texture", "motion")
+_GROUND = -1  # where a claim about an object has the object's number
+
+Claim = tuple[int, str, str]  # object's number or _GROUND, slot, value
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """``new`` of ``total`` content words."""
+
+    new: int = 0
+    total: int = 0
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.new + other.new, self.total + other.total)
+
+    @property
+    def percent(self) -> float:
+        """NaN without a word."""
+        return 100 * self.new / self.total if self.total else float("nan")
+
+
+def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
+    """(word, lemma) of the words that say what there is, what it is like and what it does."""
+    return [(word, lemma) for word, lemma, tag in analyse(text) if tag.startswith(CONTENT)]
+
+
+def unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
+    """The content words of ``text`` that no source has, neither as they stand nor by their lemma."""
+    known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
+    return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
+
+
+def share_unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
+    """How many of the content words are `unsaid`."""
+    return Share(len(unsaid(text, sources, analyse)), len(content_words(text, analyse)))
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """False values of the describer on `scenes`, those that people's captions contradict, and what became of them.
+
+    ``kept_out`` of the contradicted ones are not in the final caption; ``passed_on`` of the others are.
+    """
+
+    made: int = 0
+    contradicted: int = 0
+    kept_out: int = 0
+    passed_on: int = 0
+
+    def __add__(self, other: Errors) -> Errors:
+        return Errors(
+            self.made + other.made,
+            self.contradicted + other.contradicted,
+            self.kept_out + other.kept_out,
+            self.passed_on + other.passed_on,
+        )
+
+
+def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
+    """What became of the errors of ``texts["describe"]`` in ``texts["holistic"]``, by the truth.
+
+    A reference contradicts an error where it would be false of a picture in which the error is right, all else equal.
+    """
+    wrong = claims(texts["describe"], scene) - truth(scene)
+    final = claims(texts["holistic"], scene)
+    people = list(references)
+    contradicted = {claim for claim in wrong if not _all_true(people, _changed(scene, claim))}
+    return Errors(len(wrong), len(contradicted), len(contradicted - final), len((wrong - contradicted) & final))
+
+
+def _changed(scene: Scene, claim: Claim) -> Scene:
+    number, slot, value = claim
+    if number == _GROUND:
+        return replace(scene, ground=value)
+    objects = list(scene.objects)
+    change: dict[str, Any] = {slot: value}
+    objects[number] = replace(objects[number], **change)
+    return replace(scene, objects=tuple(objects))
+
+
+def _all_true(captions: Iterable[str], scene: Scene) -> bool:
+    return all(judged.correct == judged.claims for judged in (judge(caption, scene) for caption in captions))
+
+
+def claims(text: str, scene: Scene) -> set[Claim]:
+    """Each value that a caption gives an object, or the ground; mentions mean the objects of which most is true."""
+    reading = read(text)
+    _, meant = align(reading, scene)
+    found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
+    for mention, number in zip(reading.mentions, meant, strict=True):
+        if number >= 0:
+            found |= {(number, "shape", mention.shape)} if mention.shape else set()
+            found |= {(number, slot, value) for slot, values in mention.values.items() for value in values}
+    return found
+
+
+def truth(scene: Scene) -> set[Claim]:
+    """Every value of every object, and the ground."""
+    told = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(_SLOTS, facts, strict=True)}
+    return {*told, (_GROUND, "ground", scene.ground)}

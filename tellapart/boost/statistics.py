@@ -1,0 +1,304 @@
+"""What boosting made of a data set: lengths, new words, bad answers, and on `scenes` what is true of it.
+
+`Statistics` takes items one by one and keeps counts, not the items: but for a sample whose words are analysed, and a
+few whose pictures are shown.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tellapart.boost.faithful import Errors, Share, describer_errors, share_unsaid
+from tellapart.boost.stages import NAMES
+from tellapart.progress import track
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HUMAN = "human"
+KINDS = (HUMAN, *NAMES)
+TITLES = {HUMAN: "human", "blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}
+# Table 9 of paper 2, on COCO: mean and standard deviation of words and of tokens of CLIP.
+PAPER = {
+    HUMAN: ((10.5, 2.4), (13.5, 2.7)),
+    "blend": ((20.1, 6.0), (25.4, 7.0)),
+    "holistic": ((41.5, 13.1), (50.2, 15.4)),
+    "describe": ((51.1, 14.4), (59.2, 12.8)),
+}
+SAMPLE = 200  # items whose words are analysed: a tagger takes milliseconds a caption
+SHOWN = 24
+BIN = 5  # words
+BARS = 40  # characters of the longest bar
+
+
+@dataclass(slots=True)
+class Moments:
+    """Mean and standard deviation (of the whole) of numbers that came by."""
+
+    n: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.n, self.total, self.squares = self.n + 1, self.total + value, self.squares + value * value
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.n if self.n else math.nan
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(max(0.0, self.squares / self.n - self.mean**2)) if self.n else math.nan
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ±{self.sd:.1f}" if self.n else "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One item with all its captions."""
+
+    item: Item
+    texts: Mapping[str, str]
+    bad: Mapping[str, str]
+
+
+@dataclass
+class Statistics:
+    """``add`` every item, then read. ``count_tokens``: how many tokens a text has, by the tokenizer that matters."""
+
+    count_tokens: Callable[[str], int] | None = None
+    items: int = 0
+    words: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in KINDS})
+    tokens: dict[str, Moments] = field(default_factory=lambda: {kind: Moments() for kind in KINDS})
+    lengths: dict[str, Counter[int]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
+    bad: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in NAMES})
+    errors: Errors = field(default_factory=Errors)
+    claims: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
+    sample: list[Shown] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(0)
+        self._counted: tuple[int, dict[str, tuple[Share, Share | None]]] | None = None
+
+    def add(self, item: Item, texts: Mapping[str, str], bad: Mapping[str, str] | None = None) -> None:
+        """An item, the good answers about it by stage, and why the others were bad."""
+        one = Shown(item, dict(texts), dict(bad or {}))
+        self._keep(one)
+        self.items += 1
+        for kind, text in captions(one):
+            count = len(text.split())
+            self.words[kind].add(count)
+            self.lengths[kind][count // BIN] += 1
+            if self.count_tokens is not None:
+                self.tokens[kind].add(self.count_tokens(text))
+        for stage, why in one.bad.items():
+            self.bad[stage][why.partition(":")[0]] += 1
+        if item.truth is not None:
+            self._judge(one)
+
+    def _keep(self, one: Shown) -> None:
+        """The first few for the page, and a sample that is alike for every place of the data set."""
+        if len(self.shown) < SHOWN and one.texts:
+            self.shown.append(one)
+        if len(self.sample) < SAMPLE:
+            self.sample.append(one)
+        elif (place := self._chance.randrange(self.items + 1)) < SAMPLE:
+            self.sample[place] = one
+
+    def _judge(self, one: Shown) -> None:
+        from tellapart.scenes.truth import judge
+
+        for kind, text in captions(one):
+            judged = judge(text, one.item.truth)
+            for what in ("claims", "correct", "attributes", "recalled"):
+                self.claims[kind][what] += getattr(judged, what)
+        if "describe" in one.texts and "holistic" in one.texts:
+            self.errors += describer_errors(one.texts, one.item.references, one.item.truth)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Those of which there was a caption."""
+        return [kind for kind in KINDS if self.words[kind].n]
+
+    def new_words(self) -> dict[str, tuple[Share, Share | None]]:
+        """Of the sample, by stage: content words that no reference has; and that nothing has which the stage was given.
+
+        A describer is given no text: None. Raises `MissingExtra` without HanTa.
+        """
+        if self._counted is not None and self._counted[0] == self.items:
+            return self._counted[1]
+        analyse = _analyser()
+        found: dict[str, tuple[Share, Share | None]] = {}
+        for one in track(self.sample, label="analysing words"):
+            people = list(one.item.references)
+            for stage, text in one.texts.items():
+                given = {"blend": people, "holistic": [one.texts.get(name, "") for name in ("blend", "describe")]}
+                new = share_unsaid(text, people, analyse) if people else Share()
+                more = share_unsaid(text, given[stage], analyse) if stage in given else None
+                old = found.get(stage, (Share(), None if more is None else Share()))
+                found[stage] = old[0] + new, None if more is None or old[1] is None else old[1] + more
+        self._counted = self.items, {stage: found[stage] for stage in NAMES if stage in found}
+        return self._counted[1]
+
+    def rate(self, kind: str, what: str, of: str) -> float:
+        """Such as ("blend", "correct", "claims") in percent: precision. NaN where there is no truth."""
+        below = self.claims[kind][of]
+        return 100 * self.claims[kind][what] / below if below else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain numbers; without HanTa no ``new_words``."""
+        told: dict[str, Any] = {"items": self.items, "captions": {}}
+        for kind in self.kinds:
+            own = {"words": _pair(self.words[kind]), "histogram": dict(sorted(self.lengths[kind].items()))}
+            if self.count_tokens is not None:
+                own["tokens"] = _pair(self.tokens[kind])
+            if self.claims[kind]["attributes"]:
+                own["precision"] = round(self.rate(kind, "correct", "claims"), 3)
+                own["recall"] = round(self.rate(kind, "recalled", "attributes"), 3)
+            told["captions"][kind] = own
+        told["bad"] = {stage: dict(counts) for stage, counts in self.bad.items() if counts}
+        told["histogram_bin"] = BIN
+        if self.errors.made:
+            told["describer_errors"] = {slot: getattr(self.errors, slot) for slot in Errors.__slots__}
+        words = self._new_words_or_none()
+        if words is not None:
+            told["new_words"] = {
+                stage: {"sample": len(self.sample), **_shares(new, more)} for stage, (new, more) in words.items()
+            }
+        return told
+
+    def _new_words_or_none(self) -> dict[str, tuple[Share, Share | None]] | None:
+        from tellapart.errors import MissingExtra
+
+        try:
+            return self.new_words()
+        except MissingExtra:
+            return None
+
+    def table(self) -> Table:
+        """Words and tokens of each kind beside those of the paper's Table 9; and what is true of them on `scenes`."""
+        from rich.table import Table
+
+        shown = Table(title=f"{self.items:,} items")
+        columns = ["words", "paper, COCO"]
+        columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []
+        columns += ["precision %", "recall %"] if any(self.claims[kind] for kind in self.kinds) else []
+        shown.add_column("caption")
+        for name in columns:
+            shown.add_column(name, justify="right")
+        for kind in self.kinds:
+            cells = {
+                "words": str(self.words[kind]),
+                "paper, COCO": "{} ±{}".format(*PAPER[kind][0]),
+                "tokens": str(self.tokens[kind]),
+                "paper, CLIP": "{} ±{}".format(*PAPER[kind][1]),
+                "precision %": _percent(self.rate(kind, "correct", "claims")),
+                "recall %": _percent(self.rate(kind, "recalled", "attributes")),
+            }
+            shown.add_row(TITLES[kind], *[cells[name] for name in columns])
+        return shown
+
+    def lines(self) -> list[str]:
+        """What the table leaves: lengths as bars, new words, bad answers, the describer's errors."""
+        return [*self._histogram(), *self._words(), *self._bad(), *self._errors()]
+
+    def histogram(self, kind: str) -> list[tuple[str, int]]:
+        """("10–14 words", how many captions) from the shortest to the longest of all kinds."""
+        filled = [place for counts in self.lengths.values() for place in counts]
+        places = range(min(filled), max(filled) + 1) if filled else range(0)
+        return [(f"{place * BIN}–{place * BIN + BIN - 1}", self.lengths[kind][place]) for place in places]
+
+    def _histogram(self) -> Iterator[str]:
+        for kind in self.kinds:
+            yield f"words of {TITLES[kind]}"
+            rows = self.histogram(kind)
+            most = max(count for _, count in rows)
+            for label, count in rows:
+                yield f"  {label:>9} {'█' * math.ceil(BARS * count / most):<{BARS}} {count:,}"
+
+    def _words(self) -> Iterator[str]:
+        found = self._new_words_or_none()
+        if found is None:
+            yield "new words are not counted: type pip install 'tellapart[words]'"
+            return
+        for stage, (new, more) in found.items():
+            line = f"{TITLES[stage]}: {_percent(new.percent)} % of its content words are in no reference"
+            if more is not None:
+                line += f", {_percent(more.percent)} % in nothing that it was made of"
+            yield f"{line} ({len(self.sample):,} items)"
+
+    def _bad(self) -> Iterator[str]:
+        for stage, counts in self.bad.items():
+            if counts:
+                reasons = ", ".join(f"{count:,} {why}" for why, count in counts.most_common())
+                yield f"{TITLES[stage]}: {counts.total():,} of {self.items:,} items without a good answer ({reasons})"
+
+    def _errors(self) -> Iterator[str]:
+        e = self.errors
+        if e.made:
+            yield (
+                f"describer's errors: {e.made:,}; {e.contradicted:,} contradict the references, of which "
+                f"{e.kept_out:,} were kept out; of the {e.made - e.contradicted:,} others {e.passed_on:,} are in the "
+                "final caption"
+            )
+
+
+def captions(one: Shown) -> Iterator[tuple[str, str]]:
+    """(kind, text) of every caption of an item."""
+    yield from ((HUMAN, text) for text in one.item.references)
+    yield from ((stage, one.texts[stage]) for stage in NAMES if stage in one.texts)
+
+
+def tokens_of(name: str) -> Callable[[str], int]:
+    """How many tokens a text has by the tokenizer of that folder or hub name, start and end not counted.
+
+    The paper's is ``openai/clip-vit-base-patch32``. Raises `UsageError` where there is none.
+    """
+    from transformers import AutoTokenizer
+
+    from tellapart.errors import UsageError
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UsageError(f"{name} has no tokenizer ({first}); type such as openai/clip-vit-base-patch32") from None
+    return lambda text: len(tokenizer(text, add_special_tokens=False, truncation=False)["input_ids"])
+
+
+def _analyser() -> Callable[[str], Sequence[tuple[str, str, str]]]:
+    from importlib.util import find_spec
+
+    from tellapart.errors import MissingExtra
+    from tellapart.metrics.words import analyser
+
+    if find_spec("HanTa") is None:
+        raise MissingExtra("words", "the analysis of words")
+    return analyser()
+
+
+def _pair(moments: Moments) -> dict[str, float]:
+    return {"mean": round(moments.mean, 4), "sd": round(moments.sd, 4), "n": moments.n}
+
+
+def _shares(new: Share, more: Share | None) -> dict[str, float | None]:
+    return {
+        "not_in_references": _finite(new.percent),
+        "not_in_sources": None if more is None else _finite(more.percent),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else "–"

@@ -1,0 +1,118 @@
+"""Statistics: counted as in Table 9, with a flat memory, and shown."""
+
+from __future__ import annotations
+
+import json
+import statistics as plain
+from pathlib import Path
+
+import pytest
+
+from tellapart.boost import statistics as ours
+from tellapart.boost.faithful import Share
+from tellapart.boost.scripted import Scripted
+from tellapart.boost.stages import NAMES, stages
+from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, Statistics, tokens_of
+from tellapart.errors import MissingExtra, UsageError
+from tellapart.scenes import Scenes
+from tellapart.types import Item
+
+PICTURE = Scenes(1)[0]
+DOG = Item("1", PICTURE, ("a brown dog runs", "a dog on the wide green grass of a park"))
+TEXTS = {
+    "blend": "a brown dog runs on the wide green grass of a park",
+    "describe": "an old dog runs in a park with a ball",
+    "holistic": "an old brown dog with a shiny ball runs on the wide green grass of a park",
+}
+
+
+def boosted(n: int, error: float = 0.0) -> Statistics:
+    backend = Scripted(error)
+    made = Statistics()
+    for scene in Scenes(n, seed=31):
+        item, answers = scene.item(), {}
+        for stage in stages(NAMES, backend, backend):
+            answers[stage.name] = backend.complete(stage.ask(item, answers)).text
+        made.add(item, answers)
+    return made
+
+
+def test_words_are_counted_by_caption_and_tokens_by_the_tokenizer() -> None:
+    made = Statistics(count_tokens=len)
+    made.add(DOG, TEXTS)
+    made.add(DOG, {}, {"blend": "a refusal", "describe": "no answer: timed out", "holistic": "has no answer"})
+    assert (made.words["human"].mean, made.words["human"].sd, made.words["human"].n) == (7.0, 3.0, 4)
+    assert made.words["holistic"].mean == 17 and made.words["blend"].n == 1
+    assert made.tokens["blend"].mean == len(TEXTS["blend"])
+    assert made.histogram("human") == [("0–4", 2), ("5–9", 0), ("10–14", 2), ("15–19", 0)]
+    assert any("1 of 2 items without a good answer (1 a refusal)" in line for line in made.lines())
+    assert any("(1 no answer)" in line for line in made.lines())
+
+
+def test_moments_are_mean_and_standard_deviation() -> None:
+    values, made = [3.0, 4.5, 8.0, 1.0], Moments()
+    for value in values:
+        made.add(value)
+    assert made.mean == pytest.approx(plain.fmean(values)) and made.sd == pytest.approx(plain.pstdev(values))
+    assert str(Moments()) == "–"
+
+
+def test_new_words_against_the_references_and_against_what_was_given() -> None:
+    pytest.importorskip("HanTa")
+    made = Statistics()
+    made.add(DOG, TEXTS)
+    found = made.new_words()
+    assert found["blend"] == (Share(0, 7), Share(0, 7))
+    assert found["describe"] == (Share(2, 5), None)  # old, ball
+    assert found["holistic"] == (Share(3, 10), Share(1, 10))  # old, ball, shiny; shiny is in neither
+    assert any("30.0 % of its content words are in no reference, 10.0 % in nothing" in line for line in made.lines())
+
+
+def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise MissingExtra("words", "the analysis of words")
+
+    monkeypatch.setattr(ours, "_analyser", missing)
+    made = Statistics()
+    made.add(DOG, TEXTS)
+    assert "pip install 'tellapart[words]'" in "\n".join(made.lines()) and "new_words" not in made.to_json()
+
+
+def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
+    pytest.importorskip("HanTa")
+    quiet, careless = boosted(15), boosted(15, 0.3)
+    assert quiet.rate("describe", "correct", "claims") == quiet.rate("human", "correct", "claims") == 100
+    assert quiet.errors.made == 0 and careless.errors.made > 30
+    assert 0 < careless.errors.kept_out <= careless.errors.contradicted < careless.errors.made
+    assert any(line.startswith(f"describer's errors: {careless.errors.made}") for line in careless.lines())
+    told = json.loads(json.dumps(careless.to_json()))
+    assert told["describer_errors"]["made"] == careless.errors.made and told["captions"]["describe"]["precision"] < 80
+    assert set(told["new_words"]) == set(NAMES) and told["captions"]["human"]["words"]["n"] == 75
+
+
+def test_memory_is_flat_and_the_sample_even() -> None:
+    made = Statistics()
+    for number in range(10 * SAMPLE):
+        made.add(Item(str(number), PICTURE, ("a dog",)), {"blend": "a dog"})
+    assert len(made.sample) == SAMPLE and len(made.shown) == SHOWN and made.items == 10 * SAMPLE
+    places = [int(one.item.id) for one in made.sample]
+    assert len(set(places)) == SAMPLE and 0.4 < plain.fmean(places) / (10 * SAMPLE) < 0.6
+
+
+def test_the_table_shows_the_papers_figures_beside_ours() -> None:
+    from rich.console import Console
+
+    made = Statistics(count_tokens=len)
+    made.add(DOG, TEXTS)
+    console = Console(width=120, record=True)
+    console.print(made.table())
+    text = console.export_text()
+    assert "41.5 ±13.1" in text and "17.0 ±0.0" in text and "59.2 ±12.8" in text
+    assert "precision" not in text  # nothing is known of the truth
+
+
+def test_tokens_are_those_of_a_named_tokenizer(tiny_scorer: Path) -> None:
+    count = tokens_of(str(tiny_scorer))
+    assert count("a red star on the grass") == 6 and count("a " * 300) == 300
+    with pytest.raises(UsageError, match="nowhere has no tokenizer"):
+        tokens_of("./nowhere")
