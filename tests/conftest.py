@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli, Done
 from real_data import DATA
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -30,6 +32,24 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         del os.environ["TELLAPART_CACHE"]
     else:
         os.environ["TELLAPART_CACHE"] = before
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Types a command: it runs in this process through `main`, as the installed script calls it."""
+    from tellapart.cli import main
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as left:
+            status = int(left.code or 0)
+        return Done(status, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

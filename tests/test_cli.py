@@ -8,54 +8,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command_line import Cli
 from PIL import Image
 
 from tellapart import __version__
-from tellapart.cli import main
 from tellapart.recipe import check_recipe, read_recipe, to_toml
 from tellapart.run import Run
 from tellapart.scenes import Scenes
 
 COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench")
 DATA = "scenes:plain?n=20&split=test"
-
-
-class Done(NamedTuple):
-    """What a command left: its exit status, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def line(self) -> str:
-        """The one line of a command that failed."""
-        assert self.status != 0 and self.out == ""
-        assert self.err.startswith("tellapart: ") and self.err.count("\n") == 1, self.err
-        return self.err.removeprefix("tellapart: ").rstrip("\n")
-
-
-Cli = Callable[..., Done]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
-        capsys.readouterr()
-        status = 0
-        try:
-            main()
-        except SystemExit as left:
-            status = int(left.code or 0)
-        return Done(status, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

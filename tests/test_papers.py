@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.recipe import read_recipe
@@ -30,26 +31,11 @@ PAGE = ROOT / "docs" / "papers.md"
 @pytest.fixture(scope="module")
 def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a BLIP with random weights that knows the words of scenes."""
-    from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
-
     from tellapart.scenes import Scenes
 
-    folder = tmp_path_factory.mktemp("blip")
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
     words = sorted({word for text in texts for word in re.findall(r"\w+", text.lower())})
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]", *words]
-    (folder / "vocab.txt").write_text("\n".join(words))
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = {
-        **small, "vocab_size": len(words), "max_position_embeddings": 64, "encoder_hidden_size": 16,
-        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
-    }  # fmt: skip
-    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
-    torch.manual_seed(0)
-    BlipForConditionalGeneration(config).save_pretrained(folder)
-    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
-    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
-    return folder
+    return save_blip(tmp_path_factory.mktemp("blip"), words, positions=64)
 
 
 def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:

@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command_line import Cli
 
 from tellapart.bags.file import read_bags, write_bags
 from tellapart.bags.make import mine_dataset
 from tellapart.benchmarks.sets import read_sets
-from tellapart.cli import main
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
-
-
-class Done(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
-        capsys.readouterr()
-        status = 0
-        try:
-            main()
-        except SystemExit as left:
-            status = int(left.code or 0)
-        return Done(status, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +33,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_one_command_from_pictures_to_a_benchmark(
-    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path
-) -> None:
+def test_one_command_from_pictures_to_a_benchmark(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     out = tmp_path / "look<alikes>"
     done = cli(
         "bags", "build", photos, "--scorer", tiny_scorer, "--size", "2,3", "-o", out, "--licence", "CC0", "--json"
@@ -88,7 +63,7 @@ def test_one_command_from_pictures_to_a_benchmark(
     assert page.count('<img src="data:image/png;base64,') >= 10 and "<script" not in page and "http://" not in page
 
 
-def test_mining_again_finds_the_same(cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "text.jsonl")]
     for file in files[:2]:
         assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", file).status == 0
@@ -103,9 +78,7 @@ def test_mining_again_finds_the_same(cli: Callable[..., Done], photos: Path, tin
     assert text.bags != read_bags(files[0]).bags
 
 
-def test_a_card_of_bags_that_are_there(
-    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path
-) -> None:
+def test_a_card_of_bags_that_are_there(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     bags = tmp_path / "bags.jsonl"
     assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
     assert cli("bags", "card", bags, photos, "--scorer", tiny_scorer, "-o", tmp_path / "card").status == 0
@@ -117,7 +90,7 @@ def test_a_card_of_bags_that_are_there(
     assert done.status == 2 and "of its pictures are not in the data" in done.err
 
 
-def test_eval_takes_the_bags(cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+def test_eval_takes_the_bags(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     bags, captions = tmp_path / "bags.jsonl", tmp_path / "own.jsonl"
     data = "scenes:plain?n=24&split=test"
     assert cli("bags", "mine", data, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
@@ -145,7 +118,7 @@ def test_eval_takes_the_bags(cli: Callable[..., Done], photos: Path, tiny_scorer
     ],
 )
 def test_what_is_typed_wrong_is_one_line(
-    cli: Callable[..., Done], photos: Path, tiny_scorer: Path, tmp_path: Path, more: list[str], told: str
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, more: list[str], told: str
 ) -> None:
     done = cli("bags", "mine", photos, "--scorer", tiny_scorer, "-o", tmp_path / "b.jsonl", *more)
     assert done.status == 2 and done.out == "" and told in done.err and not (tmp_path / "b.jsonl").exists()

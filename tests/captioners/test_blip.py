@@ -8,47 +8,19 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
+from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.decode import Decoding
 from tellapart.objectives.base import token_log_probs
 
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "[DEC]",
-    "a",
-    "picture",
-    "of",
-    "red",
-    "dog",
-    "on",
-    "grass",
-    "cat",
-]
+WORDS = ["a", "picture", "of", "red", "dog", "on", "grass", "cat"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("blip")
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(WORDS))
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text = {
-        **small, "vocab_size": len(WORDS), "max_position_embeddings": 24, "encoder_hidden_size": 16,
-        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
-    }  # fmt: skip
-    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
-    torch.manual_seed(0)
-    BlipForConditionalGeneration(config).save_pretrained(folder)
-    BertTokenizer(str(vocabulary)).save_pretrained(folder)
-    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
-    return folder
+    return save_blip(tmp_path_factory.mktemp("blip"), WORDS, layers=2)
 
 
 def pictures() -> list[Image.Image]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_blip import SPECIAL, save_blip
 
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.errors import UsageError
@@ -146,21 +147,8 @@ def test_the_other_form_of_a_word_is_the_tokenizers_own() -> None:
 
 def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None:
     """Its hidden states go through a transform first, and the layer has a bias."""
-    from transformers import BertTokenizer, BlipConfig, BlipForConditionalGeneration, BlipImageProcessorPil
-
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]", "a", "##a", "red", "dog", "on", "grass"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
-    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = {
-        **small, "vocab_size": len(words), "max_position_embeddings": 24, "encoder_hidden_size": 16,
-        "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3, "pad_token_id": 0, "projection_dim": 8,
-    }  # fmt: skip
-    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32, "patch_size": 16}, projection_dim=8)
-    torch.manual_seed(0)
-    BlipForConditionalGeneration(config).save_pretrained(tmp_path)
-    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    BlipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
-    captioner: Any = load_captioner(str(tmp_path))
+    words = ["a", "##a", "red", "dog", "on", "grass"]
+    captioner: Any = load_captioner(str(save_blip(tmp_path, words)))
     rows = captioner.tokenize(["a red dog on grass", "a dog"])
     tokens_RT, valid_RT = captioner.pad(rows)
     visual = torch.randn(2, 5, 16)
@@ -169,7 +157,7 @@ def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None
         parameters = list(captioner.model.text_decoder.parameters())
         return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
-    shift_V = other_forms(captioner.tokenizer, len(words))
+    shift_V = other_forms(captioner.tokenizer, len(SPECIAL) + len(words))
     assert shift_V.tolist() == [0, 1, 2, 3, 4, 5, 7, 7, 8, 9, 10, 11]
     settings: dict[str, Any] = {"first": "shift", "shift_V": shift_V, "mle": 0.2}
     torch.nn.init.normal_(captioner.head()[1])

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from sample_review import BAGS, make_bags
 
 from tellapart.bags.file import read_bags
 from tellapart.benchmarks.sets import read_sets
-from tellapart.cli import main
 from tellapart.errors import UsageError
 from tellapart.review import DecisionStore, bag_key, export_review
 from tellapart.review.session import decisions_of
@@ -39,22 +39,12 @@ def review(bags: Path) -> None:
         store.undo("Ben", slip.id)
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as left:
-        return int(left.code or 0)
-    return 0
-
-
-def test_the_command_writes_a_benchmark_that_says_who_made_it(
-    bags: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_benchmark_that_says_who_made_it(cli: Cli, bags: Path, tmp_path: Path) -> None:
     review(bags)
     out = tmp_path / "curated"
-    assert typed(monkeypatch, "bags", "export", bags, "-o", out, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    done = cli("bags", "export", bags, "-o", out, "--json")
+    assert done.status == 0
+    told = json.loads(done.out)
     # Bags in common: keep-keep, keep-drop, drop-drop. p_o = 2/3; p_e = 2/3 · 1/3 + 1/3 · 2/3 = 4/9; κ = 2/5.
     assert told == {
         "folder": str(out), "kept": 2, "dropped": 2, "undecided": 0, "reviewers": ["Ann", "Ben"],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from chromium import NEEDS_CHROMIUM, chromium
 from real_data import DATA
 from sample_review import ATTACK, make_bags, serving
 
@@ -19,37 +19,14 @@ from tellapart.data import open_data
 from tellapart.review import DecisionStore, export_review
 from tellapart.review.session import decisions_of, open_review
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-INSTALL = "apt-get install -y chromium chromium-driver && pip install selenium"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=f"no chromium here; type: {INSTALL}"),
-]
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-)
+pytestmark = NEEDS_CHROMIUM
 LEFT, RIGHT, ENTER = "\ue012", "\ue014", "\ue007"
 
 
 @pytest.fixture(scope="module")
 def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    selenium = pytest.importorskip("selenium.webdriver", reason=f"no selenium here; type: {INSTALL}")
-    options = selenium.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = selenium.Chrome(options=options, service=selenium.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("chromium"), {"browser": "ALL"}) as driver:
+        yield driver
 
 
 class Page:
