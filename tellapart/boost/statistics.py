@@ -207,8 +207,12 @@ class Statistics:
         return shown
 
     def lines(self) -> list[str]:
-        """What the table leaves: lengths as bars, new words, bad answers, the describer's errors."""
-        return [*self._histogram(), *self._words(), *self._bad(), *self._errors()]
+        """What the table leaves, for a terminal: lengths as bars, then what is `told`."""
+        return [*self._histogram(), *self.told()]
+
+    def told(self) -> list[str]:
+        """New words, bad answers, the describer's errors: a sentence each."""
+        return [*self._words(), *self._bad(), *self._errors()]
 
     def histogram(self, kind: str) -> list[tuple[str, int]]:
         """("10–14 words", how many captions) from the shortest to the longest of all kinds."""

@@ -78,7 +78,7 @@ def render(folders: Sequence[RunFolder]) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=printable,
     )
     return environment.get_template("page.html").render(
         views=views,
@@ -93,7 +93,7 @@ def render(folders: Sequence[RunFolder]) -> str:
     )
 
 
-def _printable(value: Any) -> Any:
+def printable(value: Any) -> Any:
     """Captions come from anywhere: what cannot stand in a UTF-8 page becomes the replacement character."""
     if not isinstance(value, str):
         return value

@@ -41,7 +41,10 @@ class Album:
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
             raise ValueError("it lies outside the run folder")
-        content = (root / inside).read_bytes()
+        return self.add_content((root / inside).read_bytes())
+
+    def add_content(self, content: bytes) -> str:
+        """The symbol of the picture in these bytes of a file. Raises ValueError or OSError where they are none."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
             _open(content)  # raises here, where the caller still knows the name

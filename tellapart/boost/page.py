@@ -1,0 +1,139 @@
+"""What boosting made of a data set, on one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
+from tellapart.errors import PictureError
+from tellapart.files import replace_text
+
+_HERE = Path(__file__).parent
+WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
+
+
+@dataclass(frozen=True)
+class Card:
+    """An item as the page shows it; ``symbol`` is its picture on the page, None where it cannot be read."""
+
+    id: str
+    symbol: str | None
+    references: tuple[str, ...]
+    captions: tuple[tuple[str, str, str], ...]
+    """(title, text, why there is none)."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a histogram, in the view box."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+    label: str
+
+
+def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
+    """The page at ``path``, whole or not at all. ``command`` is what makes it again."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, render(statistics, command))
+
+
+def render(statistics: Statistics, command: str = "") -> str:
+    """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
+    import jinja2
+
+    from tellapart import __version__, report
+    from tellapart.report.page import printable
+    from tellapart.report.pictures import Album
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
+    album = Album()
+    cards = [_card(one, album) for one in statistics.shown]
+    style = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
+    return environment.get_template("boost.html").render(
+        title=headline(statistics),
+        statistics=statistics,
+        kinds=statistics.kinds,
+        titles=TITLES,
+        paper=PAPER,
+        rows=_rows(statistics),
+        charts=[(kind, bars(statistics, kind)) for kind in statistics.kinds],
+        size=(WIDTH, HEIGHT + FOOT),
+        lines=statistics.told(),
+        cards=cards,
+        sprites=album.sprites(),
+        style=style,
+        version=__version__,
+        command=command,
+    )
+
+
+def headline(statistics: Statistics) -> str:
+    """What happened, in one sentence."""
+    last = statistics.kinds[-1] if statistics.kinds else HUMAN
+    words = statistics.words
+    told = f"{statistics.items:,} items: {words[HUMAN].mean:.1f} words in people’s captions"
+    return told if last == HUMAN else f"{told}, {words[last].mean:.1f} in {TITLES[last]}"
+
+
+def _rows(statistics: Statistics) -> list[dict[str, Any]]:
+    """The table: a row for each kind of caption, with empty cells where nothing is known."""
+    rows = []
+    for kind in statistics.kinds:
+        judged = bool(statistics.claims[kind]["attributes"])
+        rows.append(
+            {
+                "kind": kind,
+                "words": str(statistics.words[kind]),
+                "tokens": str(statistics.tokens[kind]) if statistics.count_tokens else "",
+                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if judged else "",
+                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if judged else "",
+            }
+        )
+    return rows
+
+
+def bars(statistics: Statistics, kind: str) -> list[Bar]:
+    """The lengths of one kind of caption, on the same axis for all kinds."""
+    rows = statistics.histogram(kind)
+    most, width = max(count for _, count in rows), WIDTH / len(rows)
+    every = -(-len(rows) // 6)
+    return [
+        Bar(
+            x=round(place * width + 1, 2),
+            y=round(HEIGHT * (1 - count / most), 2),
+            width=round(width - 2, 2),
+            height=round(HEIGHT * count / most, 2),
+            text=f"{label} words: {count:,}",
+            label="" if place % every else label.split("–")[0],
+        )
+        for place, (label, count) in enumerate(rows)
+    ]
+
+
+def _card(one: Shown, album: Any) -> Card:
+    told = [(TITLES[stage], one.texts.get(stage, ""), one.bad.get(stage, "")) for stage in (*TITLES,)[1:]]
+    captions = tuple((title, text, why) for title, text, why in told if text or why)
+    return Card(one.item.id, _symbol(one, album), tuple(one.item.references), captions)
+
+
+def _symbol(one: Shown, album: Any) -> str | None:
+    stream = io.BytesIO()
+    try:
+        one.item.picture.image().convert("RGB").save(stream, "PNG")
+        return str(album.add_content(stream.getvalue()))
+    except (PictureError, OSError, ValueError):
+        return None

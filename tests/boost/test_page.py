@@ -1,0 +1,73 @@
+"""The page: alone, escaped, with every caption of its pictures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellapart.boost import statistics as counted
+from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
+from tellapart.boost.statistics import Statistics
+from tellapart.errors import PictureError
+from tellapart.scenes import Scenes
+from tellapart.types import Item
+
+SCENES = Scenes(3, seed=2)
+
+
+class Damaged:
+    name = "gone.jpg"
+
+    def key(self) -> str:
+        return "gone"
+
+    def image(self) -> Any:
+        raise PictureError("gone.jpg: truncated")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Statistics:
+    monkeypatch.setattr(counted, "_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
+    made = Statistics()
+    first, second = SCENES[0].item(), SCENES[1].item()
+    made.add(first, {"blend": "a <b>star</b> & moon", "describe": "a star", "holistic": "a red star by a moon"})
+    made.add(replace(second, truth=None), {"describe": "a house"}, {"blend": "a refusal", "holistic": "an echo"})
+    made.add(Item("<i>", Damaged(), ("a dog",)), {"describe": "an old dog\ud800"})
+    return made
+
+
+def test_the_page_needs_nothing_else_and_trusts_no_caption(made: Statistics) -> None:
+    page = render(made, "tellapart boost x <y>")
+    assert "a &lt;b&gt;star&lt;/b&gt; &amp; moon" in page and "<b>star" not in page and "&lt;i&gt;" in page
+    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+    assert "tellapart boost x &lt;y&gt;" in page and "an old dog\ufffd" in page
+
+
+def test_every_caption_stands_beside_its_picture(made: Statistics) -> None:
+    page = render(made)
+    assert page.count('<article class="item">') == 3 and page.count("data:image/png;base64,") == 2
+    for text in (*SCENES[0].references, *SCENES[1].references, "a red star by a moon", "a house"):
+        assert text in page
+    assert "none: a refusal" in page and page.count("cannot be read") == 1
+
+
+def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
+    drawn = {kind: bars(made, kind) for kind in made.kinds}
+    assert {len(own) for own in drawn.values()} == {len(drawn["human"])}
+    for own in drawn.values():
+        assert max(bar.height for bar in own) == HEIGHT and all(bar.y + bar.height == HEIGHT for bar in own)
+    assert len({bar.x for bar in drawn["human"]}) == len(drawn["human"])
+
+
+def test_the_headline_says_what_happened(made: Statistics) -> None:
+    assert re.fullmatch(r"3 items: \d\.\d words in people’s captions, 6\.0 in HolisticCap", headline(made))
+
+
+def test_it_is_written_whole(made: Statistics, tmp_path: Path) -> None:
+    write_page(made, tmp_path / "new" / "boosted.html")
+    assert (tmp_path / "new" / "boosted.html").read_text(encoding="utf-8").endswith("</html>")
+    assert len(list((tmp_path / "new").iterdir())) == 1
