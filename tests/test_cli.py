@@ -20,7 +20,7 @@ from tellapart.recipe import check_recipe, read_recipe, to_toml
 from tellapart.run import Run
 from tellapart.scenes import Scenes
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench")
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench", "bags", "claims")
 DATA = "scenes:plain?n=20&split=test"
 
 
@@ -387,6 +387,6 @@ def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path
 def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
     told = json.loads(cli("cache", "--json").out)
-    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": []}
+    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0}
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
     assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB set free\n"

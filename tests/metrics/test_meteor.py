@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from coco_tools import needs_tools
+from command_line import Cli
 from hostile import SENTENCE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -272,6 +274,19 @@ def test_other_tables_are_another_index(small: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(meteor_index, "_sources", lambda: other)
     assert meteor(["sofa"], [["bench"]])[0] == pytest.approx(0.6)
     assert len(list(small.iterdir())) == 2
+
+
+def test_the_index_is_of_the_cache_and_what_else_lies_there_is_not(small: Path, cli: Cli) -> None:
+    meteor_index.open_tables()
+    held = sum(file.stat().st_size for file in meteor_index.index_folder().iterdir())
+    (small / ".making-killed").mkdir()
+    (small / "my-own").mkdir()
+    told = json.loads(cli("cache", "--json").out)
+    assert held > 0 and told["meteor_bytes"] == told["bytes"] == held
+    assert "METEOR's tables" in cli("cache").out
+    assert json.loads(cli("cache", "--empty", "--json").out)["freed_bytes"] == held
+    assert [path.name for path in small.iterdir()] == ["my-own"]
+    assert json.loads(cli("cache", "--json").out)["bytes"] == 0
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
