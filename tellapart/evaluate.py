@@ -6,7 +6,7 @@ metric needs, stands in the table of `tellapart.measures`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from tellapart.metrics.words import associated_words, check_words, tagger_signat
 if TYPE_CHECKING:
     from tellapart.data import Dataset
     from tellapart.language_model import LanguageModel
+    from tellapart.measures import Slot
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 
@@ -71,10 +72,6 @@ def evaluate(
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
-    if scorer is not None and image_features is None and items is not None:
-        from tellapart.features import FeatureStore
-
-        image_features = np.asarray(FeatureStore().features(items, scorer.encoder))
     slots = {name: system_slots(_lists(name, captions, ids), held) for name, captions in systems.items()}
     if human is not None:
         slots[HUMAN] = human_slots(human, held, seed)
@@ -82,42 +79,62 @@ def evaluate(
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
     settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
-    given = given or Given()
-    own_sets = given.settings(ids, scorer)
-    context = Context(ids, items, held, scorer, image_features, language_model=language_model, **settings, **own_sets)
+    sets = given or Given()
+
+    def context_of(model: Any, features: np.ndarray | None, **more: Any) -> Context:
+        return Context(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
+
+    context = context_of(scorer, _features(scorer, image_features, items), language_model=language_model)
     chosen, left_out = choose(metrics, context)
-    results = Results(
-        ids, captions={name: own[0].captions for name, own in slots.items()}, references=held, notes=notes + left_out
-    )
-    evaluation = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
     contexts = {"": context} | {
-        f"@{name}": Context(
-            ids, items, held, judge, features, sets_from=context, **settings, **given.settings(ids, judge)
-        )
-        for name, (judge, features) in (judges or {}).items()
+        f"@{name}": context_of(judge, features, sets_from=context) for name, (judge, features) in (judges or {}).items()
     }
+    captions = {name: own[0].captions for name, own in slots.items()}
+    results = Results(ids, captions=captions, references=held, notes=notes + left_out)
+    comparison = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
     for suffix, where in contexts.items():
         for name in chosen:
             if not suffix or metrics_of(context)[name].judged:
-                evaluation.measure(name, suffix, where, chance)
+                comparison.measure(name, suffix, where, chance)
+    _keep_sets(results, context, chosen, slots, [*ids, *(item.id for item in sets.candidates)])
+    if words:
+        said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
+        results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
+    results.notes += _notes_of_models(contexts.values(), language_model)
+    return results
+
+
+def _features(scorer: Any, given_ND: np.ndarray | None, items: Sequence[Item] | None) -> np.ndarray | None:
+    """The scorer's features of the items: those given, else from the feature store."""
+    if scorer is None or given_ND is not None or items is None:
+        return given_ND
+    from tellapart.features import FeatureStore
+
+    return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def _keep_sets(
+    results: Results, context: Context, chosen: Sequence[str], slots: Mapping[str, list[Slot]], all_ids: Sequence[str]
+) -> None:
+    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
-    all_ids = [*ids, *(item.id for item in given.candidates)]
     results.extra["sets"] = {
         pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
         for pools in context.given
         if any(name.endswith(f".{pools}") for name in chosen)
     }
-    if words:
-        said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
-        results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
-    results.notes += [note for where in contexts.values() for note in [where.long_note()] if note]
+
+
+def _notes_of_models(contexts: Iterable[Context], language_model: LanguageModel | None) -> list[str]:
+    """Which texts were too long for a scorer or for the language model."""
+    notes = [note for where in contexts for note in [where.long_note()] if note]
     if language_model is not None and language_model.cut_texts:
-        results.notes.append(
+        notes.append(
             f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
             f"{language_model.name}; their perplexity is of what fits"
         )
-    return results
+    return notes
 
 
 def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
