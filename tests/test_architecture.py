@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "rewards": {"metrics"},
     "objectives": {"decode"},
     "bags": {"captions_file", "features", "data"},
-    "benchmarks": {"bags", "metrics"},
+    "benchmarks": {"bags", "data", "metrics"},
     "batches": {"bags"},
     "review": {"bags", "data"},
     "hints": set(),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.bags.mine import Bag
+from tellapart.data.base import read_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.files import replace_text
 
@@ -128,18 +129,6 @@ def write_whole(path: Path, text: str) -> None:
         replace_text(path, text)
     except OSError as error:
         raise TellapartError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def read_text(path: Path) -> str:
-    """A file in UTF-8, or a `UsageError` that names it."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; expected bags, such as 'tellapart bags mine' writes") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not text in UTF-8; expected a file of bags") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:

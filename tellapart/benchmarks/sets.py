@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.bags.file import read_bags, read_text, read_truematch
+from tellapart.bags.file import read_bags, read_truematch
 from tellapart.bags.mine import Bag
 from tellapart.benchmarks.retrieval import CandidateSets
+from tellapart.data.base import read_text
 from tellapart.errors import UsageError
 
 IMAGECODE_SET = 10  # pictures in a set of ImageCoDe: a blind guess hits one in ten
