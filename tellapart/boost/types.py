@@ -58,11 +58,15 @@ class Backend(Protocol):
 
 
 class BackendError(TellapartError):
-    """No answer. ``retry``: asking again may help, after ``after`` seconds where the server said so."""
+    """No answer.
 
-    def __init__(self, message: str, *, retry: bool = False, after: float | None = None) -> None:
+    ``retry``: asking again may help. ``after``: the server said "not now", and for how many seconds (0.0 where it did
+    not say). ``fatal``: no request will fare better (a wrong key, an unknown model), so a job ends.
+    """
+
+    def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
         super().__init__(message)
-        self.retry, self.after = retry, after
+        self.retry, self.after, self.fatal = retry, after, fatal
 
 
 @dataclass(frozen=True, slots=True)

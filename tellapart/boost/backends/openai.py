@@ -1,0 +1,146 @@
+"""Any server that speaks OpenAI's chat completions: vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one.
+
+``POST URL/chat/completions`` with the picture as a data URL. What comes back is either an `Answer` or a `BackendError`
+that says whether asking again may help. The key is read from the environment, goes into one header, and is struck out
+of whatever the server says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from tellapart.boost.backends import number
+from tellapart.boost.backends.pictures import data_url
+from tellapart.boost.backends.reply import failure, read_answer
+from tellapart.boost.types import Answer, BackendError, Request
+from tellapart.errors import MissingExtra, UsageError
+
+KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+KEYS = ("key", "timeout", "limit", "in", "out")
+"""Settings: the variable that holds the key; seconds for one answer; the name of the field that bounds an answer
+(``max_completion_tokens`` for OpenAI's newer models); prices of a million tokens in and out, for the cost."""
+TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
+LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
+
+
+class OpenAI:
+    """A model behind a server. ``name`` has no address: a model that moves to another machine keeps its answers.
+
+    Several threads may ask at once; each request holds one connection.
+    """
+
+    def __init__(self, model: str, url: str | None = None, settings: dict[str, str] | None = None) -> None:
+        settings = settings or {}
+        if not model:
+            raise UsageError("openai: names no model; type openai:MODEL@http://127.0.0.1:8000/v1")
+        self.model, self.name = model, f"openai:{model}"
+        self._url = _checked(url or os.environ.get(URL_VARIABLE, ""), self.name) + "/chat/completions"
+        self._key = _key(settings.get("key"), self.name)
+        self._timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
+        self._limit = settings.get("limit", "max_tokens")
+        self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0))
+        self._client = self._open()
+
+    def complete(self, request: Request) -> Answer:
+        """One answer, within the time set. Raises `BackendError`."""
+        import httpx2
+
+        try:
+            status, retry_after, reply = self._post(self._body(request))
+        except httpx2.TimeoutException:
+            raise BackendError(f"{self.name}: no answer within {self._timeout:g} s", retry=True) from None
+        except httpx2.HTTPError as error:
+            said = self._clean(str(error)) or type(error).__name__
+            raise BackendError(f"{self.name}: {self._server} broke off or is not there ({said})", retry=True) from None
+        try:
+            return read_answer(status, retry_after, reply)
+        except BackendError as error:
+            raise failure(f"{self.name}: {self._clean(str(error))}", error) from None
+
+    def _post(self, body: bytes) -> tuple[int, str | None, bytes]:
+        """Status, ``Retry-After``, body. A server that trickles is bounded too: httpx's own limit is per read."""
+        import httpx2
+
+        deadline = time.monotonic() + self._timeout
+        reply = bytearray()
+        with self._client.stream("POST", self._url, content=body) as response:
+            for part in response.iter_bytes():
+                reply += part
+                if time.monotonic() > deadline:
+                    raise httpx2.ReadTimeout("the whole answer took too long")
+                if len(reply) > LARGEST_REPLY:
+                    raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
+            return response.status_code, response.headers.get("retry-after"), bytes(reply)
+
+    def _body(self, request: Request) -> bytes:
+        messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
+        if request.picture is not None:
+            last = max(n for n, message in enumerate(messages) if message["role"] == "user")
+            shown = {"type": "image_url", "image_url": {"url": data_url(request.picture)}}
+            messages[last]["content"] = [shown, {"type": "text", "text": messages[last]["content"]}]
+        body: dict[str, Any] = {"model": self.model, "messages": messages, self._limit: request.max_tokens}
+        body |= {"temperature": request.temperature, "top_p": request.top_p}
+        if request.seed is not None:
+            body["seed"] = request.seed
+        if request.stop:
+            body["stop"] = list(request.stop)
+        return json.dumps(body, ensure_ascii=False).encode()
+
+    @property
+    def _server(self) -> str:
+        return urlsplit(self._url).netloc
+
+    def _clean(self, text: str) -> str:
+        """One line, without the key: some servers repeat it."""
+        text = " ".join(text.split())
+        return text.replace(self._key, "***") if self._key else text
+
+    def _open(self) -> Any:
+        try:
+            import httpx2
+        except ImportError:
+            raise MissingExtra("boost", "a server's model") from None
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        # Proxies of the environment do not lead to this machine itself.
+        here = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")
+        return httpx2.Client(
+            headers=headers,
+            timeout=httpx2.Timeout(self._timeout, connect=min(CONNECT_TIMEOUT, self._timeout)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            trust_env=not here,
+        )
+
+
+def _checked(url: str, name: str) -> str:
+    """An address without credentials and without the last slash. Raises `UsageError`."""
+    if not url:
+        raise UsageError(f"{name}: on which server? type {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if parts.username or parts.password or "?" in url or "#" in url:
+        raise UsageError(
+            f"{name}: a server's address has no user, password or '?' in it; keys come from {KEY_VARIABLE}"
+        )
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"{name}: '{url}' is no server's address; type one such as http://127.0.0.1:8000/v1")
+    return url.rstrip("/").removesuffix("/chat/completions")
+
+
+def _key(variable: str | None, name: str) -> str:
+    """The key that an environment variable holds; none where `KEY_VARIABLE` is not set (servers at home need none)."""
+    key = os.environ.get(variable or KEY_VARIABLE, "").strip()
+    if variable and not key:
+        raise UsageError(f"{name}: the environment has no {variable}; type: export {variable}=…, or leave out key=")
+    if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
+        raise UsageError(f"{name}: what {variable or KEY_VARIABLE} holds is no key (blanks or unprintable characters)")
+    return key

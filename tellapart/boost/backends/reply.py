@@ -1,0 +1,95 @@
+"""What a server's reply means: an answer, or a failure that does or does not deserve another try."""
+
+from __future__ import annotations
+
+import json
+import time
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from tellapart.boost.types import Answer, BackendError
+
+NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
+LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
+FOR_ALL = frozenset({401, 402, 403, 404, 405})
+ADVICE = {
+    401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    402: "the account has no credit",
+    403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    404: "the server does not know this model or this path; its address usually ends in /v1",
+    405: "the server does not know this path; its address usually ends in /v1",
+}
+SHOWN = 200  # characters of a server's own words
+
+
+def failure(message: str, like: BackendError) -> BackendError:
+    """The same failure in other words."""
+    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal)
+
+
+def read_answer(status: int, retry_after: str | None, reply: bytes) -> Answer:
+    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it."""
+    if status == 200:
+        return _completion(reply)
+    said = _words(reply)
+    if status in NOT_NOW:
+        raise BackendError(f"not now ({status}{said})", retry=True, after=seconds(retry_after) or 0.0)
+    if status in LATER or status > 500:
+        raise BackendError(f"the server failed ({status}{said})", retry=True, after=seconds(retry_after))
+    if status in FOR_ALL:
+        raise BackendError(f"{ADVICE[status]} ({status}{said})", fatal=True)
+    if 300 <= status < 400:
+        raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
+    raise BackendError(f"the server refuses this request ({status}{said})")
+
+
+def seconds(retry_after: str | None) -> float | None:
+    """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
+    if retry_after is None:
+        return None
+    try:
+        wait = float(retry_after)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except ValueError:
+            return None
+    return max(0.0, wait) if wait < float("inf") else None
+
+
+def _completion(reply: bytes) -> Answer:
+    """Of a reply of the right form; any other may be right the next time."""
+    try:
+        value = json.loads(reply)
+        choice = value["choices"][0]
+        content = choice["message"]["content"]
+        finish = choice.get("finish_reason") or "stop"
+        if isinstance(content, list):  # parts, as some servers write them
+            content = "".join(part.get("text") or "" for part in content)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise BackendError(f"not a chat completion: {_quoted(reply)}", retry=True) from None
+    # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
+    if not isinstance(content, str | None) or not isinstance(finish, str):
+        raise BackendError(f"not a chat completion: {_quoted(reply)}", retry=True)
+    usage = value.get("usage")
+    return Answer(content or "", _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), finish)
+
+
+def _count(usage: Any, key: str) -> int:
+    count = usage.get(key) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
+
+
+def _words(reply: bytes) -> str:
+    """What the server says of its failure, as ``: …``."""
+    try:
+        error = json.loads(reply)["error"]
+        text = error["message"] if isinstance(error, dict) else error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        text = reply.decode("utf-8", "replace")
+    text = " ".join(str(text).split())[:SHOWN]
+    return f": {text}" if text else ""
+
+
+def _quoted(reply: bytes) -> str:
+    return repr(" ".join(reply.decode("utf-8", "replace").split())[:60])

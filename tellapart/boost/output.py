@@ -1,0 +1,193 @@
+"""The result: JSON lines that every reader and recipe takes, in the data's order, whole or not at all.
+
+    {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
+     "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
+
+``captions`` is the last stage's text; where that stage has no good answer it is people's own. A picture that is no file
+(of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says what made it, for `merge`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tellapart.boost.job import Boosted
+from tellapart.boost.types import Stage
+from tellapart.errors import TellapartError, UsageError
+from tellapart.files import replace_text
+from tellapart.pictures import FilePicture
+from tellapart.types import Item, Picture
+
+
+class Output:
+    """Lines into a temporary file beside ``path``, which takes its name when the ``with`` block ends well."""
+
+    def __init__(self, path: Path, made: dict[str, Any]) -> None:
+        self.path, self.made = path, made
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with said_plainly(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
+
+    def write(self, record: dict[str, Any]) -> None:
+        """One line."""
+        with said_plainly(self.path):
+            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            with said_plainly(self.path), self._file:
+                if kind is None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+            if kind is None:
+                with said_plainly(self.path):
+                    replace_text(made_file(self.path), json.dumps(self.made, indent=1, ensure_ascii=False) + "\n")
+                    self._temporary.replace(self.path)
+        finally:
+            with contextlib.suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
+
+
+def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
+    """The line of an item; ``last`` is the stage whose text becomes the caption."""
+    item = boosted.item
+    caption = boosted.texts.get(last)
+    value: dict[str, Any] = {
+        "id": item.id,
+        "image": picture_path(item.picture, out),
+        "captions": list(item.references) if caption is None else [caption],
+    }
+    if item.split:
+        value["split"] = item.split
+    return value | {"references": list(item.references), "stages": dict(boosted.texts), "bad": dict(boosted.bad)}
+
+
+def picture_path(picture: Picture, out: Path) -> str:
+    """Where the picture lies, for a result at ``out``: relative where it is below its folder."""
+    return relative(picture.path if isinstance(picture, FilePicture) else drawn(picture, out), out)
+
+
+def relative(path: Path, out: Path) -> str:
+    """As POSIX text: relative to the result's folder where it is below that, else absolute."""
+    path, folder = path.absolute(), out.parent.absolute()
+    return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+
+
+def drawn(picture: Picture, out: Path) -> Path:
+    """A picture that is no file, as a PNG named after its content, in ``RESULT_pictures`` beside the result."""
+    folder = out.with_name(f"{out.stem}_pictures")
+    path = folder / f"{picture.key()}.png"
+    if not path.exists():
+        with said_plainly(path):
+            folder.mkdir(exist_ok=True)
+            temporary = folder / f".{path.name}.{os.getpid()}"
+            picture.image().save(temporary, "PNG")
+            temporary.replace(path)
+    return path
+
+
+def made_by(spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int]) -> dict[str, Any]:
+    """What made a result: equal but for ``data`` and ``shard`` in the parts of one job, on whatever machine."""
+    ids = hashlib.blake2b(digest_size=16)
+    for item in items:
+        ids.update(item.id.encode("utf-8", "backslashreplace") + b"\0")
+    return {
+        "data": spec,
+        "items": len(items),
+        "ids": ids.hexdigest(),
+        "stages": [
+            {"name": stage.name, "model": stage.backend.name, "prompt": _digest(stage.prompt)} for stage in stages
+        ],
+        "shard": list(shard),
+    }
+
+
+def made_file(path: Path) -> Path:
+    """Where it stands what made a result."""
+    return path.with_name(path.name + ".made.json")
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a result. Raises `UsageError` with the number of a line that is none."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    value = json.loads(line)
+                    _ = value["id"], value["image"], value["captions"], value["stages"]
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    raise UsageError(f"{path}, line {number}: not a line that 'tellapart boost' writes") from None
+                yield value
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def merge(parts: Iterable[Path], out: Path) -> int:
+    """Join the results of ``--shard 1/n`` to ``n/n``, given in any order, as one job would have written them.
+
+    Returns how many items there are. Raises `UsageError` where a part is missing, double, or of another job.
+    """
+    found: dict[tuple[int, int], tuple[Path, dict[str, Any]]] = {}
+    for path in parts:
+        made = _read_made(path)
+        place, of = made.pop("shard")
+        made.pop("data")
+        if (place, of) in found:
+            raise UsageError(f"{path}: is part {place}/{of}, and so is {found[place, of][0]}")
+        found[place, of] = (path, made)
+    (_, of), (first, same) = min(found.items())
+    for path, made in found.values():
+        if made != same:
+            key = next(key for key in same if made.get(key) != same[key])
+            raise UsageError(f"{path} and {first} are not of one job: their {key} differ")
+    lacking = [place for place in range(1, of + 1) if (place, of) not in found]
+    if lacking or len(found) != of:
+        raise UsageError(f"part {lacking[0]}/{of} is not among these" if lacking else "the parts are of several n")
+    count = 0
+    spec = _read_made(first)["data"]
+    with Output(out, {"data": spec, **same, "shard": [1, 1]}) as output:
+        for place in range(1, of + 1):
+            path = found[place, of][0]
+            for value in read_records(path):
+                value["image"] = relative(path.parent / value["image"], out)
+                output.write(value)
+                count += 1
+    return count
+
+
+def _read_made(path: Path) -> dict[str, Any]:
+    try:
+        made: dict[str, Any] = json.loads(made_file(path).read_text(encoding="utf-8"))
+        place, of = made["shard"]
+        if not (path.is_file() and 1 <= place <= of and {"data", "items", "ids", "stages"} <= made.keys()):
+            raise ValueError
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path}: no whole result of 'tellapart boost' with its {made_file(path).name}") from None
+    return made
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
+
+
+@contextlib.contextmanager
+def said_plainly(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TellapartError(
+            f"{path}: {error.strerror or error}; answers are in the ledger, mend that and go on"
+        ) from None

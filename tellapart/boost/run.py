@@ -1,0 +1,101 @@
+"""A whole job from a data set to a file: its part of the data, progress, and what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.boost.job import Job, Tally
+from tellapart.boost.ledger import Ledger
+from tellapart.boost.output import Output, made_by, made_file, record
+from tellapart.boost.types import Stage
+from tellapart.errors import UsageError
+from tellapart.messages import say
+from tellapart.progress import Progress
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+
+IN_FLIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a job did: items written, with the last stage's caption, without an answer because a server failed."""
+
+    out: Path
+    ledger: Path
+    items: int
+    boosted: int
+    unanswered: int
+    retries: int
+    stages: dict[str, Tally]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        counts = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
+        stages = {name: asdict(tally) for name, tally in self.stages.items()}
+        return {"out": str(self.out), "ledger": str(self.ledger), **counts, "stages": stages}
+
+
+def boost_dataset(
+    dataset: Dataset,
+    stages: Sequence[Stage],
+    out: Path,
+    ledger: Path | None = None,
+    *,
+    in_flight: int = IN_FLIGHT,
+    shard: tuple[int, int] = (1, 1),
+    **patience: Any,
+) -> Summary:
+    """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
+
+    ``shard`` (i, n): the i-th of n consecutive parts. ``patience``: see `Patient`. Unreadable pictures are left out,
+    and added to the data set's list of them. Raises `TellapartError` where no request can succeed; what was answered
+    by then is in the ledger.
+    """
+    check_out(out)
+    ledger = ledger or ledger_of(out)
+    made = made_by(dataset.spec, dataset, stages, shard)
+    place, of = shard
+    part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
+    boosted = unanswered = written = 0
+    with Ledger(ledger) as kept, Output(out, made) as output, Progress(len(part), "boosting") as progress:
+        job = Job(stages, kept, in_flight, **patience)
+        try:
+            for done in job.run((dataset[row] for row in part), progress.advance):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    continue
+                output.write(record(done, stages[-1].name, out))
+                written += 1
+                boosted += stages[-1].name in done.texts
+                unanswered += done.unanswered
+        except KeyboardInterrupt:
+            say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
+            raise
+    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally)
+
+
+def ledger_of(out: Path) -> Path:
+    """The ledger of a result where none is named."""
+    return out.with_name(f"{out.stem}.ledger.jsonl")
+
+
+def check_out(out: Path) -> None:
+    """A `UsageError` for a name that would not be read again, or a file that boosting did not write."""
+    if out.suffix != ".jsonl":
+        raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
+    if out.exists() and not made_file(out).is_file():
+        raise UsageError(f"{out}: exists, and no 'tellapart boost' wrote it; name another file")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises `UsageError`."""
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not match or int(match[1]) > int(match[2]):
+        raise UsageError(f"--shard {text} is not like 2/8: the second of eight parts")
+    return int(match[1]), int(match[2])
