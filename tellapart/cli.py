@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tellapart.cli_bags import app as bags_app
+from tellapart.cli_boost import app as boost_app
 from tellapart.cli_claims import app as claims_app
 from tellapart.cli_show import Json, show
 from tellapart.errors import TellapartError, UsageError
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 
 app.add_typer(bags_app)
+app.add_typer(boost_app)
 app.add_typer(claims_app)
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
