@@ -1,4 +1,4 @@
-"""The nearest neighbours of every picture: exact, in blocks, with bounded memory; or approximate, by FAISS.
+"""The nearest neighbours of every picture: exact, in blocks, with bounded memory; `bags.approximate` for a million.
 
 The matrix of cosines is symmetric, so each block of it is computed once and read twice, by rows and by columns: half
 the work of a search that takes pictures as queries one after the other.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from tellapart.errors import MissingExtra, UsageError
-from tellapart.messages import say
+from tellapart.errors import UsageError
 
 BLOCK = 4096  # pictures a side: a block of cosines is 64 MB
 APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless told otherwise
@@ -21,10 +19,7 @@ DIGITS = 9  # cosines equal to so many digits (in float64) are ties, and the pic
 ROUNDING = 2e-6  # cosines in float32 this near may stand in another order than in float64
 UNIT = 2e-7  # a length this near 1 is 1 to float32
 SPARE = 8  # neighbours kept beyond the last that is wanted, in case float32 has them in another order
-SAMPLE = 1000  # pictures on which the recall of the approximate search is measured
 CELLS = 1 << 24  # numbers in float64 held at a time where near-ties are computed once more
-FIT = 64 * 1024  # pictures that FAISS finds its cells from
-PROBED = 1 / 16  # share of the cells that FAISS looks through
 
 
 @dataclass(frozen=True)
@@ -59,10 +54,12 @@ def nearest_neighbours(
     vectors = features_ND if isinstance(features_ND, Vectors) else Vectors.of(features_ND)
     n = len(vectors)
     k = max(0, min(k, n - 1))
-    if approximate if approximate is not None else n >= APPROXIMATE_FROM:
-        return _by_faiss(vectors.unit_ND, k, max_cosine, block)
     if k == 0:
         return Neighbours(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32))
+    if approximate if approximate is not None else n >= APPROXIMATE_FROM:
+        from tellapart.bags.approximate import approximate_neighbours
+
+        return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
     best = _exact(vectors.unit_ND, min(k + SPARE, n - 1), max_cosine, block, progress)
     return _settled(vectors, best, k, max_cosine)
 
@@ -246,63 +243,3 @@ def _one_row(vectors: Vectors, row: int, k: int, max_cosine: float | None) -> tu
     cosine_N[row] = -np.inf
     first_K = np.lexsort((np.arange(n), -cosine_N))[:k]
     return np.where(cosine_N[first_K] > -np.inf, first_K, -1), cosine_N[first_K]
-
-
-# Beyond a million pictures
-def _by_faiss(unit_ND: np.ndarray, k: int, max_cosine: float | None, block: int) -> Neighbours:
-    """Inverted lists: each picture is compared with those of a sixteenth of the cells, the nearest cells."""
-    faiss = _faiss()
-    if max_cosine is not None:
-        raise UsageError("max_cosine is of the exact search only; leave it out, or search exactly (--exact)")
-    cells = max(1, int(4 * len(unit_ND) ** 0.5))
-    rng = np.random.default_rng(0)
-    sample_F = rng.choice(len(unit_ND), min(FIT, len(unit_ND)), replace=False)
-    cells = min(cells, max(1, len(sample_F) // 39))  # FAISS wants at least 39 pictures to place a cell
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(unit_ND.shape[1]), unit_ND.shape[1], cells, faiss.METRIC_INNER_PRODUCT)
-    index.train(unit_ND[np.sort(sample_F)])
-    index.nprobe = max(1, round(cells * PROBED))
-    rows_NK = np.full((len(unit_ND), k), -1, np.int32)
-    cosine_NK = np.full((len(unit_ND), k), -np.inf, np.float32)
-    for start in range(0, len(unit_ND), block):
-        index.add(unit_ND[start : start + block])
-    for start in range(0, len(unit_ND), block):
-        part = np.arange(start, min(start + block, len(unit_ND)))
-        cosine_QK, found_QK = index.search(unit_ND[part], k + 1)
-        rows_NK[part], cosine_NK[part] = _without_self(part, found_QK, cosine_QK, k)
-    recall = _recall(unit_ND, rows_NK, rng)
-    say(f"approximate search: {cells:,} cells, {index.nprobe} looked through; finds {100 * recall:.1f} % of the exact "
-        f"{k} nearest (measured on {min(SAMPLE, len(unit_ND)):,} pictures)")  # fmt: skip
-    return Neighbours(rows_NK, cosine_NK, recall)
-
-
-def _without_self(
-    row_Q: np.ndarray, found_QK: np.ndarray, cosine_QK: np.ndarray, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The first k that are another picture, equal cosines by row."""
-    value_QK = np.where((found_QK == row_Q[:, None]) | (found_QK < 0), -np.inf, cosine_QK)
-    order_QK = np.lexsort((found_QK, -value_QK), axis=1)[:, :k]
-    value, rows = (np.take_along_axis(array, order_QK, 1) for array in (value_QK, found_QK))
-    return np.where(value > -np.inf, rows, -1), value
-
-
-def _recall(unit_ND: np.ndarray, rows_NK: np.ndarray, rng: np.random.Generator) -> float:
-    """The share of the exact neighbours of some pictures that were found."""
-    import torch
-
-    sample_Q = np.sort(rng.choice(len(unit_ND), min(SAMPLE, len(unit_ND)), replace=False))
-    unit_T, k = torch.from_numpy(unit_ND), rows_NK.shape[1]
-    shared = 0
-    for row in sample_Q:
-        cosine_N = unit_T @ unit_T[row]
-        cosine_N[row] = -torch.inf
-        exact_K = cosine_N.topk(k).indices.numpy()
-        shared += len(np.intersect1d(exact_K, rows_NK[row]))
-    return shared / (len(sample_Q) * k) if k else 1.0
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ModuleNotFoundError:
-        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
-    return faiss

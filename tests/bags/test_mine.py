@@ -142,19 +142,6 @@ def test_neighbours_do_not_depend_on_the_block() -> None:
     assert whole.recall is None and (whole.rows_NK != np.arange(300)[:, None]).all()
 
 
-def test_the_approximate_search_says_what_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("faiss")
-    features_ND = np.random.default_rng(0).normal(size=(3000, 16)).astype(np.float32)
-    exact = nearest_neighbours(features_ND, 10)
-    found = nearest_neighbours(features_ND, 10, approximate=True)
-    shared = np.mean([len(np.intersect1d(a, b)) / 10 for a, b in zip(exact.rows_NK, found.rows_NK, strict=True)])
-    assert found.recall == pytest.approx(shared, abs=0.05) and 0.2 < shared < 1
-    assert f"finds {100 * found.recall:.1f} % of the exact 10 nearest" in capsys.readouterr().err
-    assert (found.rows_NK != np.arange(3000)[:, None]).all()
-    with pytest.raises(UsageError, match="max_cosine is of the exact search only"):
-        nearest_neighbours(features_ND, 10, approximate=True, max_cosine=0.8)
-
-
 def test_without_faiss_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"tellapart\[faiss\]"):

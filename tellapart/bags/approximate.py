@@ -1,0 +1,180 @@
+"""The nearest neighbours among a million pictures and more, by FAISS (extra ``faiss``): most of them, not all.
+
+Pictures lie in cells; a picture is compared with those of the nearest sixteenth of the cells, first by codes of four
+bits for two numbers, then the best of these by the features themselves. What that misses is measured.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tellapart.bags.search import APPROXIMATE_FROM, ROUNDING, Neighbours
+from tellapart.errors import MissingExtra
+from tellapart.messages import say
+from tellapart.progress import Progress
+
+SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
+FIT = 64 * 1024  # pictures that cells and codes are made from
+PER_CELL = 39  # pictures that FAISS wants at least to place a cell
+CODES = 16  # of four bits
+PROBED = 1 / 16  # share of the cells that are looked through
+REFINED = 4  # times as many as are wanted, the best by their codes, are compared by their features
+QUERIES = 4096  # at a time
+EXACT_BLOCK = 16384
+FURTHER = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an approximate search found, and the seconds that it took: to build the index, and to search it."""
+
+    neighbours: Neighbours
+    build_seconds: float
+    search_seconds: float
+    recall_seconds: float
+
+
+def approximate_neighbours(
+    unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
+) -> Neighbours:
+    """The k nearest of each picture as far as FAISS finds them, told with the share that it finds of the exact ones.
+
+    unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
+    of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
+    """
+    found = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
+    near = found.neighbours
+    say(
+        f"approximate search: {found.build_seconds:,.0f} s to build, {found.search_seconds:,.0f} s to search; finds "
+        f"{100 * (near.recall or 0):.1f} % of the exact {k} nearest, "
+        f"measured on {min(SAMPLE, len(unit_ND)):,} pictures"
+    )
+    short_N = (near.rows_NK < 0).sum(1)
+    if max_cosine is not None and short_N.any():
+        say(
+            f"approximate search: {(short_N > 0).sum():,} of {len(unit_ND):,} pictures have fewer than {k} neighbours "
+            f"that are no nearer than {max_cosine:g} ({k - short_N.max()} at least); the exact search may find more"
+        )
+    return near
+
+
+def measured_search(
+    unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True, seed: int = 0
+) -> Found:
+    """`approximate_neighbours` with its times, and no word. ``seed``: which pictures the recall is measured on."""
+    n = len(unit_ND)
+    start = time.perf_counter()
+    index = _index(unit_ND)
+    built = time.perf_counter()
+    rows_NK, cosine_NK = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    with Progress(n, "approximate neighbours", enabled=progress) as shown:
+        for first in range(0, n, QUERIES):
+            row_Q = np.arange(first, min(first + QUERIES, n))
+            rows_NK[row_Q], cosine_NK[row_Q] = _search(index, unit_ND, row_Q, k, max_cosine)
+            shown.advance(len(row_Q))
+    searched = time.perf_counter()
+    sample_Q = np.sort(np.random.default_rng(seed).choice(n, min(SAMPLE, n), replace=False))
+    recall = _recall(unit_ND, rows_NK, sample_Q, max_cosine)
+    ended = time.perf_counter()
+    return Found(Neighbours(rows_NK, cosine_NK, recall), built - start, searched - built, ended - searched)
+
+
+def _index(unit_ND: np.ndarray) -> Any:
+    """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
+    try:
+        import faiss
+    except ModuleNotFoundError:
+        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
+    n, d = unit_ND.shape
+    cells = min(int(4 * n**0.5), min(n, FIT) // PER_CELL)
+    if cells < CODES or d % 2:
+        index = faiss.IndexFlatIP(d)
+    else:
+        lists = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(d), d, cells, d // 2, 4, faiss.METRIC_INNER_PRODUCT)
+        lists.nprobe = max(1, round(cells * PROBED))
+        index = faiss.IndexRefineFlat(lists)
+        sample_F = np.random.default_rng(0).choice(n, min(FIT, n), replace=False)
+        index.train(unit_ND[np.sort(sample_F)])
+    for start in range(0, n, EXACT_BLOCK):
+        index.add(unit_ND[start : start + EXACT_BLOCK])
+    return index
+
+
+def _search(
+    index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of some pictures: rows and cosines Q×k, as `Neighbours` has them.
+
+    Where near-duplicates leave fewer than k, twice as many are asked for in twice as many cells, and so on.
+    """
+    rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
+    open_Q, times = np.arange(len(row_Q)), 1
+    while len(open_Q) and times <= FURTHER:
+        asked = min(times * (k + 1), len(unit_ND))
+        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_further(index, times))
+        rows_QK[open_Q], cosine_QK[open_Q] = _allowed(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
+        if max_cosine is None:
+            break
+        open_Q, times = open_Q[rows_QK[open_Q, -1] < 0], 2 * times
+    return rows_QK, cosine_QK
+
+
+def _further(index: Any, times: int) -> Any:
+    """FAISS's parameters to look through so many times as many cells."""
+    import faiss
+
+    if isinstance(index, faiss.IndexFlat):
+        return None  # it has no cells
+    lists = faiss.downcast_index(index.base_index)
+    probed = min(lists.nlist, times * lists.nprobe)
+    return faiss.IndexRefineSearchParameters(
+        k_factor=REFINED, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
+    )
+
+
+def _allowed(
+    row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first k of what was found that are another picture and not too near, equal cosines by row."""
+    left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
+    if max_cosine is not None:
+        left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
+    value_QA = np.where(left_out_QA, -np.inf, cosine_QA)
+    order_QK = np.lexsort((found_QA, -value_QA), axis=1)[:, :k]
+    value_QK, rows_QK = (np.take_along_axis(array, order_QK, 1) for array in (value_QA, found_QA))
+    missing = ((0, 0), (0, k - value_QK.shape[1]))
+    value_QK, rows_QK = np.pad(value_QK, missing, constant_values=-np.inf), np.pad(rows_QK, missing, constant_values=-1)
+    return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
+
+
+def _recall(unit_ND: np.ndarray, rows_NK: np.ndarray, sample_Q: np.ndarray, max_cosine: float | None) -> float:
+    """The share of the exact neighbours of some pictures that were found."""
+    exact_QK = _exact_of(unit_ND, sample_Q, rows_NK.shape[1], max_cosine)
+    shared = sum(
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K))
+        for exact_K, found_K in zip(exact_QK, rows_NK[sample_Q], strict=True)
+    )
+    return shared / max(1, int((exact_QK >= 0).sum()))
+
+
+def _exact_of(unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None) -> np.ndarray:
+    """The k nearest of some pictures, Q×k in no safe order of near-ties, −1 where there are fewer."""
+    import torch
+
+    unit_T, row_T = torch.from_numpy(unit_ND), torch.from_numpy(row_Q)
+    best_QK = torch.full((len(row_Q), k), -torch.inf)
+    rows_QK = torch.full((len(row_Q), k), -1)
+    for start in range(0, len(unit_ND), EXACT_BLOCK):
+        part = unit_T[start : start + EXACT_BLOCK]
+        cosine_QB = unit_T[row_T] @ part.T
+        number_B = torch.arange(start, start + len(part))
+        cosine_QB[number_B == row_T[:, None]] = -torch.inf
+        if max_cosine is not None:
+            cosine_QB.masked_fill_(cosine_QB > max_cosine + ROUNDING / 2, -torch.inf)
+        best_QK, place_QK = torch.cat([best_QK, cosine_QB], 1).topk(k, 1)
+        rows_QK = torch.cat([rows_QK, number_B.expand(len(row_Q), -1)], 1).gather(1, place_QK)
+    return torch.where(best_QK > -torch.inf, rows_QK, -1).numpy()
