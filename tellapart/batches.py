@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.bags.sampler import Sampler, Shuffled, WholeBags
+from tellapart.bags.sampler import Sampler
 from tellapart.types import Batch, Item
 
 
@@ -17,10 +17,8 @@ class TrainingSet:
     """Pictures and references, ready for batches.
 
     ``visual`` are features of a frozen encoder (N×…), or uint8 pictures N×height×width×3 where the
-    vision encoder itself is trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``:
-    each epoch is one shuffle of all pictures (the incomplete last batch is dropped), so a run can
-    stop anywhere and go on. Pictures of one of the ``bags`` (lists of places in ``items``) stay together, as each
-    other's distractors: a batch holds as many whole bags as fit. ``sampler`` is any other way to choose.
+    vision encoder itself is trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can
+    stop anywhere and go on. ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
     """
 
     def __init__(
@@ -29,21 +27,15 @@ class TrainingSet:
         visual: np.ndarray,
         rows: Sequence[Sequence[Sequence[int]]] | None,
         learner: Any,
+        sampler: Sampler,
         *,
         seed: int,
-        batch_size: int,
         captions_per_picture: int = 1,
         augment: str = "none",
-        bags: Sequence[Sequence[int]] | None = None,
-        sampler: Sampler | None = None,
     ) -> None:
         self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
-        self.seed, self.batch_size = seed, min(batch_size, len(items))
+        self.sampler, self.seed = sampler, seed
         self.captions_per_picture, self.augment = captions_per_picture, augment
-        if sampler is None and bags is not None:
-            together = [np.asarray(bag) for bag in bags]
-            sampler = WholeBags(lambda epoch: together, self.batch_size, seed)
-        self.sampler = sampler or Shuffled(len(items), self.batch_size, seed)
 
     def batch(self, step: int) -> Batch:
         chosen = self.sampler(step)

@@ -1,24 +1,47 @@
-"""From a recipe's ``[bags]`` to the sampler of its batches."""
+"""From a recipe to the sampler of its batches."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.make import captions_of, text_features
-from tellapart.bags.sampler import HardAndRandom, Sampler, WholeBags, curriculum, random_bags
+from tellapart.bags.sampler import HardAndRandom, Sampler, Shuffled, WholeBags, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.messages import say
 from tellapart.recipe_bags import Bags
 from tellapart.scorers import load_scorer
+from tellapart.types import Item
 
 COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
 
 def sampler_of(stage: Any) -> Sampler:
-    """The batches of ``training.batches = "bags"``. Raises `UsageError` before any training."""
+    """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
+    settings, seed, n = stage.recipe.training, stage.recipe.seed, len(stage.train_items)
+    if settings.batches == "bags":
+        return bags_of(stage)
+    if settings.batches == "families":
+        together = [np.asarray(places) for places in families(stage.train_items)]
+        return WholeBags(lambda epoch: together, settings.batch_size, seed)
+    return Shuffled(n, settings.batch_size, seed)
+
+
+def families(items: Sequence[Item]) -> list[list[int]]:
+    """The places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
+    together: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.truth is None:
+            raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
+        together.setdefault(item.truth.look_alikes, []).append(place)
+    return list(together.values())
+
+
+def bags_of(stage: Any) -> Sampler:
+    """The batches of look-alikes that ``[bags]`` describes."""
     settings = stage.recipe.bags or Bags()
     batch_size, seed, n = stage.recipe.training.batch_size, stage.recipe.seed, len(stage.train_items)
     if settings.largest > n:

@@ -186,12 +186,10 @@ class Stage:
             self.visual(items),
             rows,
             self.learner,
+            sampler_of(self),
             seed=self.recipe.seed,
-            batch_size=settings.batch_size,
             captions_per_picture=settings.captions_per_picture,
             augment=settings.augment,
-            bags=families(items) if settings.batches == "families" else None,
-            sampler=sampler_of(self) if settings.batches == "bags" else None,
         )
 
     def visual(self, items: list[Item]) -> np.ndarray:
@@ -304,16 +302,6 @@ class Stage:
         accelerator.init_trackers(self.recipe.name)
         yield lambda logs, step: accelerator.log(logs, step=step)
         accelerator.end_training()
-
-
-def families(items: Sequence[Item]) -> list[list[int]]:
-    """The places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
-    together: dict[str, list[int]] = {}
-    for place, item in enumerate(items):
-        if item.truth is None:
-            raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
-        together.setdefault(item.truth.look_alikes, []).append(place)
-    return list(together.values())
 
 
 def check_trackers(names: Sequence[str]) -> None:

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 import torch
 
+from tellapart.bags.sampler import Shuffled, WholeBags
 from tellapart.batches import TrainingSet
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
-from tellapart.stages import families
+from tellapart.stage_bags import families
 from tellapart.types import Item
 
 LEARNER = SimpleNamespace(device="cpu")
 
 
 def training_set(bags: list[list[int]] | None, batch_size: int = 10) -> TrainingSet:
+    together = [np.asarray(bag) for bag in bags or ()]
+    sampler = WholeBags(lambda epoch: together, batch_size, 3) if bags else Shuffled(60, batch_size, 3)
     items = [scene.item() for scene in Scenes(60)]
     visual = np.arange(60, dtype=np.float32)[:, None]
-    return TrainingSet(items, visual, None, LEARNER, seed=3, batch_size=batch_size, bags=bags)
+    return TrainingSet(items, visual, None, LEARNER, sampler, seed=3)
 
 
 def chosen(data: TrainingSet, step: int) -> list[int]:

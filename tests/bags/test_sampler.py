@@ -147,7 +147,8 @@ def test_the_batches_of_before_are_those_of_now() -> None:
     visual = np.zeros((60, 1), np.float32)
     bags = [list(range(start, start + 5)) for start in range(0, 60, 5)]
     for own, many in ((None, np.arange(60)[:, None]), (bags, np.array(bags))):
-        data = TrainingSet(items, visual, None, SimpleNamespace(device="cpu"), seed=3, batch_size=10, bags=own)
+        sampler = Shuffled(60, 10, 3) if own is None else WholeBags(lambda epoch, bags=many: list(bags), 10, 3)
+        data = TrainingSet(items, visual, None, SimpleNamespace(device="cpu"), sampler, seed=3)
         for step in (0, 5, 6, 17):
             order = many[np.random.default_rng([3, step // 6]).permutation(len(many))].ravel()
             wanted = np.sort(order[step % 6 * 10 :][:10])
