@@ -1,11 +1,12 @@
 """``tellapart claims``: what the four papers found, replayed in `scenes` under rules that were fixed beforehand.
 
 `claim` has the nouns, `rule` when a finding holds, `catalogue` the arms, `paper1` to `paper4` the claims, `lab` trains
-and hears an arm once, `replay` puts it together, `page` and `table` show it.
+and hears an arm once, `crew` several at a time, `replay` puts it together, `page` and `table` show it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,11 @@ def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = F
         done.append(outcome)
         write_page(done, seeds, folder / f"claims-{seeds}.html")
 
-    replay(claims, Lab(folder, ARMS, TESTS, DECODINGS), SEEDS[seeds], tell)
+    replay(claims, Lab(folder, ARMS, TESTS, DECODINGS), SEEDS[seeds], tell, cores())
     say(f"page: {folder / f'claims-{seeds}.html'}")
     return done
+
+
+def cores() -> int:
+    """How many processes may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

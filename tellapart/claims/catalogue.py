@@ -24,8 +24,11 @@ DECODINGS = {
     "samples": Decoding(kind="sample", samples=5, max_tokens=40),
 }
 GENTLE, BOLD = 6e-5, 5e-4  # rates of MLE: one more round of what is known already; towards another manner
-SHORT = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long
-LONG = {"steps": 200, "rate": 1.5e-4}  # and until it is done, as in the tables that tell its settings apart
+SHORT: dict[str, Any] = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long
+LONG: dict[str, Any] = {
+    "steps": 200,
+    "rate": 1.5e-4,
+}  # and until it is done, as in the tables that tell its settings apart
 
 
 def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
@@ -141,6 +144,10 @@ LISTED = (
     mle("scratch_more", "scratch"),
     smile("smile_scratch", "scratch", **SHORT),
     # Paper 2
+    Arm("second", reference=1),
+    Arm("vcb_blend", boosted="blend"),
+    Arm("vcb_describe", boosted="describe"),
+    Arm("vcb_holistic", boosted="holistic"),
     mle("blend", rate=BOLD, more="&detail=0.6"),
     mle("rich", rate=BOLD, more="&detail=0.9"),
     mle("rich_more", "rich", more="&detail=0.9"),

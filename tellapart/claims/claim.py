@@ -13,13 +13,16 @@ class Arm:
     """A recipe as a plain table (without name and seed) that starts from another arm, or from what ships.
 
     ``table`` None: nothing is trained, the captioner ``model`` is measured as it is; ``model`` None too: the
-    pictures' own first references are its captions.
+    pictures' own captions are measured, the first reference, that of number ``reference``, or what the stage
+    ``boosted`` makes of them all (`tellapart.boost`).
     """
 
     name: str
     table: Mapping[str, Any] | None = None
     start: str | None = None
     model: str | None = None
+    reference: int = 0
+    boosted: str = ""
 
 
 @dataclass(frozen=True)

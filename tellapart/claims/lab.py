@@ -27,6 +27,7 @@ from tellapart.recipe import Recipe, check_recipe
 from tellapart.run import Run, write_folder, write_json
 from tellapart.types import Item
 
+DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
 
 
@@ -101,6 +102,11 @@ class Lab:
         self.trained.append(run.folder.name)
 
     # Captions
+    def captioned(self, term: Term) -> bool:
+        """Whether the term is about captions that its arm's captioner writes."""
+        arm = self.arms[term.arm]
+        return (arm.table is not None or arm.model is not None) and term.measure not in OF_THE_MODEL
+
     def place(self, arm: str, seed: int) -> Path:
         if self.arms[arm].table is not None:
             return self.run_of(arm, seed).folder
@@ -110,14 +116,22 @@ class Lab:
         """The arm's captions of the term's pictures: written now, or read where they were written before."""
         items, arm = self.items(term.test), self.arms[term.arm]
         pictures = self.pictures(term.test)
-        if arm.table is None and arm.model is None:
-            held = [[item.references[0]] for item in items]
-        elif term.measure in OF_THE_MODEL:
-            held = [[""] for _ in items]
-        else:
+        if self.captioned(term):
             lists = self.captions(term.arm, seed, term.test, term.decoding)
             held = [lists[item.id] for item in items]
-        return Heard(pictures, items, held, self, self.model(term.arm, seed) or None)
+        elif arm.boosted:
+            held = [[texts[arm.boosted]] for texts in self.boosted(term.test, seed)]
+        elif arm.model is None and arm.table is None:
+            held = [[item.references[arm.reference]] for item in items]
+        else:
+            held = [[""] for _ in items]
+        return Heard(pictures, items, held, self, self.model(term.arm, seed) or None, term.test, seed)
+
+    def boosted(self, test: str, seed: int) -> list[dict[str, str]]:
+        """What boosting makes of each picture's references, by stage; the seed is the describer's."""
+        from tellapart.boost.scripted import boost_scenes
+
+        return self._once(("boosted", test, seed), lambda: boost_scenes(self.items(test), DESCRIBER_ERROR, seed))
 
     def captions(self, arm: str, seed: int, test: str, decoding: str) -> dict[str, list[str]]:
         how, pictures = self.decodings[decoding], self.pictures(test)

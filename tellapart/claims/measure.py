@@ -25,6 +25,8 @@ class Heard:
     lists: Sequence[Sequence[str]]
     lab: Any
     model: str | None
+    test: str = ""
+    seed: int = 0
 
     @property
     def firsts(self) -> list[str]:
@@ -132,6 +134,19 @@ def counts(heard: Heard, what: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array([100.0 * getattr(j, what) for j in js]), np.array([float(j.claims) for j in js])
 
 
+def kept_out(heard: Heard) -> Sample:
+    """Percent of the describer's errors that contradict references and are not in the caption (`tellapart.boost`)."""
+    from tellapart.boost.faithful import describer_errors
+
+    boosted = heard.lab.boosted(heard.test, heard.seed)
+    found = [
+        describer_errors({**texts, "holistic": caption}, item.references, item.truth)
+        for texts, caption, item in zip(boosted, heard.firsts, heard.items, strict=True)
+    ]
+    kept_N, all_N = ([float(getattr(e, what)) for e in found] for what in ("kept_out", "contradicted"))
+    return ratio(heard.pictures, 100 * np.array(kept_N), np.array(all_N))
+
+
 def div1(heard: Heard) -> Sample:
     from tellapart.metrics.diversity import div1
 
@@ -205,6 +220,7 @@ MEASURES: dict[str, Callable[[Heard], Sample]] = {
     "near-zero": near_zero,
     "precision": precision,
     "hallucination": hallucination,
+    "kept-out": kept_out,
     "div1": div1,
     "div2": div2,
     "mbleu": mbleu,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tellapart.claims.claim import Claim, Part, Term
+from tellapart.claims.crew import Crew, Task
 from tellapart.claims.lab import Lab
 from tellapart.claims.rule import Finding, find
 from tellapart.errors import UsageError, nearest
@@ -90,23 +92,42 @@ def chosen(ids: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
 
 
 def replay(
-    claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], each: Callable[[Outcome], None] = lambda outcome: None
+    claims: Sequence[Claim],
+    lab: Lab,
+    seeds: Sequence[int],
+    each: Callable[[Outcome], None] = lambda outcome: None,
+    workers: int = 1,
 ) -> list[Outcome]:
     """The outcomes of the claims, in order; ``each`` hears of one as soon as it is there.
 
-    An arm's time is told with the first claim of the list that needs it, so that the times add up.
+    Arms are trained in this process, or by ``workers`` others. An arm's time is told with the first claim of the list
+    that needs it, so that the times add up.
     """
     told: set[tuple[str, int]] = set()
     outcomes = []
-    for number, claim in enumerate(claims, 1):
-        say(f"claim {number} of {len(claims)}: {claim.id}" + (f" ({claim.pending})" if claim.pending else ""))
-        outcome = settle(claim, lab, tuple(seeds))
-        needed = {(arm, seed) for t in claim.terms() for arm in lab.needs(t.arm) for seed in seeds} - told
-        outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed)
-        told |= needed
-        outcomes.append(outcome)
-        each(outcome)
+    with Crew(lab, tasks(claims, lab, seeds), workers) if workers > 1 else nullcontext() as crew:
+        for number, claim in enumerate(claims, 1):
+            say(f"claim {number} of {len(claims)}: {claim.id}" + (f" ({claim.pending})" if claim.pending else ""))
+            needed = {(arm, seed) for t in claim.terms() for arm in lab.needs(t.arm) for seed in seeds} - told
+            if crew is not None:
+                crew.finish(needed)
+            outcome = settle(claim, lab, tuple(seeds))
+            outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed)
+            told |= needed
+            outcomes.append(outcome)
+            each(outcome)
     return outcomes
+
+
+def tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[Task]:
+    """Each arm with each seed once, in the order in which the claims need them, and what is heard of it."""
+    heard: dict[str, dict[tuple[str, str], None]] = {}
+    for term in (term for claim in claims for term in claim.terms()):
+        for arm in lab.needs(term.arm):
+            heard.setdefault(arm, {})
+        if lab.captioned(term):
+            heard[term.arm][term.test, term.decoding] = None
+    return [Task(arm, seed, tuple(asked)) for arm, asked in heard.items() for seed in seeds]
 
 
 def settle(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> Outcome:

@@ -14,7 +14,7 @@ from tellapart.claims.page import render, summary, table
 from tellapart.claims.replay import Outcome, chosen, replay, settle
 from tellapart.claims.rule import Finding
 from tellapart.decode import Decoding
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 
 TESTS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
 DECODINGS = {
@@ -188,3 +188,23 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
     assert "sr 12.34, start 5" in page
     assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
     assert table(finished()).row_count == 2
+
+
+@pytest.mark.long
+def test_a_crew_trains_and_hears_the_same_arms_in_its_processes(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
+) -> None:
+    asks = claim(more("longer", Term("sr_long", "length"), Term("sr", "r1")))
+    alone, lab = lab_of(tmp_path / "alone", arms, tiny_scorer), lab_of(tmp_path / "crew", arms, tiny_scorer)
+    expected, found = replay([asks], alone, [0, 1]), replay([asks], lab, [0, 1], workers=2)
+    assert lab.trained == []  # others did it
+    assert found[0].means == expected[0].means and found[0].parts == expected[0].parts
+    assert "training sr, seed 1" in (lab.folder / "crew.log").read_text()
+
+
+def test_what_goes_wrong_in_a_crew_is_told(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    broken = json.loads(json.dumps(arms["sr"].table))
+    broken["data"]["train"] = "folder:nowhere"
+    lab = lab_of(tmp_path, {**arms, "sr": Arm("sr", broken, "start")}, tiny_scorer)
+    with pytest.raises(TellapartError, match="nowhere"):
+        replay([claim(more("longer", Term("sr", "length"), Term("start", "length")))], lab, [0], workers=2)
