@@ -7,17 +7,19 @@ language model would; only the describer looks at the picture, of which it knows
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.facts import Facts, Thing, facts_of, matched, say
+from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.chance import Chance
 from tellapart.scenes.grammar import full_description
 from tellapart.scenes.reading import read
+from tellapart.types import Item
 
 if TYPE_CHECKING:
     from tellapart.scenes.world import Scene
@@ -62,6 +64,18 @@ class Scripted:
         asked = (*(m.text for m in request.messages), request.temperature, request.seed)
         chance = Chance("describe", self.seed, scene.key(), *asked)
         return full_description(mistaken(scene, self.error, chance), chance)
+
+
+def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
+    """The texts of every stage for each item, with the paper's prompts; in memory, for who needs no ledger."""
+    backend = Scripted(error, seed)
+    chosen, found = stages(NAMES, backend, backend), []
+    for item in items:
+        texts: dict[str, str] = {}
+        for stage in chosen:
+            texts[stage.name] = backend.complete(stage.ask(item, texts)).text
+        found.append(texts)
+    return found
 
 
 def mistaken(scene: Scene, error: float, chance: Chance) -> Scene:
