@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tellapart.claims.measure import MEASURES, Heard
+from tellapart.boost.stages import NAMES
+from tellapart.claims.claim import Arm, Term
+from tellapart.claims.lab import Lab
+from tellapart.claims.measure import MEASURES, Heard, measure
 from tellapart.claims.rule import Sample
 from tellapart.claims.tokens import caption_pair
 from tellapart.scenes import Scenes
@@ -53,3 +58,15 @@ def test_the_sentences_of_figure_5_differ_by_one_true_word() -> None:
         rich, plain = (text.split() for text in caption_pair(scene))
         assert rich[1] == scene.objects[0].colour and rich[2:] == plain[1:] and plain[1] in rich
         assert all(j.correct == j.claims for j in (judge(" ".join(rich), scene), judge(" ".join(plain), scene)))
+
+
+def test_boosted_captions_are_an_arm_and_what_they_keep_out_is_measured(tmp_path: Path) -> None:
+    arms = {arm.name: arm for arm in (Arm("second", reference=1), *(Arm(stage, boosted=stage) for stage in NAMES))}
+    lab = Lab(tmp_path, arms, {"plain": "scenes:plain?split=test&n=40"}, {})
+    heard = {name: lab.hear(Term(name, "kept-out"), 3) for name in arms}
+    assert heard["second"].firsts == [item.references[1] for item in heard["second"].items]
+    assert heard["blend"].firsts == [texts["blend"] for texts in lab.boosted("plain", 3)]
+    assert lab.boosted("plain", 3) != lab.boosted("plain", 4)  # another seed is another careless describer
+    kept = {name: measure("kept-out", own).value() for name, own in heard.items()}
+    assert kept["describe"] == 0 and kept["second"] == kept["blend"] == 100 and 50 < kept["holistic"] < 100
+    assert not list(tmp_path.iterdir())  # nothing is trained or written
