@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tellapart.boost.run import Summary
+    from tellapart.boost.statistics import Statistics
 
 app = typer.Typer()
 
@@ -35,12 +36,17 @@ def boost(
     ledger: Annotated[
         Path | None, typer.Option(help="Where answers are kept. Default: beside the result, RESULT.ledger.jsonl.")
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Count its tokens too: a folder or hub name. The paper's: openai/clip-vit-base-patch32."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make captions dense, and still true. Type the same command again to go on after an interruption."""
     from tellapart.boost.backends import open_backend
     from tellapart.boost.run import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
+    from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
     from tellapart.messages import say
 
@@ -51,8 +57,12 @@ def boost(
     made = {spec: open_backend(spec) for spec in dict.fromkeys((llm, mllm)) if spec}
     chosen = make_stages(names, made.get(llm or ""), made.get(mllm or ""), prompts)
     dataset = open_many(data)
-    summary = boost_dataset(dataset, chosen, out, ledger, in_flight=in_flight, shard=part)
-    show(summary.to_json(), table(summary), as_json)
+    found = Statistics(tokens_of(tokenizer) if tokenizer else None)
+    summary = boost_dataset(
+        dataset, chosen, out, ledger, in_flight=in_flight, shard=part,
+        each=lambda done: found.add(done.item, done.texts, done.bad),
+    )  # fmt: skip
+    show_all({**summary.to_json(), "statistics": found.to_json()}, [table(summary)], found, out, as_json)
     for line in dataset.report():
         say(line)
     if summary.unanswered:
@@ -69,12 +79,30 @@ def boost_merge(
     as_json: Json = False,
 ) -> None:
     """Join the parts of a boosted data set, as one job would have written them."""
-    from tellapart.boost.output import merge
+    from tellapart.boost.output import merge, read_records
     from tellapart.boost.run import check_out
+    from tellapart.boost.statistics import Statistics
 
     check_out(out)
     items = merge(parts, out)
-    show({"out": str(out), "items": items}, f"{out}: {items:,} items of {len(parts)} parts", as_json)
+    found = Statistics()
+    for value in read_records(out):
+        found.add_record(value, out.parent)
+    told = {"out": str(out), "items": items, "statistics": found.to_json()}
+    show_all(told, [f"{out}: {items:,} items of {len(parts)} parts"], found, out, as_json)
+
+
+def show_all(told: dict[str, Any], tables: list[Any], found: Statistics, out: Path, as_json: bool) -> None:
+    """What was done, then what the captions are like; and the page beside the result."""
+    from rich.console import Group
+
+    from tellapart.boost.page import write_page
+    from tellapart.messages import say
+
+    page = out.with_suffix(".html")
+    write_page(found, page)
+    show(told, Group(*tables, found.table(), *found.lines()), as_json)
+    say(f"page: {page}")
 
 
 def table(summary: Summary) -> Table:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.boost.job import Job, Tally
+from tellapart.boost.job import Boosted, Job, Tally
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, made_by, made_file, record
 from tellapart.boost.types import Stage
@@ -49,13 +49,14 @@ def boost_dataset(
     *,
     in_flight: int = IN_FLIGHT,
     shard: tuple[int, int] = (1, 1),
+    each: Callable[[Boosted], None] = lambda done: None,
     **patience: Any,
 ) -> Summary:
     """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
 
-    ``shard`` (i, n): the i-th of n consecutive parts. ``patience``: see `Patient`. Unreadable pictures are left out,
-    and added to the data set's list of them. Raises `TellapartError` where no request can succeed; what was answered
-    by then is in the ledger.
+    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is told of every item that is written. ``patience``: see
+    `Patient`. Unreadable pictures are left out, and added to the data set's list of them. Raises `TellapartError`
+    where no request can succeed; what was answered by then is in the ledger.
     """
     check_out(out)
     ledger = ledger or ledger_of(out)
@@ -71,6 +72,7 @@ def boost_dataset(
                     dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
                     continue
                 output.write(record(done, stages[-1].name, out))
+                each(done)
                 written += 1
                 boosted += stages[-1].name in done.texts
                 unanswered += done.unanswered

@@ -11,10 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.faithful import Errors, Share, describer_errors, share_unsaid
 from tellapart.boost.stages import NAMES
+from tellapart.pictures import FilePicture
 from tellapart.progress import track
 from tellapart.types import Item
 
@@ -103,6 +105,12 @@ class Statistics:
             self.bad[stage][why.partition(":")[0]] += 1
         if item.truth is not None:
             self._judge(one)
+
+    def add_record(self, record: Mapping[str, Any], folder: Path) -> None:
+        """A line of a boosted data set in ``folder``. What is true of its picture is not known any more."""
+        picture = FilePicture(folder / record["image"])
+        people = tuple(record.get("references", ()))
+        self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"))
 
     def _keep(self, one: Shown) -> None:
         """The first few for the page, and a sample that is alike for every place of the data set."""
