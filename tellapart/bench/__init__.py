@@ -10,7 +10,12 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from tellapart.bench.rows import Row
 
-WORKS = {"bags": "tellapart.bench.bags", "metrics": "tellapart.bench.metrics", "smile": "tellapart.bench.smile"}
+WORKS = {
+    "bags": "tellapart.bench.bags",
+    "boost": "tellapart.bench.boost",
+    "metrics": "tellapart.bench.metrics",
+    "smile": "tellapart.bench.smile",
+}
 
 
 def run_bench(work: str, repeat: int = 3, only: str = "") -> list[Row]:

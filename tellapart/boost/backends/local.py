@@ -1,0 +1,137 @@
+"""A model of transformers on this machine: a language model, or one that sees pictures.
+
+One request at a time: what many threads ask is answered in turn. The model is loaded when it is first asked, so a job
+whose answers are all in the ledger loads none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.boost.types import Answer, BackendError, Message, Request
+from tellapart.errors import UsageError
+from tellapart.loading import reading
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
+SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
+
+
+class Local:
+    """A model in a folder or of the hub. ``name`` ends in a hash of its files: of other weights, other answers."""
+
+    def __init__(self, source: str) -> None:
+        if not source:
+            raise UsageError("local: names no model; type local:FOLDER")
+        self.source = source
+        with reading(source, EXPECTED):
+            self._folder = _folder(source)
+        self.name = f"local:{Path(source).name}-{_fingerprint(self._folder)}"
+        self._turn = threading.Lock()
+
+    def complete(self, request: Request) -> Answer:
+        """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
+        image = request.picture.image() if request.picture is not None else None
+        with self._turn:
+            return self._generate(request, image)
+
+    def _generate(self, request: Request, image: Image.Image | None) -> Answer:
+        import torch
+
+        model, processor = self._loaded
+        sees = hasattr(processor, "tokenizer")
+        if image is not None and not sees:
+            raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
+        inputs = processor.apply_chat_template(
+            _conversation(request.messages, image, parts=sees),
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        ).to(model.device)
+        tokenizer = processor.tokenizer if sees else processor
+        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": request.temperature > 0}
+        if request.temperature > 0:
+            settings |= {"temperature": request.temperature, "top_p": request.top_p, "top_k": 0}
+        if request.stop:
+            settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(request.seed or 0)
+            written_T = model.generate(**inputs, **settings)[0, inputs["input_ids"].shape[1] :]
+        text = tokenizer.decode(written_T, skip_special_tokens=True)
+        finish = "length" if len(written_T) >= request.max_tokens and not _ended(model, written_T) else "stop"
+        for end in request.stop:
+            text = text.partition(end)[0]
+        return Answer(text, inputs["input_ids"].shape[1], len(written_T), finish)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """Model and processor; of a model without eyes its tokenizer."""
+        from transformers import (
+            AutoConfig,
+            AutoModelForCausalLM,
+            AutoModelForImageTextToText,
+            AutoProcessor,
+            AutoTokenizer,
+        )
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
+
+        with reading(self.source, EXPECTED):
+            config = AutoConfig.from_pretrained(self._folder)
+            sees = config.model_type in SEEING
+            processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(self._folder)
+            kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+            model = kind.from_pretrained(self._folder, dtype="auto").eval()
+        if not processor.chat_template:
+            raise UsageError(f"{self.source}: has no chat template, so it cannot be asked; name a chat model")
+        return model.to(_device()), processor
+
+
+def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
+    """As chat templates want it: of models with eyes in parts, the picture in the last user turn."""
+    if not parts:
+        return [{"role": message.role, "content": message.text} for message in messages]
+    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
+    if image is not None:
+        last = max(n for n, message in enumerate(messages) if message.role == "user")
+        turns[last]["content"] = [{"type": "image", "image": image}, *turns[last]["content"]]
+    return turns
+
+
+def _ended(model: Any, written_T: Any) -> bool:
+    end = model.generation_config.eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    return len(written_T) > 0 and int(written_T[-1]) in ends
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _folder(source: str) -> Path:
+    """Where the model's files lie: the folder itself, or the hub's in the cache."""
+    from transformers.utils import cached_file
+
+    folder = Path(source).expanduser()
+    return Path(str(cached_file(str(folder) if folder.is_dir() else source, "config.json"))).parent
+
+
+def _fingerprint(folder: Path) -> str:
+    """Of the names and sizes of its files, small files whole, and both ends of the weights."""
+    digest = hashlib.blake2b(digest_size=6)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                digest.update(f"{path.name} {size} ".encode() + file.read(SAMPLE))
+                file.seek(max(0, size - SAMPLE))
+                digest.update(file.read())
+    return digest.hexdigest()

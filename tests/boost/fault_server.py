@@ -1,0 +1,152 @@
+"""An OpenAI-compatible server that fails at random: it hangs, drops connections, answers 429 and 500, half a JSON, or
+JSON of another form. What it answers depends on the request alone; it counts what it was asked and delivered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KINDS = ("drop", "429", "500", "503", "half", "schema", "no json", "slow start")
+WRONG = ({}, {"choices": []}, {"choices": [{"message": {"content": 7}}]}, {"error": "overloaded"}, [1], None)
+
+
+class FaultServer(ThreadingHTTPServer):
+    """``rate`` of the requests fail; of these ``hang`` by saying nothing for ``hang_seconds``.
+
+    ``epoch`` is set by the test; ``asked`` and ``delivered`` map the hash of a request to the epochs in which it came
+    in and in which its whole answer was written. Every ``refuses``-th distinct question is refused at first sight.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, rate: float = 0.0, hang: float = 0.05, hang_seconds: float = 4.0, seed: int = 0) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.rate, self.hang, self.hang_seconds = rate, hang, hang_seconds
+        self.delay, self.refuses, self.epoch, self.active = 0.0, 20, 0, 0
+        self.chance, self.lock = random.Random(seed), threading.Lock()
+        self.asked: dict[str, list[int]] = {}
+        self.delivered: dict[str, list[int]] = {}
+        self.faults = 0
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.keep_bodies = False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def __enter__(self) -> FaultServer:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that are gone are part of the test."""
+
+    def settle(self) -> None:
+        """Wait until nothing is being answered any more."""
+        calm = 0
+        while calm < 5:
+            time.sleep(0.05)
+            calm = calm + 1 if self.active == 0 else 0
+
+    def fault(self) -> str | None:
+        with self.lock:
+            if self.chance.random() >= self.rate:
+                return None
+            self.faults += 1
+            return "hang" if self.chance.random() < self.hang else self.chance.choice(KINDS)
+
+
+def digest(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=6).hexdigest()
+
+
+def text_of(body: bytes, refuses: int) -> str:
+    """A caption that names the request, or now and then a refusal."""
+    name = digest(body)
+    if int(name, 16) % refuses == 0:
+        return f"I'm sorry, but I cannot do that ({name})."
+    return f"A dog that is called {name} is on the lawn with a red ball in the sun."
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FaultServer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        server, name = self.server, digest(body)
+        with server.lock:
+            server.active += 1
+            epoch = server.epoch
+            server.asked.setdefault(name, []).append(epoch)
+            if server.keep_bodies:
+                server.bodies.append(json.loads(body))
+                server.headers.append(dict(self.headers))
+        try:
+            time.sleep(server.delay)
+            fault = server.fault()
+            if fault is None:
+                self._answer(body)
+                with server.lock:
+                    server.delivered.setdefault(name, []).append(epoch)
+            else:
+                self._fail(fault, body)
+        finally:
+            with server.lock:
+                server.active -= 1
+
+    def _answer(self, body: bytes) -> None:
+        text = text_of(body, self.server.refuses)
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        self._send(200, json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
+
+    def _fail(self, kind: str, body: bytes) -> None:
+        if kind == "hang":
+            time.sleep(self.server.hang_seconds)
+            self._drop()
+        elif kind == "drop":
+            self._drop()
+        elif kind == "half":
+            self.send_response(200)
+            self.send_header("Content-Length", "500")
+            self.end_headers()
+            self.wfile.write(b'{"choices": [{"message": {"role": "assistant", "content": "A dog th')
+            self._drop()
+        elif kind == "schema":
+            self._send(200, json.dumps(self.server.chance.choice(WRONG)).encode())
+        elif kind == "no json":
+            self._send(200, b"<html><body>Bad gateway</body></html>")
+        elif kind == "slow start":
+            self._send(503, b'{"error": {"message": "loading"}}', {"Retry-After": "0"})
+        elif kind == "429":
+            self._send(429, b'{"error": {"message": "slower, please"}}', {"Retry-After": "0.05"})
+        else:
+            self._send(int(kind), b'{"error": {"message": "out of order"}}')
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Type": "application/json", **(headers or {})}.items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _drop(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
