@@ -1,13 +1,16 @@
-"""``tellapart claims``: the papers' findings, replayed."""
+"""``tellapart claims``: the papers' findings, replayed; ``tellapart tables``: the second paper's tables."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tellapart.cli_show import Json, show
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.claims.tables import Filled
 
 app = typer.Typer()
 
@@ -36,3 +39,33 @@ def claims(
         return
     outcomes = run_claims(ids or (), "quick" if quick else seeds or "verdict")
     show({"claims": [outcome.to_json() for outcome in outcomes]}, table(outcomes), as_json)
+
+
+@app.command()
+def tables(
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[2|3|5|7]...", help="Which tables. Default: all four.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="quick (one verdict seed), verdict (10-12) or dev (0-2).")] = "quick",
+    as_json: Json = False,
+) -> None:
+    """Run paper 2 in the embedded world, from boosted captions to its tables, beside the paper's figures.
+
+    What claims or an earlier call trained is used again, and the same command goes on after Ctrl-C.
+    """
+    import os
+
+    from tellapart.claims.replay import SEEDS
+    from tellapart.claims.tables import run_tables
+    from tellapart.errors import nearest
+
+    if seeds not in SEEDS:
+        raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
+    filled = run_tables(numbers or (), SEEDS[seeds], workers=len(os.sched_getaffinity(0)))
+    show_tables(filled, as_json)
+
+
+def show_tables(filled: list[Filled], as_json: bool) -> None:
+    from rich.console import Group
+
+    show({"tables": [one.to_json() for one in filled]}, Group(*(one.shown() for one in filled)), as_json)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)
 _NEW = re.compile(r"^New noisy caption: (.*)$", re.MULTILINE)
+VERSION = 1  # of the grammar: a new one makes old answers stale
 _WEIGHTS = {"shape": 4.0}  # in saying which thing is which; any other slot counts 2
 
 
@@ -40,7 +41,7 @@ class Scripted:
         if not 0 <= error <= 1:
             raise UsageError(f"the scripted describer's error rate is {error:g}; expected a probability, such as 0.1")
         self.error, self.seed = float(error), int(seed)
-        self.name = f"scripted:error={self.error:g},seed={self.seed}"
+        self.name = f"scripted:v{VERSION},error={self.error:g},seed={self.seed}"
 
     def complete(self, request: Request) -> Answer:
         """Raises `BackendError` for what is not of `scenes`, and for questions in another form than the prompts'."""

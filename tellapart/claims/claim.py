@@ -14,7 +14,7 @@ class Arm:
 
     ``table`` None: nothing is trained, the captioner ``model`` is measured as it is; ``model`` None too: the
     pictures' own captions are measured, the first reference, that of number ``reference``, or what the stage
-    ``boosted`` makes of them all (`tellapart.boost`).
+    ``boosted`` makes of them all (`tellapart.boost`). With a table, what it makes of the training pictures is learned.
     """
 
     name: str

@@ -62,6 +62,8 @@ class Lab:
         table = json.loads(json.dumps(self.arms[arm].table))
         if (start := self.arms[arm].start) is not None:
             table.setdefault("captioner", {})["name"] = self.model(start, seed)
+        if stage := self.arms[arm].boosted:
+            table["data"]["train"] = str(self.boosted_file(stage, table["data"]["train"]))
         return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
 
     def model(self, arm: str, seed: int) -> str:
@@ -87,6 +89,7 @@ class Lab:
         from tellapart.stages import Stage
         from tellapart.train import fit
 
+        self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
         started, stage = time.monotonic(), Stage(run.recipe, lambda name: name)
         if not run.started:
@@ -100,6 +103,36 @@ class Lab:
         run.finish()
         shutil.rmtree(run.checkpoints)
         self.trained.append(run.folder.name)
+
+    def boosted_file(self, stage: str, pictures: str) -> Path:
+        """Where the training pictures with their boosted captions lie, named after all that they are made of."""
+        from tellapart.boost.scripted import Scripted
+        from tellapart.boost.stages import NAMES
+        from tellapart.boost.template import read_prompt
+
+        told = [pictures, Scripted(DESCRIBER_ERROR).name, *(read_prompt(name).text for name in NAMES)]
+        digest = hashlib.sha256("\x1f".join(told).encode()).hexdigest()[:8]
+        return self.folder / "boosted" / f"{stage}-{digest}.jsonl"
+
+    def make_boosted(self, arm: str) -> None:
+        """Boost the arm's training pictures where that was not done yet."""
+        own = self.arms[arm]
+        if not own.boosted or own.table is None:
+            return
+        from tellapart.boost.job import Boosted
+        from tellapart.boost.output import Output, record
+        from tellapart.boost.scripted import boost_scenes
+        from tellapart.data import open_data
+
+        pictures = own.table["data"]["train"]
+        path = self.boosted_file(own.boosted, pictures)
+        if path.is_file():
+            return
+        say(f"boosting {pictures}: {own.boosted}")
+        items = list(open_data(pictures))
+        with Output(path, {"data": pictures, "describer_error": DESCRIBER_ERROR}) as output:
+            for item, texts in zip(items, boost_scenes(items, DESCRIBER_ERROR), strict=True):
+                output.write(record(Boosted(item, texts), own.boosted, path))
 
     # Captions
     def captioned(self, term: Term) -> bool:
@@ -119,7 +152,7 @@ class Lab:
         if self.captioned(term):
             lists = self.captions(term.arm, seed, term.test, term.decoding)
             held = [lists[item.id] for item in items]
-        elif arm.boosted:
+        elif arm.boosted and arm.table is None:
             held = [[texts[arm.boosted]] for texts in self.boosted(term.test, seed)]
         elif arm.model is None and arm.table is None:
             held = [[item.references[arm.reference]] for item in items]
@@ -181,13 +214,42 @@ class Lab:
         """1 where the scorer finds the picture by its caption, among hundreds or among look-alikes."""
         from tellapart.benchmarks.retrieval import lookalike_sets, random_pools, retrieve
 
-        key, items = heard.pictures, list(heard.items)
-        image_ND = self._once(("features", key), lambda: np.asarray(self.features(items, self.scorer)))
+        key, image_ND = heard.pictures, self.image_features(heard)
         n = len(image_ND)
         sets = self._once(
             ("sets", key, hard), lambda: lookalike_sets(image_ND, HARD) if hard else random_pools(n, min(100, n))
         )
-        return retrieve(sets, self.scorer.text_features(heard.firsts).cpu().numpy(), image_ND).hit(1)
+        return retrieve(sets, self.text_features(heard), image_ND).hit(1)
+
+    def bag_hits(self, heard: Heard, size: int) -> np.ndarray:
+        """1 where the scorer finds the picture in its bag of paper 2's algorithms 1 and 2; NaN where it is in none.
+
+        Bags are mined from the pictures and their holistic captions, and are the same for every arm.
+        """
+        from tellapart.bags import curate_bags, mine_bags
+        from tellapart.benchmarks.retrieval import retrieve, whole_sets
+
+        def mine() -> Any:
+            told = [texts["holistic"] for texts in self.boosted(heard.test, 0)]
+            text_ND = self.scorer.text_features(told).cpu().numpy()
+            bags = curate_bags(mine_bags(self.image_features(heard), size, texts_ND=text_ND))
+            return whole_sets([np.array(bag.rows) for bag in bags])
+
+        sets = self._once(("bags", heard.pictures, size), mine)
+        return retrieve(sets, self.text_features(heard), self.image_features(heard)).hit(1)
+
+    def cosines(self, heard: Heard) -> np.ndarray:
+        """The cosine of each caption with its picture."""
+        return np.asarray((self.text_features(heard) * self.image_features(heard)).sum(1))
+
+    def image_features(self, heard: Heard) -> np.ndarray:
+        items = list(heard.items)
+        return np.asarray(
+            self._once(("features", heard.pictures), lambda: np.asarray(self.features(items, self.scorer)))
+        )
+
+    def text_features(self, heard: Heard) -> np.ndarray:
+        return np.asarray(self.scorer.text_features(heard.firsts).cpu().numpy())
 
     def _once(self, key: Any, make: Any) -> Any:
         if key not in self._kept:

@@ -116,7 +116,7 @@ def test_answers_depend_on_seed_picture_and_question_alone() -> None:
     assert Scripted(0.5, seed=1).complete(ask).text != first
     assert Scripted(0.5).complete(again).text != first
     assert {Scripted(0.5).name, Scripted(0.5, 1).name, Scripted(0.4).name} == {
-        "scripted:error=0.5,seed=0", "scripted:error=0.5,seed=1", "scripted:error=0.4,seed=0",
+        "scripted:v1,error=0.5,seed=0", "scripted:v1,error=0.5,seed=1", "scripted:v1,error=0.4,seed=0",
     }  # fmt: skip
 
 
