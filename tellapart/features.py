@@ -108,6 +108,18 @@ class FeatureStore:
         self._rows.touch(maker.label)
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
+    def kept(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """What ``make`` gives, kept under ``label`` as one row of a table of its own, and made only if it is not there.
+
+        ``label`` names all that the array depends on. Memory-mapped when it comes from disk.
+        """
+        known = self._rows.read(label, ["all"])
+        if known is None:
+            made = make()
+            self._rows.append(label, ["all"], made[None])
+        self._rows.touch(label)
+        return made if known is None else known[0]
+
     def usage(self) -> list[TableUse]:
         """What the cache holds, last used first."""
         return self._rows.usage()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from tellapart.recipe_bags import Bags
 from tellapart.scorers import load_scorer
 from tellapart.types import Item
 
+BLOCK = 4096  # rows hashed at a time
 COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
 
@@ -49,17 +52,37 @@ def bags_of(stage: Any) -> Sampler:
     if settings.kind == "random":
         return WholeBags(random_bags(n, settings.stages), batch_size, seed)
     wanted = max(settings.neighbours, settings.largest - 1)
-    rows_NK = nearest_neighbours(features(stage, settings), wanted, max_cosine=settings.max_cosine or COPY).rows_NK
+    rows_NK = neighbours(stage, settings, wanted)
     if settings.hard is not None:
         return HardAndRandom(rows_NK, settings.hard, batch_size, seed)
     return WholeBags(curriculum(rows_NK, settings.stages, say), batch_size, seed)
 
 
-def features(stage: Any, settings: Bags) -> np.ndarray:
-    """What the training pictures are compared by: the scorer's features, joined with those of captions where wanted."""
-    name = settings.scorer or stage.recipe.scorer.name
-    scorer = load_scorer(stage.upstream(name), stage.device)
+def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
+    """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
+
+    They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
+    on the same pictures, encodes no text and searches nothing.
+    """
+    scorer = load_scorer(stage.upstream(settings.scorer or stage.recipe.scorer.name), stage.device)
     image_ND = stage.store.features(stage.train_items, scorer.encoder)
-    if settings.captions is None:
-        return image_ND
-    return multimodal(image_ND, text_features(scorer, captions_of(stage.train_items, settings.captions)))
+    captions = None if settings.captions is None else captions_of(stage.train_items, settings.captions)
+    max_cosine = settings.max_cosine or COPY
+
+    def searched() -> np.ndarray:
+        joined_ND = image_ND if captions is None else multimodal(image_ND, text_features(scorer, captions))
+        return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+
+    what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
+    rows_NK: np.ndarray = stage.store.kept(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    return rows_NK
+
+
+def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
+    """Of the features and, where captions count, of these and of the scorer that reads them."""
+    digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
+    for start in range(0, len(image_ND), BLOCK):
+        digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
+    if captions is not None:
+        digest.update(json.dumps([scorer, captions]).encode())
+    return digest.hexdigest()

@@ -6,6 +6,7 @@ bits for two numbers, then the best of these by the features themselves. What th
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -85,10 +86,7 @@ def measured_search(
 
 def _index(unit_ND: np.ndarray) -> Any:
     """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
-    try:
-        import faiss
-    except ModuleNotFoundError:
-        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
+    faiss = _faiss()
     n, d = unit_ND.shape
     cells = min(int(4 * n**0.5), min(n, FIT) // PER_CELL)
     if cells < CODES or d % 2:
@@ -102,6 +100,13 @@ def _index(unit_ND: np.ndarray) -> Any:
     for start in range(0, n, EXACT_BLOCK):
         index.add(unit_ND[start : start + EXACT_BLOCK])
     return index
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ModuleNotFoundError:
+        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
 
 
 def _search(
@@ -125,8 +130,7 @@ def _search(
 
 def _further(index: Any, times: int) -> Any:
     """FAISS's parameters to look through so many times as many cells."""
-    import faiss
-
+    faiss = _faiss()
     if isinstance(index, faiss.IndexFlat):
         return None  # it has no cells
     lists = faiss.downcast_index(index.base_index)
