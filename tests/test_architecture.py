@@ -46,8 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     "recipe_objectives": {"decode", "recipe_fields"},
     "run": {"recipe"},
     "claims": {
-        "recipe", "run", "stages", "train", "boost", "data", "features", "loading", "captioners", "scorers", "decode",
-        "scenes", "metrics", "objectives", "benchmarks", "report",
+        "recipe", "run", "stages", "train", "bags", "boost", "data", "features", "loading", "captioners", "scorers",
+        "decode", "scenes", "metrics", "objectives", "benchmarks", "report",
     },
 }  # fmt: skip
 ON_TOP = {"cli", "bench", "claims", "report", "demo", "train", "stages", "assess", "evaluate", "caption"}
