@@ -88,7 +88,9 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.rfile.read(length := int(self.headers["Content-Length"]))
+        if len(body) < length:  # a client that was killed while it asked
+            return
         server, name = self.server, digest(body)
         with server.lock:
             server.active += 1
