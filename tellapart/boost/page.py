@@ -12,6 +12,7 @@ from tellapart.errors import PictureError
 from tellapart.files import replace_text
 
 _HERE = Path(__file__).parent
+_NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
 
 
@@ -83,10 +84,9 @@ def render(statistics: Statistics, command: str = "") -> str:
 
 def headline(statistics: Statistics) -> str:
     """What happened, in one sentence."""
-    last = statistics.kinds[-1] if statistics.kinds else HUMAN
-    words = statistics.words
-    told = f"{statistics.items:,} items: {words[HUMAN].mean:.1f} words in people’s captions"
-    return told if last == HUMAN else f"{told}, {words[last].mean:.1f} in {TITLES[last]}"
+    ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
+    told = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
+    return f"{statistics.items:,} items; words in a caption: {', '.join(told) or 'none'}"
 
 
 def _rows(statistics: Statistics) -> list[dict[str, Any]]:

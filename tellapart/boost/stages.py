@@ -91,9 +91,9 @@ class _Asking:
     ) -> Request:
         name = self.prompt.name
         if name == "blend" and not item.references:
-            raise BackendError(f"{item.id} has no reference to blend")
+            raise BackendError("no reference to blend")
         if name == "holistic" and (lacking := [n for n in ("blend", "describe") if n not in answers]):
-            raise BackendError(f"{item.id} has no answer of stage {lacking[0]}, which stage holistic reads")
+            raise BackendError(f"no answer of stage {lacking[0]}, which stage {name} reads")
         seen = name in _OF_MLLM
         return Request(
             messages=self.prompt.messages(answers, item.references, more),

@@ -64,7 +64,11 @@ def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
 
 
 def test_the_headline_says_what_happened(made: Statistics) -> None:
-    assert re.fullmatch(r"3 items: \d\.\d words in people’s captions, 6\.0 in HolisticCap", headline(made))
+    assert re.fullmatch(r"3 items; words in a caption: \d\.\d in people’s, 6\.0 in HolisticCap", headline(made))
+    bare = Statistics()
+    bare.add(Item("1", SCENES[0]), {"describe": "a red star"})
+    assert headline(bare) == "1 items; words in a caption: 3.0 in VisualCap"
+    assert headline(Statistics()) == "0 items; words in a caption: none" and "nan" not in render(bare)
 
 
 def test_it_is_written_whole(made: Statistics, tmp_path: Path) -> None:
