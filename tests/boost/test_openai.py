@@ -1,0 +1,218 @@
+"""A server's model: what is sent, what its replies mean, and where the key does not go."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+from fault_server import FaultServer
+from PIL import Image
+
+from tellapart.boost.backends import open_backend
+from tellapart.boost.backends.pictures import data_url
+from tellapart.boost.backends.reply import read_answer, seconds
+from tellapart.boost.types import Answer, BackendError, Message, Request
+from tellapart.errors import PictureError, UsageError
+from tellapart.pictures import BytesPicture, FilePicture
+from tellapart.scenes import Scenes
+
+KEY = "sk-very-secret-0123456789"
+ASKED = Request((Message("system", "S"), Message("user", "first"), Message("assistant", "A"), Message("user", "last")))
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as running:
+        running.keep_bodies, running.refuses = True, 10**15
+        yield running
+
+
+def test_what_is_sent(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    scene = Scenes(1)[0]
+    model = open_backend(f"openai:org/model:tag@{server.url}?limit=max_completion_tokens")
+    assert model.name == "openai:org/model:tag"
+    answer = model.complete(Request(ASKED.messages, scene, 0.5, 77, 0.9, 3, ("\n",), truth=scene))
+    assert answer.text.startswith("A dog that is called") and (answer.prompt_tokens, answer.completion_tokens) == (
+        100,
+        10,
+    )
+    (body,) = server.bodies
+    picture, text = body["messages"][-1].pop("content")
+    assert body == {
+        "model": "org/model:tag",
+        "messages": [
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "first"},
+            {"role": "assistant", "content": "A"},
+            {"role": "user"},
+        ],
+        "max_completion_tokens": 77, "temperature": 0.5, "top_p": 0.9, "seed": 3, "stop": ["\n"],
+    }  # fmt: skip
+    assert text == {"type": "text", "text": "last"}
+    assert shown(picture["image_url"]["url"]).tobytes() == scene.image().tobytes()
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+def shown(url: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).convert("RGB")
+
+
+def test_pictures_go_as_they_are_or_upright_and_smaller(tmp_path: Path) -> None:
+    Image.effect_noise((300, 200), 80).convert("RGB").save(tmp_path / "plain.jpg")
+    plain = FilePicture(tmp_path / "plain.jpg")
+    assert base64.b64decode(data_url(plain).partition(",")[2]) == (tmp_path / "plain.jpg").read_bytes()
+    turned = Image.new("RGB", (300, 200), "red")
+    exif = turned.getexif()
+    exif[0x0112] = 6
+    turned.save(tmp_path / "turned.jpg", exif=exif)
+    assert shown(data_url(FilePicture(tmp_path / "turned.jpg"))).size == (200, 300)
+    Image.new("RGB", (4000, 1000)).save(tmp_path / "wide.png")
+    assert shown(data_url(FilePicture(tmp_path / "wide.png"))).size == (1024, 256)
+    Image.new("RGBA", (9, 9), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    assert shown(data_url(FilePicture(tmp_path / "clear.png"))).getpixel((0, 0)) == (255, 255, 255)
+    with pytest.raises(PictureError, match="truncated"):
+        data_url(BytesPicture((tmp_path / "plain.jpg").read_bytes()[:-400], "cut.jpg"))
+
+
+GOOD = {"choices": [{"message": {"content": "a dog"}, "finish_reason": "length"}], "usage": {"prompt_tokens": 5}}
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after", "reply", "retry", "after", "fatal"),
+    [
+        (429, "7", b'{"error": {"message": "slow down"}}', True, 7.0, False),
+        (429, None, b"", True, 0.0, False),
+        (503, "soon", b"", True, 0.0, False),
+        (500, None, b"<html>", True, None, False),
+        (502, "2", b"", True, 2.0, False),
+        (401, None, b"{}", False, None, True),
+        (404, None, b'{"error": "no such model"}', False, None, True),
+        (301, None, b"", False, None, True),
+        (400, None, b'{"error": {"message": "too long"}}', False, None, False),
+        (422, None, b"", False, None, False),
+        (200, None, json.dumps(GOOD).encode()[:-20], True, None, False),
+        (200, None, b'{"choices": [{"message": {"content": 7}}]}', True, None, False),
+        (200, None, b'{"choices": [{"message": {}}]}', True, None, False),
+        (200, None, b'{"choices": "none"}', True, None, False),
+        (200, None, b"[" * 100_000, True, None, False),
+        (200, None, b"\xff\xfe", True, None, False),
+        (200, None, b"", True, None, False),
+    ],
+)
+def test_what_a_failure_means(
+    status: int, retry_after: str | None, reply: bytes, retry: bool, after: float | None, fatal: bool
+) -> None:
+    with pytest.raises(BackendError) as error:
+        read_answer(status, retry_after, reply)
+    assert (error.value.retry, error.value.after, error.value.fatal) == (retry, after, fatal)
+
+
+def test_answers_in_the_forms_that_servers_write() -> None:
+    assert read_answer(200, None, json.dumps(GOOD).encode()) == Answer("a dog", 5, 0, "length")
+    null = {"choices": [{"message": {"content": None}, "finish_reason": None}], "usage": None}
+    assert read_answer(200, None, json.dumps(null).encode()) == Answer("")
+    parts = {"choices": [{"message": {"content": [{"type": "text", "text": "a "}, {"text": "dog"}]}}]}
+    assert read_answer(200, None, json.dumps(parts).encode()) == Answer("a dog")
+
+
+def test_retry_after_in_seconds_or_as_a_date() -> None:
+    assert seconds("1.5") == 1.5 and seconds("-3") == 0.0 and seconds(None) is seconds("nan") is seconds("x") is None
+    at = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 60))
+    assert 57 < (seconds(at) or 0) <= 60
+    assert seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """Repeats the key that it was given; with ``/slow`` it trickles one byte at a time."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        if self.path.startswith("/slow"):
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(50):
+                self.wfile.write(b" ")
+                time.sleep(0.1)
+            return
+        self.send_response(401)
+        self.end_headers()
+        self.wfile.write(json.dumps({"error": {"message": f"bad {self.headers['Authorization']}"}}).encode())
+
+
+@pytest.fixture
+def odd() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Odd) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_server_that_trickles_or_is_not_there(odd: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(BackendError, match=r"no answer within 0\.5 s") as error:
+        open_backend(f"openai:m@{odd}/slow?timeout=0.5").complete(ASKED)
+    assert error.value.retry and time.monotonic() - start < 4
+    with pytest.raises(BackendError, match=r"127\.0\.0\.1:9 broke off or is not there") as error:
+        open_backend("openai:m@http://127.0.0.1:9/v1").complete(ASKED)
+    assert error.value.retry
+
+
+def test_the_key_is_nowhere_but_in_the_header(
+    odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, server: FaultServer
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    for address in (odd, server.url):
+        model = f"openai:m@{address}?key=MY_KEY"
+        told = cli("boost", "scenes:plain?n=3", "-o", tmp_path / "b.jsonl", "--llm", model, "--mllm", model)
+        assert KEY not in told.out + told.err and told.status == (address == odd)
+    assert "401: bad Bearer ***" in cli("boost", "scenes:plain?n=3", "-o", tmp_path / "c.jsonl", "--llm",
+                                        f"openai:m@{odd}?key=MY_KEY", "--stages", "blend").line  # fmt: skip
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written and all(KEY.encode() not in path.read_bytes() for path in written)
+    assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
+    assert KEY not in repr(vars(open_backend(f"openai:m@{odd}?key=MY_KEY")).get("_client"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ("openai:m", "on which server"),
+        ("openai:@http://127.0.0.1:1/v1", "names no model"),
+        ("openai:m@http://u:secret@127.0.0.1/v1", "has no user, password"),
+        ("openai:m@http://[::1/v1", "is no server's address"),
+        ("openai:m@http://127.0.0.1/v1?kee=A", "has no setting 'kee'; did you mean 'key'"),
+        ("openai:m@http://127.0.0.1/v1?key=NOT_THERE", "the environment has no NOT_THERE"),
+        ("openai:m@http://127.0.0.1/v1?timeout=x", "timeout=x is not a number"),
+        ("opnai:m", "did you mean 'openai'"),
+        ("local:", "names no model"),
+        ("scripted:error=2", "expected a probability"),
+    ],
+)
+def test_specifications_that_are_none(spec: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UsageError, match=line) as error:
+        open_backend(spec)
+    assert "secret" not in str(error.value)
+
+
+def test_the_cost_is_counted(server: FaultServer, tmp_path: Path, cli: Cli) -> None:
+    model = f"openai:m@{server.url}?in=2&out=10"
+    arguments = ["boost", "scenes:plain?n=4", "-o", tmp_path / "b.jsonl", "--llm", model, "--stages", "blend", "--json"]
+    blend = json.loads(cli(*arguments).out)["stages"]["blend"]
+    assert (blend["asked"], blend["prompt_tokens"], blend["completion_tokens"]) == (4, 400, 40)
+    assert blend["cost"] == pytest.approx((400 * 2 + 40 * 10) / 1e6)
+    blend = json.loads(cli(*arguments).out)["stages"]["blend"]
+    assert (blend["kept"], blend["asked"], blend["cost"]) == (4, 0, 0.0) and len(server.bodies) == 4
