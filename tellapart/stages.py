@@ -226,8 +226,9 @@ class Stage:
         if self.recipe.objective.kind in ("mle", "smile") or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
-        if self.recipe.validation.select == "cider":
-            values["cider"] = 100 * cider_d(texts, [list(item.references) for item in self.validation_items])[0]
+        references = [list(item.references) for item in self.validation_items]
+        if self.recipe.validation.select == "cider" or all(references):  # what telling apart costs: see the report
+            values["cider"] = 100 * cider_d(texts, references)[0]
         values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
         if self.scorer is not None:
             texts_ND = self.scorer.text_features(texts).cpu().numpy()

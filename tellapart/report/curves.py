@@ -102,9 +102,9 @@ def step_text(step: float) -> str:
 def draw(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
     """The chart of one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
     buckets = thin(series)
-    to_x = _scale(buckets[0].step, buckets[-1].step, LEFT, WIDTH - RIGHT)
+    to_x = scale(buckets[0].step, buckets[-1].step, LEFT, WIDTH - RIGHT)
     low, high = _value_range(buckets)
-    to_y = _scale(low, high, HEIGHT - BOTTOM, TOP)
+    to_y = scale(low, high, HEIGHT - BOTTOM, TOP)
     xs = [to_x(b.step) for b in buckets]
     points = tuple(_point(b, xs[i], to_y(b.mean), *_strip(xs, i)) for i, b in enumerate(buckets))
     thinned = any(b.first != b.last for b in buckets)
@@ -127,7 +127,7 @@ def draw(key: str, title: str, series: Mapping[int, float], best_step: int | Non
     )
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """``low``..``high`` onto ``start``..``end``; a single value lands in the middle."""
     span = (high - low) or 1.0
     middle = 0.0 if high > low else 0.5

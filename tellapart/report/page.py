@@ -21,7 +21,8 @@ from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
 from tellapart.report.folder import RunFolder, read_run
 from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.pictures import Album
-from tellapart.report.tables import Overview, Table, overview, overview_headline, table
+from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
+from tellapart.report.tradeoff import trade_off
 from tellapart.report.verdict import Comparison, compare, headline
 
 _HERE = Path(__file__).parent
@@ -84,6 +85,7 @@ def render(folders: Sequence[RunFolder]) -> str:
         views=views,
         title=overview_headline(folders) if several else views[0].headline,
         overview=several,
+        trade=trade_off(folders, unique_names(folders)),
         sprites=album.sprites(),
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         script=script,

@@ -1,0 +1,84 @@
+"""The picture of R@1 against CIDEr: what its lines are made of, and when there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_reader import read_page
+from sample_run import make_run
+
+from tellapart.report import build_report
+from tellapart.report.folder import read_run
+from tellapart.report.tradeoff import POINTS, trade_off
+
+
+def logged(folder: Path, name: str, cost: float) -> Path:
+    """A run whose validations have CIDEr too, which falls from 100 by ``cost`` at each, in a straight line."""
+    run = make_run(folder, name=name)
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    checks = [line for line in lines if line.get("event") == "validation"]
+    for number, line in enumerate(checks):
+        line |= {"cider": 100 - cost * number, "recall@1.lookalike": 40 + 2 * number}
+    (run / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_recall_against_cider_over_the_course_of_several_runs(tmp_path: Path) -> None:
+    runs = [logged(tmp_path / "a", "self-retrieval", 4), logged(tmp_path / "b", "<b>BagCurri", 1)]
+    (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
+    svg = section.all("svg")[0]
+    first, second = svg.all("g", class_="course")
+    titles = [[title.text for title in course.all("title")] for course in (first, second)]
+    assert titles[0][0] == "self-retrieval, step 50: R@1 among look-alikes 40, CIDEr 100"
+    assert titles[1][-1] == "<b>BagCurri, step 400: R@1 among look-alikes 54, CIDEr 93"
+    dots = [[(float(c.attributes["cx"]), float(c.attributes["cy"])) for c in g.all("circle")] for g in (first, second)]
+    assert all(len(own) == 8 for own in dots)
+    (x0, y0), (x7, y7) = dots[0][0], dots[0][-1]
+    assert x7 < x0 and y7 < y0, "CIDEr falls to the left, recall rises"
+    assert dots[0][0] == dots[1][0] and (dots[1][-1][0] - x0) * 4 == pytest.approx(x7 - x0, abs=0.5)
+    assert first.all("path")[0].attributes["d"] == "M" + "L".join(f"{x} {y}" for x, y in dots[0])
+    assert [g.all("text")[0].text for g in (first, second)] == ["1", "2"]
+    assert "on the validation pictures" in section.text and "from R@1 among look-alikes 40, CIDEr 100" in section.text
+    alone = read_page(build_report(runs[:1])).all("section", class_="trade")
+    assert len(alone) == 1 and len(alone[0].all("svg")[0].all("g", class_="course")) == 1
+
+
+def test_runs_that_logged_no_cider_are_drawn_by_their_tests(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / name, name=name, shift=shift) for name, shift in (("a", 0.0), ("b", 5.0), ("c", 0.0))]
+    (runs[2] / "results.json").unlink()
+    (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
+    courses = section.all("svg")[0].all("g", class_="course")
+    assert [len(course.all("circle")) for course in courses] == [2, 2]
+    assert courses[1].all("title")[1].text == "b, after: R@1 among look-alikes 73.04, CIDEr 0.733"
+    assert "on the test pictures" in section.text and "did not measure both twice: c." in section.text
+    assert not read_page(build_report(runs[:1])).all("section", class_="trade"), "its table has the two points"
+    assert not read_page(build_report(runs[2:])).all("section", class_="trade")
+
+
+def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:
+    folder = read_run(run)
+    folder.log.validation = {"cider": dict.fromkeys(range(1000), 1.0), "recall@1": {n: float(n) for n in range(1000)}}
+    trade = trade_off([folder], ["x"])
+    assert trade is not None and 30 <= len(trade.courses[0].spots) <= POINTS + 1
+    assert "step 0:" in trade.courses[0].spots[0].text and "step 999:" in trade.courses[0].spots[-1].text
+
+
+def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
+    """Also where the checkpoint is chosen by recall; CIDEr only where there is something to hold captions against."""
+    from tellapart.captioners import write_captions
+    from tellapart.metrics.cider import cider_d
+    from tellapart.recipe import check_recipe
+    from tellapart.stages import Stage
+
+    stage = Stage(check_recipe(tiny_recipe, "test"), lambda name: name)
+    values = stage.validate()
+    assert "recall@1.lookalike" in values and stage.recipe.validation.select != "cider"
+    texts = write_captions(stage.learner, stage._validation_pictures, stage.recipe.validation.decoding)
+    references = [list(item.references) for item in stage.validation_items]
+    assert values["cider"] == pytest.approx(100 * cider_d(texts, references)[0])
+    for item in stage.validation_items[:1]:
+        object.__setattr__(item, "references", ())
+    assert "cider" not in stage.validate()
