@@ -68,9 +68,6 @@ class ClipFile(FilePicture):
         """See `BytesClip.frames`."""
         return self.read().frames(count)
 
-    def __repr__(self) -> str:
-        return f"ClipFile({self.name!r})"
-
 
 def picture_file(path: str | os.PathLike[str]) -> FilePicture:
     """The file as a clip where its name ends like a clip's (a GIF is one), else as a picture."""

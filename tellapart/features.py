@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.pictures import FilePicture
+from tellapart.pictures import StoredPicture
 from tellapart.progress import Progress
 from tellapart.rowstore import RowStore, TableUse
 from tellapart.types import Encoder, Item
@@ -172,7 +172,7 @@ class _Filling:
         known_keys = self._rows.known_files(dict(signatures.values()))
         keys = [known_keys.get(signatures[place][0]) if place in signatures else None for place in range(len(items))]
         keys = [
-            key if key is not None or isinstance(item.picture, FilePicture) else item.picture.key()
+            key if key is not None or isinstance(item.picture, StoredPicture) else item.picture.key()
             for key, item in zip(keys, items, strict=True)
         ]
         known_rows = self._rows.known_rows(self._maker.label, [key for key in keys if key is not None])
@@ -207,14 +207,14 @@ class _Filling:
         self._pending.clear()
 
     def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
-        """Place in the window to (absolute path, signature), of those pictures that are files and are there."""
+        """Place in the window to (address, signature), of those pictures that are on disk and are there."""
         found: dict[int, tuple[str, tuple[int, int]]] = {}
         for place, item in enumerate(items):
-            if isinstance(item.picture, FilePicture):
+            if isinstance(item.picture, StoredPicture):
                 try:
                     # fsencode: a path need not be text, and SQLite takes only text
-                    path = os.fsencode(item.picture.path.absolute()).decode("utf-8", "backslashreplace")
-                    found[place] = (path, item.picture.signature())
+                    address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
+                    found[place] = (address, item.picture.signature())
                 except PictureError:
                     continue  # reading it says so again, where it is reported
         return found

@@ -15,6 +15,7 @@ import io
 import os
 import stat
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -77,37 +78,70 @@ class BytesPicture:
         return f"BytesPicture({self.name!r}, {len(self.data)} bytes)"
 
 
-class FilePicture:
-    """A picture in a file. Nothing is read before it is asked for, and no bytes are kept afterwards.
+class StoredPicture(ABC):
+    """A picture whose encoded bytes lie on disk. Nothing is read before it is asked for, and no bytes are kept.
 
     Who needs both the key and the pixels calls `read` once and asks its answer for both.
     """
 
-    __slots__ = ("_known", "path")
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: tuple[tuple[int, int], str] | None = None
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What a message calls it."""
+
+    @abstractmethod
+    def address(self) -> str:
+        """Where the bytes are, on this machine: no two pictures share one. It need not be proper text."""
+
+    @abstractmethod
+    def signature(self) -> tuple[int, int]:
+        """(size, time of last change in ns) of the file: while it stands, the content is taken to stand."""
+
+    @abstractmethod
+    def read(self) -> BytesPicture:
+        """The bytes, read now. Raises `PictureError` for whatever cannot be read."""
+
+    def key(self) -> str:
+        """The content key of the bytes. Reads them once for as long as the signature stands."""
+        signature = self.signature()
+        if self._known is None or self._known[0] != signature:
+            self._known = (signature, self.read().key())
+        return self._known[1]
+
+    def image(self) -> Image.Image:
+        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
+        return self.read().image()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class FilePicture(StoredPicture):
+    """A picture in a file of its own."""
+
+    __slots__ = ("path",)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = Path(path)
-        self._known: tuple[tuple[int, int], str] | None = None
 
     @property
     def name(self) -> str:
         """The path as it was given."""
         return str(self.path)
 
+    def address(self) -> str:
+        """The absolute path."""
+        return str(self.path.absolute())
+
     def signature(self) -> tuple[int, int]:
         """(size in bytes, time of last change in ns): while it stands, the content is taken to stand."""
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            raise PictureError(f"{self.name}: {_os_reason(error)}") from None
-        return found.st_size, found.st_mtime_ns
-
-    def key(self) -> str:
-        """The content key of the file. Reads the file once for as long as its signature stands."""
-        signature = self.signature()
-        if self._known is None or self._known[0] != signature:
-            self._known = (signature, self.read().key())
-        return self._known[1]
+        return signature_of(self.path, self.name)
 
     def read(self) -> BytesPicture:
         """The file's bytes, read now. Raises `PictureError` for whatever cannot be read."""
@@ -125,12 +159,14 @@ class FilePicture:
         except OSError as error:
             raise PictureError(f"{self.name}: {_os_reason(error)}") from None
 
-    def image(self) -> Image.Image:
-        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
-        return self.read().image()
 
-    def __repr__(self) -> str:
-        return f"FilePicture({self.name!r})"
+def signature_of(path: Path, name: str) -> tuple[int, int]:
+    """(size in bytes, time of last change in ns) of a file. Raises `PictureError` that begins with ``name``."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise PictureError(f"{name}: {_os_reason(error)}") from None
+    return found.st_size, found.st_mtime_ns
 
 
 def decode(data: bytes, name: str) -> Image.Image:
@@ -148,7 +184,8 @@ def opened(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator
     pil = _pillow()
     try:
         with pil.open(io.BytesIO(data), formats=[name for name in formats if name in pil.OPEN]) as found:
-            check_size(*found.size, name)
+            width, height = found.size
+            check_size(width, height, name)
             yield found
     except PictureError:
         raise

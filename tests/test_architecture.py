@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "scorers": {"loading", "tokens", "vision"},
     "pictures": set(),
     "clips": {"pictures"},
-    "data": {"scenes", "pictures"},
+    "data": {"scenes", "pictures", "clips"},
     "boost": {"data", "loading", "metrics", "pictures", "report", "scenes"},
     "rowstore": set(),
     "features": {"rowstore", "pictures", "data"},

@@ -25,9 +25,8 @@ from tellapart.bags.file import read_bags, read_truematch
 from tellapart.bags.mine import Bag
 from tellapart.benchmarks.retrieval import CandidateSets
 from tellapart.data.base import read_text
+from tellapart.data.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
-
-IMAGECODE_SET = 10  # pictures in a set of ImageCoDe: a blind guess hits one in ten
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def read_sets(path: Path) -> list[GivenSets]:
         return _by_size(read_truematch(path), f"file:{digest(path)}")
     if isinstance(value, dict) and "pairs" in value:
         return _frames(path, value)
-    if isinstance(value, dict) and value and all(isinstance(texts, dict) for texts in value.values()):
+    if is_layout(value):
         return [_imagecode(path, value)]
     raise UsageError(
         f"{path}: not sets that are known here; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or ImageCoDe's"
@@ -124,16 +123,9 @@ def _frames(path: Path, value: dict[str, Any]) -> list[GivenSets]:
     return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
 
 
-def _imagecode(path: Path, value: dict[str, dict[str, str]]) -> GivenSets:
-    """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg`` as in the published folders of pictures."""
-    sets: list[tuple[str, ...]] = []
-    targets: list[tuple[str, ...]] = []
-    captions: dict[str, list[str]] = {}
-    for name, texts in value.items():
-        if not all(index.isdigit() and int(index) < IMAGECODE_SET for index in texts):
-            raise UsageError(f"{path}, set {name}: expected texts under the numbers 0 to {IMAGECODE_SET - 1}")
-        members = tuple(f"{name}/img{place}.jpg" for place in range(IMAGECODE_SET))
-        sets.append(members)
-        targets.append(tuple(members[int(index)] for index in sorted(texts, key=int)))
-        captions |= {members[int(index)]: [" ".join(text.split())] for index, text in texts.items()}
-    return GivenSets("imagecode", sets, targets, captions, f"file:{digest(path)}")
+def _imagecode(path: Path, value: Any) -> GivenSets:
+    """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are asked for."""
+    found = list(image_sets(value, str(path)))
+    captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
+    targets = [tuple(each.described) for each in found]
+    return GivenSets("imagecode", [each.members for each in found], targets, captions, f"file:{digest(path)}")

@@ -3,17 +3,21 @@
     folder:photos                                   pictures in a folder, references in .txt beside them
     flickr8k:../shared/data/flickr8k?split=test     the original files
     coco:coco280?part=1/2&limit=100                 the first hundred of one half
+    webdataset:shards/{00000..00012}.tar            tars of samples
     scenes:plain?split=test&n=500&seed=0            the embedded world
 
-The kind is one of `READERS`. A path alone will do for a folder of pictures, a picture, or a ``.jsonl`` file. The path
-ends at the last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
+The kind is one of `READERS`; ``docs/data.md`` shows the layout of each. A path alone will do for a folder of
+pictures, a picture or clip, and files and folders whose kind their suffix tells (`BY_SUFFIX`). The path ends at the
+last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
 
     split=test        also val, dev, validation, …; several: split=train,val
     part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
     limit=100         the first hundred
 
-An unknown kind or key, an unknown split, ids that stand in a file twice, and a data set without items are
-`UsageError`s. Pictures that the files name and the disk lacks are left out and listed in ``Dataset.missing``.
+Files of rows (JSONL, CSV, TSV, Parquet, tars) are read once from end to end, and their items made when they are asked
+for: a million rows need no more memory than a thousand. An unknown kind or key, an unknown split, ids that stand in a
+file twice, and a data set without items are `UsageError`s. Pictures that the files name and the disk lacks, empty
+files and downloads that were broken off are left out and listed in ``Dataset.missing``.
 """
 
 from __future__ import annotations
@@ -23,8 +27,28 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from tellapart.data import coco, flickr, folder, jsonl, karpathy, scenes
-from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids
+from tellapart.clips import CLIP_SUFFIXES
+from tellapart.data import (
+    coco,
+    columns,
+    concadia,
+    conceptual,
+    flickr,
+    folder,
+    huggingface,
+    imagecode,
+    jsonl,
+    karpathy,
+    msrvtt,
+    msvd,
+    nocaps,
+    parquet,
+    scenes,
+    table,
+    tgif,
+    webdataset,
+)
+from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids, pick
 from tellapart.errors import UsageError, nearest
 from tellapart.pictures import SUFFIXES
 from tellapart.types import Item
@@ -41,7 +65,29 @@ READERS: dict[str, Reader] = {
     "flickr8k": Reader(flickr.read, ("images",), "the folder with Flickr8k's own files"),
     "coco": Reader(coco.read, ("images",), "COCO captions JSON, or its folder"),
     "karpathy": Reader(karpathy.read, ("images",), "Karpathy's JSON of splits"),
+    "conceptual": Reader(conceptual.read, ("images",), "Conceptual Captions: a TSV, and what could be fetched"),
+    "nocaps": Reader(nocaps.read, ("images", "domain"), "nocaps, all of it or by domain"),
+    "concadia": Reader(concadia.read, ("images", "text"), "Concadia: descriptions, captions, or both"),
+    "imagecode": Reader(imagecode.read, ("images", "only"), "ImageCoDe's sets of ten pictures"),
+    "msrvtt": Reader(msrvtt.read, ("images",), "MSR-VTT's clips"),
+    "tgif": Reader(tgif.read, ("images",), "TGIF's animated GIFs"),
+    "msvd": Reader(msvd.read, ("images", "language"), "MSVD's clips"),
+    "csv": Reader(table.read, columns.KEYS, "a table with a header; columns are known by name or named"),
+    "parquet": Reader(parquet.read, columns.KEYS, "Parquet: pictures, paths or addresses in a column"),
+    "hf": Reader(huggingface.read, (*columns.KEYS, "config"), "Hugging Face datasets: a saved folder, or a hub name"),
+    "webdataset": Reader(webdataset.read, (), "tar files of samples"),
 }
+
+# What a path alone is taken for, by its suffix; and a folder by what it holds.
+BY_SUFFIX = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".tar": "webdataset",
+}
+BY_CONTENT = {"dataset_dict.json": "hf", "state.json": "hf", "*.tar": "webdataset", "*.parquet": "parquet"}
 
 
 def open_data(spec: str) -> Dataset:
@@ -50,7 +96,7 @@ def open_data(spec: str) -> Dataset:
     items, missing = READERS[kind].read(path, options)
     items = choose_part(items, options)
     if "limit" in options.values:
-        items = items[: options.integer("limit", 0, least=1)]
+        items = pick(items, range(min(len(items), options.integer("limit", 0, least=1))))
     if not len(items):
         raise UsageError(_nothing(spec, kind, options, missing))
     return Dataset(spec, items, missing)
@@ -75,8 +121,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
             if bare.is_dir():
                 item = replace(item, id=(Path(spec) / item.id).as_posix())
             items.append(replace(item, id=Path(spec).as_posix()) if _is_picture(bare) else item)
-        for name, reason in part.missing:
-            missing.add(name, reason)
+        missing.extend(part.missing)
     no_double_ids(items, " ".join(specs))
     return Dataset(" ".join(specs), items, missing)
 
@@ -119,21 +164,24 @@ def _values(spec: str, query: str) -> dict[str, str]:
 def _bare_kind(spec: str, body: str, kind: str) -> str:
     """The kind of a path without one; a `UsageError` where there is no such path or its kind is not plain."""
     path = Path(body).expanduser()
-    if path.is_dir() or _is_picture(path):
+    if path.is_dir():
+        return next((kind for pattern, kind in BY_CONTENT.items() if any(path.glob(pattern))), "folder")
+    if _is_picture(path):
         return "folder"
+    by_suffix = BY_SUFFIX.get(path.suffix.lower())
+    if by_suffix and (path.is_file() or any(mark in body for mark in "*{[")):
+        return by_suffix
     if path.is_file():
-        if path.suffix.lower() in (".jsonl", ".ndjson"):
-            return "jsonl"
         if path.suffix.lower() == ".json":
             raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
-        raise UsageError(f"{spec}: neither a picture, a folder of pictures, nor a .jsonl file")
+        raise UsageError(f"{spec}: neither a picture, a folder of pictures, nor one of {' '.join(BY_SUFFIX)}")
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
     raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(READERS)})")
 
 
 def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+    return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES and path.is_file()
 
 
 def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:

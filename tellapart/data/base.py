@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -21,14 +22,31 @@ if TYPE_CHECKING:
 
 
 class Skipped(Sequence[tuple[str, str]]):
-    """(name, reason) of what a job left out, each name once. Commands print `line` at their end."""
+    """(name, reason) of what a job left out, each name once. Commands print `line` at their end.
+
+    Beyond ``NAMED`` names the others are only counted: a third of a web corpus may be gone.
+    """
+
+    NAMED = 10_000
 
     def __init__(self, entries: Iterable[tuple[str, str]] = ()) -> None:
-        self._reasons: dict[str, str] = dict(entries)
+        self._reasons: dict[str, str] = {}
+        self._unnamed = 0
+        for name, reason in entries:
+            self.add(name, reason)
 
     def add(self, name: str, reason: str) -> None:
         """Remember one. A name that is here already keeps its first reason."""
-        self._reasons.setdefault(name, reason)
+        if name in self._reasons or len(self._reasons) < self.NAMED:
+            self._reasons.setdefault(name, reason)
+        else:
+            self._unnamed += 1
+
+    def extend(self, others: Skipped) -> None:
+        """Remember all of them."""
+        for name, reason in others:
+            self.add(name, reason)
+        self._unnamed += others._unnamed
 
     def add_error(self, name: str, error: PictureError) -> None:
         """Remember a `PictureError` of that picture; its line is usually ``name: reason``."""
@@ -50,13 +68,26 @@ class Skipped(Sequence[tuple[str, str]]):
         return list(self._reasons.items())[index]
 
     def __len__(self) -> int:
-        return len(self._reasons)
+        return len(self._reasons) + self._unnamed
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._reasons.items())
 
     def __repr__(self) -> str:
         return f"Skipped({list(self)!r})"
+
+
+class OnDemand(Sequence[Item]):
+    """Items that are made when they are asked for, and not kept."""
+
+    @abstractmethod
+    def subset(self, indices: Iterable[int]) -> OnDemand:
+        """The items at these places, in this order, again on demand."""
+
+
+def pick(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
+    """The items at these places, in this order: a list of a list, on demand of those on demand."""
+    return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
 
 
 class Dataset(Sequence[Item]):
@@ -88,7 +119,7 @@ class Dataset(Sequence[Item]):
 
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The items at these places, in this order; what was left out is shared with the whole."""
-        part = Dataset(self.spec, [self._items[index] for index in indices], self.missing)
+        part = Dataset(self.spec, pick(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
 
@@ -165,6 +196,7 @@ _SPLIT_NAMES = {
     "restval": "train",  # Karpathy's split of COCO trains on it
     "dev": "val",
     "valid": "val",
+    "validate": "val",
     "validation": "val",
     "testing": "test",
     "tst": "test",
@@ -177,16 +209,27 @@ def split_name(name: str) -> str:
     return _SPLIT_NAMES.get(name, name)
 
 
+def split_in_name(name: str) -> str:
+    """The split that a file's name speaks of (``captions_val2017.json``, ``train-00000.tar``); "" where it does not."""
+    found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
+    return split_name(found[1]) if found else ""
+
+
 def choose_split(items: list[Item], options: Options) -> list[Item]:
     """The items of the splits asked for. A split that no item has is a `UsageError`."""
     if not options.splits:
         return items
-    counts = Counter(item.split for item in items if item.split)
-    if not counts:
-        raise UsageError(f"{options.spec}: these files know no splits; leave out split={options.text('split')}")
-    for split in sorted(options.splits - set(counts)):
-        raise UsageError(f"{options.spec}: no item is in the split '{split}'{nearest(split, counts)}")
+    check_splits({item.split for item in items}, options)
     return [item for item in items if item.split in options.splits]
+
+
+def check_splits(found: set[str], options: Options) -> None:
+    """A `UsageError` where a split is asked for that is not among those ``found``."""
+    found = found - {""}
+    if options.splits and not found:
+        raise UsageError(f"{options.spec}: these files know no splits; leave out split={options.text('split')}")
+    for split in sorted(options.splits - found):
+        raise UsageError(f"{options.spec}: no item is in the split '{split}'{nearest(split, found)}")
 
 
 def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
@@ -203,9 +246,12 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
     parts = int(match[2]) if match else 0
     if not chosen or not all(1 <= part <= parts for part in chosen):
         raise UsageError(f"{options.spec}: part={written} is not like part=1/2 or part=1,2/3 (parts count from 1)")
-    order = sorted(range(len(items)), key=lambda index: hashlib.blake2b(items[index].id.encode()).digest())
-    kept = sorted(index for rank, index in enumerate(order) if rank % parts + 1 in chosen)
-    return [items[index] for index in kept]
+    import numpy as np
+
+    hashes = (int.from_bytes(hashlib.blake2b(encoded(item.id)).digest()[:8]) for item in items)
+    order = np.argsort(np.fromiter(hashes, np.uint64, len(items)), kind="stable")
+    kept = np.sort(order[np.isin(np.arange(len(items)) % parts + 1, list(chosen))])
+    return pick(items, map(int, kept))
 
 
 def no_double_ids(items: Iterable[Item], where: str) -> None:
@@ -216,32 +262,40 @@ def no_double_ids(items: Iterable[Item], where: str) -> None:
         raise UsageError(f"{where}: {len(double):,} ids stand there more than once: {some}; give every picture its own")
 
 
-class Listing:
-    """Which files exist, with one look at each folder instead of one at each file."""
-
-    def __init__(self) -> None:
-        self._folders: dict[str, frozenset[str]] = {}
-
-    def has(self, path: Path) -> bool:
-        """Whether there is something of that name (file or link) in its folder."""
-        folder = str(path.parent)
-        if folder not in self._folders:
-            try:
-                self._folders[folder] = frozenset(os.listdir(folder))  # noqa: PTH208 (names alone: a Path for each costs)
-            except OSError:
-                self._folders[folder] = frozenset()
-        return path.name in self._folders[folder]
+def finish(
+    items: list[Item], options: Options, where: str, missing: Skipped | None = None
+) -> tuple[list[Item], Skipped]:
+    """What a reader of a whole file does in the end: no double ids, the splits asked for, of these what is on disk."""
+    no_double_ids(items, where)
+    missing = Skipped() if missing is None else missing
+    return on_disk(choose_split(items, options), missing), missing
 
 
 def on_disk(items: Iterable[Item], missing: Skipped) -> list[Item]:
-    """The items whose file is there; the others are named in ``missing``."""
-    listing, kept = Listing(), []
-    for item in items:
-        if isinstance(item.picture, FilePicture) and not listing.has(item.picture.path):
-            missing.add(item.picture.name, "no such file")
-        else:
-            kept.append(item)
-    return kept
+    """The items whose file is there and not empty; the others are named in ``missing``."""
+    return [item for item in items if is_there(item, missing)]
+
+
+def is_there(item: Item, missing: Skipped) -> bool:
+    """Whether its file is there and not empty; ``missing`` says so where not. A picture that is no file is there."""
+    reason = absent(item.picture.path) if isinstance(item.picture, FilePicture) else None
+    if reason:
+        missing.add(item.picture.name, reason)
+    return not reason
+
+
+# What programs call a file while they fetch it.
+UNFINISHED = (".part", ".partial", ".crdownload", ".download", ".aria2", ".tmp")
+
+
+def absent(path: Path) -> str | None:
+    """Why there is no picture in this file (not there, empty, its download broken off); None where there may be one."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        part = next((suffix for suffix in UNFINISHED if path.with_name(path.name + suffix).exists()), None)
+        return f"its download was interrupted: only {path.name}{part} is there" if part else "no such file"
+    return None if size else "empty file"
 
 
 def first_folder(*candidates: Path) -> Path:
@@ -251,8 +305,15 @@ def first_folder(*candidates: Path) -> Path:
 
 def read_text(path: Path) -> str:
     """A UTF-8 file (a byte order mark is dropped), or a `UsageError` that names it."""
-    try:
+    with said_plainly(path):
         return path.read_text(encoding="utf-8-sig")
+
+
+@contextmanager
+def said_plainly(path: Path) -> Iterator[None]:
+    """What cannot be opened or read as UTF-8 is a `UsageError` that names the file."""
+    try:
+        yield
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
@@ -260,7 +321,47 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+def several_files(pattern: Path) -> list[Path]:
+    """The files of ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar``, in natural order; or the plain path."""
+    paths = [Path(written) for written in _braces(str(pattern))]
+    found = [
+        file
+        for path in paths
+        for file in (sorted(_glob(path), key=lambda file: natural_key(str(file))) if _is_pattern(path) else [path])
+    ]
+    if not found:
+        raise UsageError(f"{pattern}: no such files")
+    return found
+
+
+def _is_pattern(path: Path) -> bool:
+    return any(mark in str(path) for mark in "*[") and not path.exists()
+
+
+def _glob(path: Path) -> list[Path]:
+    return list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+
+
+def _braces(text: str) -> list[str]:
+    found = re.search(r"\{([^{}]*)\}", text)
+    if not found:
+        return [text]
+    first, dots, last = found[1].partition("..")
+    if dots and first.isdecimal() and last.isdecimal():
+        parts = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    elif "," in found[1]:
+        parts = found[1].split(",")
+    else:
+        return [text]
+    return [whole for part in parts for whole in _braces(text[: found.start()] + part + text[found.end() :])]
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, also of names that are no proper text."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def read_json(path: Path) -> Any:

@@ -9,20 +9,18 @@ stands for its ``captions*.json`` (there or in ``annotations/``). A file's split
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.base import (
     Options,
     Skipped,
-    choose_split,
     clean_captions,
+    finish,
     first_folder,
-    no_double_ids,
-    on_disk,
     read_json,
-    split_name,
+    split_in_name,
 )
 from tellapart.errors import UsageError
 from tellapart.pictures import FilePicture
@@ -33,9 +31,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file's ``images``. Captions of pictures that it does not list are reported."""
     files = _files(path, options)
     missing = Skipped()
-    items = [item for file in files for item in _read_file(file, options, missing)]
-    no_double_ids(items, ", ".join(map(str, files)))
-    return on_disk(choose_split(items, options), missing), missing
+    items = [item for file in files for item in read_file(file, options, missing)]
+    return finish(items, options, ", ".join(map(str, files)), missing)
 
 
 def _files(path: Path, options: Options) -> list[Path]:
@@ -47,29 +44,30 @@ def _files(path: Path, options: Options) -> list[Path]:
     if not files:
         raise UsageError(f"{path}: no captions*.json in this folder; name the file: coco:{path}/FILE.json")
     if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
-        files = [file for file in files if _split_of(file) in options.splits] or files
+        files = [file for file in files if split_in_name(file.name) in options.splits] or files
     return files
 
 
-def _split_of(file: Path) -> str:
-    found = re.search(r"(train|val|test)", file.name.lower())
-    return split_name(found[1]) if found else ""
-
-
-def _read_file(file: Path, options: Options, missing: Skipped) -> list[Item]:
+def read_file(
+    file: Path, options: Options, missing: Skipped, wanted: Callable[[dict[str, Any]], bool] = lambda image: True
+) -> list[Item]:
+    """The items of one file; of the images that are ``wanted`` (nocaps chooses by domain)."""
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not COCO captions: an object with "images" and "annotations" was expected')
     captions = _captions(content.get("annotations", []), file)
-    folder, split = _folder(file, options), _split_of(file)
+    folder, split = _folder(file, options), split_in_name(file.name)
     items = []
+    listed = set()
     for number, image in enumerate(content["images"]):
         if not isinstance(image, dict) or "id" not in image or not isinstance(image.get("file_name"), str):
             raise UsageError(f'{file}: images[{number}] has no "id" or no "file_name"')
         id_ = str(image["id"])
+        listed.add(id_)
+        if not wanted(image):
+            continue
         references = clean_captions(captions.pop(id_, ()))
         items.append(Item(id_, FilePicture(folder / image["file_name"]), references, split))
-    listed = {item.id for item in items}
     for id_ in captions:
         if id_ not in listed:  # not merely a second image of the same id, which is reported as such
             missing.add(f"image_id {id_}", 'has captions, but is not among "images"')

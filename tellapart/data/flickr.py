@@ -14,10 +14,9 @@ from pathlib import Path
 from tellapart.data.base import (
     Options,
     Skipped,
-    choose_split,
     clean_captions,
+    finish,
     first_folder,
-    on_disk,
     read_text,
 )
 from tellapart.errors import UsageError
@@ -47,8 +46,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         Item(name, FilePicture(folder / name), clean_captions(captions.get(name, ())), splits.get(name, ""))
         for name in names
     ]
-    missing = Skipped()
-    return on_disk(choose_split(items, options), missing), missing
+    return finish(items, options, str(path))
 
 
 def _captions(path: Path) -> dict[str, list[str]]:

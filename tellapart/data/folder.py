@@ -1,8 +1,9 @@
-"""``folder:PATH``: the pictures in a folder and the folders below it.
+"""``folder:PATH``: the pictures and clips in a folder and the folders below it.
 
-Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder. References,
-where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``). Hidden
-files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …) are reported.
+Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder.
+References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``). Hidden
+files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads
+that were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, natural_key, read_text
+from tellapart.clips import CLIP_SUFFIXES, picture_file
+from tellapart.data.base import UNFINISHED, Options, Skipped, clean_captions, natural_key, on_disk, read_text
 from tellapart.errors import UsageError
-from tellapart.pictures import SUFFIXES, UNREAD_SUFFIXES, FilePicture
+from tellapart.pictures import SUFFIXES, UNREAD_SUFFIXES
 from tellapart.types import Item
+
+WANTED = SUFFIXES | CLIP_SUFFIXES
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -23,12 +27,13 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
     missing = Skipped()
     if path.is_file():
-        return [_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing
+        return on_disk([_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts = _walk(path, missing)
     names = sorted(pictures, key=natural_key)
-    return [_item(path / name, name, _stem(name) + ".txt" in texts, missing) for name in names], missing
+    items = [_item(path / name, name, _stem(name) + ".txt" in texts, missing) for name in names]
+    return on_disk(items, missing), missing
 
 
 def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
@@ -47,12 +52,14 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
             name = (inside / file).as_posix()
             if file.startswith("."):
                 continue
-            if suffix in SUFFIXES:
+            if suffix in WANTED:
                 pictures.append(name)
             elif suffix == ".txt":
                 texts.add(name)
             elif suffix in UNREAD_SUFFIXES:
                 missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: convert it to JPEG or PNG")
+            elif suffix in UNFINISHED and Path(_stem(file)).suffix.lower() in WANTED:
+                missing.add(str(root / name), "its download was interrupted")
     return pictures, texts
 
 
@@ -68,4 +75,4 @@ def _item(path: Path, id_: str, has_text: bool, missing: Skipped) -> Item:
             references = clean_captions(read_text(text).splitlines())
         except UsageError as error:  # the picture is good all the same
             missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
-    return Item(id=id_, picture=FilePicture(path), references=references)
+    return Item(id=id_, picture=picture_file(path), references=references)

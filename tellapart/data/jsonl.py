@@ -1,35 +1,46 @@
 """``jsonl:FILE``: one picture a line, as JSON.
 
-``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is relative
-to the file (or to ``images=FOLDER``); ``captions`` is a list, or ``caption`` one text, or neither; without
+``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is
+relative to the file (or to ``images=FOLDER``); ``captions`` is a list, or ``caption`` one text, or neither; without
 ``id`` the path as written is the id. Other fields are the user's own and are passed over.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, choose_split, clean_captions, no_double_ids, on_disk, read_text
+from tellapart.clips import picture_file
+from tellapart.data.base import Options, Skipped, clean_captions
 from tellapart.data.base import split_name as normal
+from tellapart.data.lines import Lines, LineSource
+from tellapart.data.rows import stream
 from tellapart.errors import UsageError, nearest
-from tellapart.pictures import FilePicture
 from tellapart.types import Item
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
     folder = Path(options.text("images")).expanduser() if options.text("images") else path.parent
-    items = [
-        _item(line, f"{path}, line {number}", folder)
-        for number, line in enumerate(read_text(path).split("\n"), start=1)
-        if line.strip()
-    ]
-    no_double_ids(items, str(path))
-    missing = Skipped()
-    return on_disk(choose_split(items, options), missing), missing
+    return stream(JsonLines(path, folder), options, merge=False)
+
+
+class JsonLines(LineSource):
+    """A JSON object a line; blank lines are passed over."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        super().__init__(path)
+        self._folder = folder
+
+    def records(self, lines: Lines) -> Iterator[str | None]:
+        """The lines."""
+        return (line if line.strip() else None for line in lines)
+
+    def item(self, record: str, number: int, where: str) -> Item:
+        """See `LineSource`."""
+        return _item(record, where, self._folder)
 
 
 def _item(line: str, where: str, folder: Path) -> Item:
@@ -49,7 +60,7 @@ def _item(line: str, where: str, folder: Path) -> Item:
     split = entry.get("split") or ""
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
-    return Item(str(id_), FilePicture(folder / image), _captions(entry, where), normal(split))
+    return Item(str(id_), picture_file(folder / image), _captions(entry, where), normal(split))
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:

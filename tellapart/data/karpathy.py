@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.base import (
-    Listing,
     Options,
     Skipped,
-    choose_split,
     clean_captions,
+    finish,
     first_folder,
-    no_double_ids,
-    on_disk,
     read_json,
     split_name,
 )
@@ -36,14 +33,11 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
     chosen = options.text("images")
     folder = Path(chosen).expanduser() if chosen else first_folder(path.parent / "images", path.parent)
-    listing = Listing()
-    items = [_item(image, f"{path}: images[{n}]", folder, listing) for n, image in enumerate(content["images"])]
-    no_double_ids(items, str(path))
-    missing = Skipped()
-    return on_disk(choose_split(items, options), missing), missing
+    items = [_item(image, f"{path}: images[{n}]", folder) for n, image in enumerate(content["images"])]
+    return finish(items, options, str(path))
 
 
-def _item(image: Any, where: str, folder: Path, listing: Listing) -> Item:
+def _item(image: Any, where: str, folder: Path) -> Item:
     if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
         raise UsageError(f'{where} has no "filename"')
     if not isinstance(image.get("split", ""), str):
@@ -56,7 +50,7 @@ def _item(image: Any, where: str, folder: Path, listing: Listing) -> Item:
     flat = folder / image["filename"]  # many copies of COCO have all pictures in one folder
     return Item(
         id=str(image.get("cocoid", image["filename"])),
-        picture=FilePicture(flat if path != flat and not listing.has(path) and listing.has(flat) else path),
+        picture=FilePicture(flat if path != flat and not path.exists() and flat.exists() else path),
         references=clean_captions(map(str, raws)),
         split=split_name(image.get("split", "")),
     )

@@ -4,28 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from reader_help import draw, ids, wrong
 
-from tellapart.data import READERS, Dataset, Skipped, open_data, open_many
+from tellapart.data import READERS, Skipped, open_data, open_many
 from tellapart.errors import PictureError, UsageError
-
-
-def draw(path: Path, colour: str = "red") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 4), colour).save(path)
-    return path
-
-
-def wrong(spec: object) -> str:
-    with pytest.raises(UsageError) as caught:
-        open_data(str(spec))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def ids(dataset: Dataset) -> list[str]:
-    return [item.id for item in dataset]
-
 
 # -- specifications
 
@@ -333,5 +315,6 @@ def test_scenes() -> None:
 
 
 def test_table_of_readers() -> None:
-    assert set(READERS) == {"scenes", "folder", "jsonl", "flickr8k", "coco", "karpathy"}
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     assert all(reader.help and reader.read.__doc__ for reader in READERS.values())
+    assert [kind for kind in READERS if f"`{kind}:" not in text] == []

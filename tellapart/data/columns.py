@@ -1,0 +1,141 @@
+"""Which columns of a table hold the picture, its captions, its id and its split; one way for CSV, Parquet and
+datasets.
+
+Columns are known by the names that people give them, or named by the user: ``image=COLUMN``, ``captions=COLUMN`` (or
+several: ``captions=title,alt``), ``id=COLUMN``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.clips import picture_file
+from tellapart.data.base import Options, clean_captions, split_name
+from tellapart.data.fetched import Fetched
+from tellapart.errors import UsageError
+from tellapart.pictures import FilePicture
+
+KEYS = ("image", "captions", "id", "images")
+PICTURES = (
+    *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
+    *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
+    *("image_name", "image_file", "image_url", "img_url", "url"),
+)
+CAPTIONS = (
+    *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
+    *("texts", "text", "txt", "comment", "title", "alt_text", "raw"),
+)
+IDS = ("id", "image_id", "key", "__key__")
+SPLITS = ("split",)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns; ``captions`` may be none, ``id`` and ``split`` may be ""."""
+
+    image: str
+    captions: tuple[str, ...]
+    id: str
+    split: str
+
+    @classmethod
+    def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
+        """By the options, else by the usual names; ``image`` is one that is known to hold pictures.
+
+        Raises `UsageError` that names the columns there are.
+        """
+        captions = tuple(name.strip() for name in options.text("captions").split(",") if name.strip())
+        wanted = [name for name in (options.text("image"), options.text("id"), *captions) if name]
+        there = ", ".join(names) or "none at all"
+        for name in wanted:
+            if name not in names:
+                raise UsageError(f"{options.spec}: no column '{name}'; there are: {there}")
+        found = options.text("image") or image or _first(PICTURES, names)
+        if not found:
+            raise UsageError(f"{options.spec}: no column for the picture; there are: {there}; type image=COLUMN")
+        rest = [name for name in names if name != found]
+        return cls(
+            image=found,
+            captions=captions or tuple(filter(None, [_first(CAPTIONS, rest)])),
+            id=options.text("id") or _first(IDS, rest),
+            split=_first(SPLITS, rest),
+        )
+
+    def texts(self) -> list[str]:
+        """Every column but the picture's, each once."""
+        return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split])))
+
+    def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+        """The captions of a row: texts, lists of texts (in CSV as JSON), or lists of ``{"raw": text}``."""
+        return clean_captions(text for name in self.captions for text in _texts(row[name], f"{where}, column '{name}'"))
+
+    def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
+        """The id of a row, or ``otherwise`` where no column has it."""
+        value = row[self.id] if self.id else None
+        return otherwise if value is None or value == "" else str(value)
+
+    def split_of(self, row: Mapping[str, Any], otherwise: str = "") -> str:
+        """The split of a row, by its usual name."""
+        return split_name(str(row[self.split] or "")) if self.split else otherwise
+
+
+def _first(known: Iterable[str], names: Collection[str]) -> str:
+    """The first of the known names that a column has, whatever its case."""
+    lower = {name.strip().lower(): name for name in reversed(list(names))}
+    return next((lower[name] for name in known if name in lower), "")
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return _listed(value) if value.startswith("[") else [value]
+    if isinstance(value, dict):
+        value = next((value[key] for key in ("raw", "caption", "text", "en") if key in value), value)
+        return _texts(value, where) if isinstance(value, str) else _no_text(value, where)
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in _texts(part, where)]
+    return _no_text(value, where)
+
+
+def _listed(text: str) -> list[str]:
+    """A text that is a JSON list of texts is that list; any other is one caption."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return [text]
+    return value if all(isinstance(part, str) for part in value) else [text]
+
+
+def _no_text(value: Any, where: str) -> list[str]:
+    raise UsageError(
+        f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
+    )
+
+
+class Where:
+    """Finds the file that a row speaks of: by its path inside a folder, or what was fetched from an address."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fetched = Fetched(folder)
+
+    def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
+        """(the picture, what to call it where no id is given) of a path or address. ``number``: the row's, from 0."""
+        if not isinstance(value, str) or not value.strip():
+            raise UsageError(f"{where}: a picture's path was expected, found {str(value)[:40]!r}; type image=COLUMN")
+        value = value.strip()
+        if "://" not in value[:12]:
+            return picture_file(self._folder / value), value
+        path = self._fetched.path(value, number)
+        return picture_file(path), path.relative_to(self._folder).as_posix()
+
+    def learn(self, values: Iterable[tuple[Any, int]]) -> None:
+        """Look at some rows, to see what programs called the files that they fetched."""
+        self._fetched.learn(
+            (value, number) for value, number in values if isinstance(value, str) and "://" in value[:12]
+        )

@@ -1,0 +1,45 @@
+"""``concadia:FILE``: Concadia (Kreiss et al. 2022), pictures of Wikipedia with a caption and a description each.
+
+``wiki_split.json``: ``{"images": [{"filename": "1.jpg", "split": "train", "caption": {"raw": "…"}, "description":
+{"raw": "…"}}]}``. A description (alt text) says what is to be seen, a caption what it means beside the picture.
+``text=`` chooses: ``descriptions`` (default), ``captions``, or ``both``, the description first. Pictures are in
+``images=FOLDER``, else beside the file in ``resized/`` (as it was published) or ``images/``. The id is the file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_name
+from tellapart.errors import UsageError, nearest
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+TEXTS = {"descriptions": ("description",), "captions": ("caption",), "both": ("description", "caption")}
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file."""
+    text = options.text("text", "descriptions")
+    if text not in TEXTS:
+        raise UsageError(f"{options.spec}: no text={text}{nearest(text, TEXTS)}")
+    file = path / "wiki_split.json" if path.is_dir() else path
+    content = read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
+        raise UsageError(f'{file}: not Concadia\'s JSON: an object with "images" was expected')
+    chosen, home = options.text("images"), file.parent
+    folder = Path(chosen).expanduser() if chosen else first_folder(home / "resized", home / "images", home)
+    items = [_item(image, f"{file}: images[{n}]", folder, TEXTS[text]) for n, image in enumerate(content["images"])]
+    return finish(items, options, str(file))
+
+
+def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
+    if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
+        raise UsageError(f'{where} has no "filename"')
+    raws = [image[text].get("raw") if isinstance(image.get(text), dict) else None for text in texts]
+    if not all(isinstance(raw, str) for raw in raws):
+        raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
+    split = split_name(str(image.get("split") or ""))
+    return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(map(str, raws)), split)

@@ -1,0 +1,65 @@
+"""``conceptual:FILE``: Conceptual Captions (Sharma et al. 2018; Changpinyo et al. 2021), and what could be fetched of
+it.
+
+``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have ``caption<TAB>address`` a line and no
+header, ``cc12m.tsv`` the other way round. The pictures are in ``images=FOLDER``, else beside the file in ``images/``,
+``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.fetched`. The split
+is in the file's name. The id is the picture's path in its folder. Addresses whose file is missing, empty or only half
+fetched are counted in ``Dataset.missing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from tellapart.clips import picture_file
+from tellapart.data.base import Options, Skipped, clean_captions, first_folder, split_in_name
+from tellapart.data.fetched import MOST_ROWS, Fetched
+from tellapart.data.lines import Lines, LineSource, fields
+from tellapart.data.rows import stream
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file."""
+    return stream(Conceptual(path, options), options, merge=True)
+
+
+class Conceptual(LineSource):
+    """Rows of a caption and an address."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        super().__init__(path)
+        self._split = split_in_name(path.name)
+        named = [path.parent / name for name in ("images", *FOLDERS.get(self._split, ()))]
+        chosen = options.text("images")
+        self._folder = Path(chosen).expanduser() if chosen else first_folder(*named, path.parent)
+        self._fetched = Fetched(self._folder)
+        rows = islice(self.rows(), MOST_ROWS)
+        self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
+
+    def records(self, lines: Lines) -> Iterator[list[str] | None]:
+        """Fields as the programs split them that fetched the pictures: their row numbers are in the files' names."""
+        return (record or None for record in fields(lines, "\t"))
+
+    def item(self, record: list[str], number: int, where: str) -> Item:
+        """See `LineSource`."""
+        caption, url = self._pair(record, where)
+        path = self._fetched.path(url, number - 1)
+        id_ = path.relative_to(self._folder).as_posix()
+        return Item(id_, picture_file(path), clean_captions([caption]), self._split)
+
+    def _pair(self, record: list[str], where: str) -> tuple[str, str]:
+        """(caption, address), whichever stands first."""
+        if len(record) == 2:
+            first, second = (field.strip() for field in record)
+            if "://" in second[:12]:
+                return first, second
+            if "://" in first[:12]:
+                return second, first
+        raise UsageError(f"{where}: 'caption<TAB>https://…' was expected, found {chr(9).join(record)[:40]!r}")

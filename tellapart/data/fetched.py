@@ -1,0 +1,79 @@
+"""What the files are called that were fetched from a list of addresses: every program has a way of its own.
+
+| name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | who |
+|---|---|
+| ``cat.jpg`` | wget, curl |
+| ``12.jpg``, ``image_12.jpg``, ``00000012.jpg`` | by row; eight digits: ClipCap's own program |
+| ``00000/000000012.jpg`` | img2dataset, ten thousand a folder |
+| ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's program and its descendants |
+| ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
+
+Any suffix of a picture or none. Which one it is, is learned from the files that are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
+ENOUGH = 200  # files found: by then it is clear how they are called
+MOST_ROWS = 50_000  # looked at, where hardly any file is there
+Naming = Callable[[str, int], str]
+
+
+def last_part(url: str) -> str:
+    """The name of the file that an address ends in: ``cat.jpg`` of ``https://a.org/b/cat.jpg?w=1``."""
+    return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+
+
+def _crc(url: str) -> int:
+    return zlib.crc32(url.encode())
+
+
+NAMINGS: dict[str, Naming] = {
+    "crc": lambda url, row: str(_crc(url)),
+    "row and crc": lambda url, row: f"{row}_{_crc(url)}",
+    "md5": lambda url, row: hashlib.md5(url.encode(), usedforsecurity=False).hexdigest(),
+    "sha1": lambda url, row: hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest(),
+    "sha256": lambda url, row: hashlib.sha256(url.encode()).hexdigest(),
+    "img2dataset": lambda url, row: f"{row // 10_000:05d}/{row:09d}",
+    "nine digits": lambda url, row: f"{row:09d}",
+    "eight digits": lambda url, row: f"{row:08d}",
+    "image_row": lambda url, row: f"image_{row}",
+    "last part": lambda url, row: Path(last_part(url)).stem,
+    "row": lambda url, row: str(row),
+}
+
+
+class Fetched:
+    """The files in a folder by the addresses that they came from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._naming = NAMINGS["last part"]
+
+    def learn(self, rows: Iterable[tuple[str, int]]) -> None:
+        """Look at (address, row from 0) of some rows, and take the way by which the most files are found."""
+        hits: Counter[str] = Counter()
+        for looked, (url, row) in enumerate(rows):
+            for name, naming in NAMINGS.items():
+                hits[name] += self._find(naming, url, row) is not None
+            if looked >= MOST_ROWS or max(hits.values()) >= ENOUGH:
+                break
+        if hits and (best := hits.most_common(1)[0])[1]:
+            self._naming = NAMINGS[best[0]]
+
+    def path(self, url: str, row: int) -> Path:
+        """The file of an address, or where it would be if it had been fetched."""
+        found = self._find(self._naming, url, row)
+        return found or self._folder / (self._naming(url, row) + (Path(last_part(url)).suffix or SUFFIXES[0]))
+
+    def _find(self, naming: Naming, url: str, row: int) -> Path | None:
+        stem = naming(url, row)
+        names = (stem + suffix for suffix in dict.fromkeys((Path(last_part(url)).suffix, *SUFFIXES)))
+        return next((path for name in names if name and (path := self._folder / name).is_file()), None)

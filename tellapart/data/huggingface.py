@@ -1,0 +1,145 @@
+"""``hf:FOLDER`` or ``hf:NAME``: a data set of the library ``datasets`` (extra ``datasets``).
+
+FOLDER was written by ``save_to_disk`` (one data set, or several by split); NAME is a name on the hub, with
+``config=NAME`` where it has several, which must be in the cache where there is no network. Columns: as for ``csv:``
+(`tellapart.data.columns`); a column of the type ``Image`` or ``Video`` is known by it; paths are relative to
+``images=FOLDER``, else to the folder. Splits are those of the data set, else of a column ``split``. Without a column
+for it the id is ``SPLIT/ROW``, rows from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, split_name
+from tellapart.data.columns import Columns, Where
+from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.rows import Place, stream
+from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.pictures import StoredPicture
+from tellapart.types import Item
+
+PART = 1 << 40  # a place is part · PART + row
+BATCH = 1024
+LOOKED_AT = 2000  # rows from which it is learned how fetched files are called
+PICTURES, CLIPS = ("Image",), ("Video",)
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the splits and rows. Raises `UsageError` that names the columns there are."""
+    parts = _parts(_load(path, options))
+    wanted = {name: part for name, part in parts.items() if split_name(name) in options.splits}
+    saved = SavedParts(wanted or parts, path, options)
+    return stream(saved, options, merge=not saved.packed)
+
+
+class SavedParts:
+    """Rows of the splits of a data set; a `tellapart.data.rows.Source`. ``packed``: it holds the pictures itself."""
+
+    def __init__(self, parts: dict[str, Any], path: Path, options: Options) -> None:
+        self.name = options.spec
+        features = next(iter(parts.values())).features
+        typed = [name for name, feature in features.items() if type(feature).__name__ in PICTURES + CLIPS]
+        self._columns = Columns.choose(list(features), options, image=typed[0] if typed else "")
+        image = self._columns.image
+        kind = features[image]
+        self.packed = image in typed or getattr(kind, "dtype", "") in ("binary", "large_binary")
+        if not self.packed and getattr(kind, "dtype", "") not in ("string", "large_string"):
+            raise not_a_picture(str(kind), image, options.spec, list(features))
+        self._clips = type(kind).__name__ in CLIPS
+        chosen = options.text("images")
+        self._folder = Path(chosen).expanduser() if chosen else path
+        self._where = Where(self._folder)
+        self._splits = list(parts)
+        # As Arrow has it: pictures are not decoded, and nothing is copied that is not asked for.
+        raw = [part.with_format("arrow") for part in parts.values()]
+        self._pictures = [part.select_columns([image]) for part in raw]
+        texts = list(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
+        self._texts = [part.select_columns(texts or [image]) for part in raw]
+        if not self.packed:
+            self._where.learn((row[image], place[1] - 1) for place, row in islice(self._rows(), LOOKED_AT))
+
+    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+        """See `Source`."""
+        return ((place, self._item(place, row)) for place, row in self._rows())
+
+    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+        """See `Source`."""
+        for place in places:
+            yield self._item(place, self._texts[place[0] // PART][place[0] % PART].to_pylist()[0])
+
+    def _rows(self) -> Iterator[tuple[Place, dict[str, Any]]]:
+        number = 0
+        for part, texts in enumerate(self._texts):
+            if self.packed and not self._columns.texts():  # nothing to read but the pictures: only count
+                yield from (((part * PART + row, row + 1), {}) for row in range(len(texts)))
+                continue
+            row = 0
+            for batch in texts.iter(BATCH):
+                for content in batch.to_pylist():
+                    number += 1
+                    yield (part * PART + row, number), content
+                    row += 1
+
+    def _item(self, place: Place, content: dict[str, Any]) -> Item:
+        part, row = divmod(place[0], PART)
+        where, split = f"{self.name}, {self._splits[part]}, row {row}", self._splits[part]
+        picture: StoredPicture
+        if self.packed:
+            kind = ClipCell if self._clips else Cell
+            picture, name = kind(self._pictures[part], f"{split}/{row}", self._folder), f"{split}/{row}"
+        else:
+            picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
+        split_of = self._columns.split_of(content, split_name(split) if split != ALONE else "")
+        return Item(self._columns.id_of(content, name), picture, self._columns.references(content, where), split_of)
+
+
+class Cell(PackedPicture):
+    """The picture of one row."""
+
+    __slots__ = ("_folder", "_part")
+
+    def __init__(self, part: Any, inside: str, folder: Path) -> None:
+        files = part.cache_files
+        super().__init__(Path(files[0]["filename"]) if files else folder, inside)
+        self._part, self._folder = part, folder
+
+    def data(self) -> bytes:
+        """See `PackedPicture`."""
+        row = int(self.inside.rpartition("/")[2])
+        try:
+            [value] = self._part[row].to_pylist()[0].values()
+        except (OSError, ValueError) as error:
+            raise PictureError(f"{self.name}: damaged ({first_line(error)})") from None
+        return cell_bytes(value, self._folder, self.name)
+
+
+class ClipCell(PackedClip, Cell):
+    """The clip of one row."""
+
+    __slots__ = ()
+
+
+ALONE = "rows"  # what the one part of a data set without splits is called
+
+
+def _parts(found: Any) -> dict[str, Any]:
+    parts = dict(found) if isinstance(found, dict) else {str(found.split or ALONE): found}
+    return {name: part for name, part in parts.items() if len(part)} or parts
+
+
+def _load(path: Path, options: Options) -> Any:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise MissingExtra("datasets", "reading Hugging Face data sets") from None
+    try:
+        if path.is_dir():
+            return datasets.load_from_disk(str(path))
+        return datasets.load_dataset(str(path), options.text("config") or None)
+    except Exception as error:  # the library answers a bad folder or a lost network with almost anything
+        expected = "a folder that save_to_disk wrote" if path.is_dir() else "a name on the hub, in the cache if offline"
+        raise UsageError(f"{options.spec}: cannot be loaded ({first_line(error)}); {expected} was expected") from None

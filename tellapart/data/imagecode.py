@@ -1,0 +1,64 @@
+"""``imagecode:FILE``: ImageCoDe (Krojer et al. 2022), sets of ten nearly equal pictures and descriptions of some.
+
+``valid_data.json``: ``{"SET": {"3": "…"}}`` describes ``SET/img3.jpg`` among ``SET/img0.jpg`` to ``SET/img9.jpg``.
+The test file, ``{"SET": ["…"]}``, does not say whom its descriptions mean: its pictures have no references. Pictures
+are in ``images=FOLDER``, else beside the file in ``image-sets/`` (as they were published) or ``images/``.
+``only=described`` leaves out the pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
+of `tellapart.benchmarks.sets`, which reads the same file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_in_name
+from tellapart.errors import UsageError
+from tellapart.pictures import FilePicture
+from tellapart.types import Item
+
+SIZE = 10  # pictures in a set: a blind guess hits one in ten
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Ten pictures by their ids, and the description of each that has one, in the order of the pictures."""
+
+    members: tuple[str, ...]
+    described: dict[str, str]
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items set by set."""
+    if options.text("only") not in ("", "described"):
+        raise UsageError(f"{options.spec}: only={options.text('only')} is not known; type only=described")
+    chosen, home = options.text("images"), path.parent
+    folder = Path(chosen).expanduser() if chosen else first_folder(home / "image-sets", home / "images", home)
+    split = split_in_name(path.name)
+    items = [
+        Item(id_, FilePicture(folder / id_), clean_captions(filter(None, [found.described.get(id_)])), split)
+        for found in image_sets(read_json(path), str(path))
+        for id_ in (found.described if options.text("only") else found.members)
+    ]
+    return finish(items, options, str(path))
+
+
+def is_layout(value: Any) -> bool:
+    """Whether a JSON value is one of ImageCoDe's files."""
+    return isinstance(value, dict) and bool(value) and all(isinstance(texts, dict | list) for texts in value.values())
+
+
+def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
+    """The sets of a file, in its order. Raises `UsageError` that begins with ``where``."""
+    if not is_layout(value):
+        raise UsageError(f'{where}: not ImageCoDe\'s JSON: {{"set": {{"3": "description of img3"}}}} was expected')
+    for name, texts in value.items():
+        members = tuple(f"{name}/img{place}.jpg" for place in range(SIZE))
+        if isinstance(texts, list):
+            yield ImageSet(members, {})
+            continue
+        if not all(index.isdigit() and int(index) < SIZE and isinstance(texts[index], str) for index in texts):
+            raise UsageError(f"{where}, set {name}: expected texts under the numbers 0 to {SIZE - 1}")
+        yield ImageSet(members, {members[int(index)]: texts[index] for index in sorted(texts, key=int)})

@@ -1,0 +1,113 @@
+"""A source whose rows are lines of UTF-8 text, or records of several as CSV has them, found again by their byte."""
+
+from __future__ import annotations
+
+import csv
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tellapart.data.base import Skipped, read_text, said_plainly
+from tellapart.data.rows import Place
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+LONGEST = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
+
+
+class Lines(Iterator[str]):
+    """The lines from here on; ``place`` is the byte at which the next one begins."""
+
+    def __init__(self, file: BinaryIO, path: Path, place: int = 0) -> None:
+        self._file, self.path, self.place = file, path, place
+        file.seek(place)
+
+    def __next__(self) -> str:
+        raw = self._file.readline(LONGEST)
+        if not raw:
+            raise StopIteration
+        if len(raw) == LONGEST:
+            raise UsageError(f"{self.path}: a line of over {LONGEST >> 20} MiB (byte {self.place:,}); is it a text?")
+        place, self.place = self.place, self.place + len(raw)
+        try:
+            return raw.decode("utf-8-sig" if place == 0 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.path}: not UTF-8 (byte {place + error.start:,}); convert it to UTF-8") from None
+
+
+class LineSource:
+    """Rows of one text file. A reader says what a record is (`records`) and what it means (`item`)."""
+
+    def __init__(self, path: Path, *, header: bool = False) -> None:
+        self.path, self.name = path, str(path)
+        self._header = header
+
+    def records(self, lines: Lines) -> Iterator[Any]:
+        """The records in these lines, each taken from no more lines than it has; None is passed over."""
+        return lines
+
+    @abstractmethod
+    def item(self, record: Any, number: int, where: str) -> Item | None:
+        """What a record means; None where it is to be passed over. Raises `UsageError` that begins with ``where``."""
+
+    def rows(self) -> Iterator[tuple[Place, Any]]:
+        """Every record with its place; the header, where there is one, is counted and passed over."""
+        with said_plainly(self.path), self.path.open("rb") as file:
+            lines = Lines(file, self.path)
+            place = 0
+            for number, record in enumerate(self.records(lines), start=1):
+                if record is not None and not (self._header and number == 1):
+                    yield (place, number), record
+                place = lines.place
+
+    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+        """See `Source`."""
+        for place, record in self.rows():
+            item = self.item(record, place[1], self._where(place))
+            if item is not None:
+                yield place, item
+
+    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+        """See `Source`."""
+        with said_plainly(self.path), self.path.open("rb") as file:
+            for place in places:
+                record = next(self.records(Lines(file, self.path, place[0])), None)
+                item = None if record is None else self.item(record, place[1], self._where(place))
+                if item is None:
+                    raise UsageError(f"{self.path}: has changed since it was opened; open it again")
+                yield item
+
+    def _where(self, place: Place) -> str:
+        return f"{self.path}, line {place[1]}"
+
+
+def fields(lines: Lines, separator: str) -> Iterator[list[str]]:
+    """The fields of each record of a CSV text. Raises `UsageError` that says near which byte it breaks."""
+    records = csv.reader(lines, delimiter=separator)
+    while True:
+        try:
+            record = next(records, None)
+        except csv.Error as error:
+            raise UsageError(f"{lines.path}, byte {lines.place:,}: {error} (a quote that is not closed?)") from None
+        if record is None:
+            return
+        yield record
+
+
+def split_lists(
+    folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
+) -> dict[str, str]:
+    """Which split each name is in, by lists of a name a line: split to the file names that its list may have.
+
+    The first list of a split that is in one of the folders is taken. Raises `UsageError` for a name in two lists.
+    """
+    places = list(folders)
+    found: dict[str, str] = {}
+    for split, files in names.items():
+        path = next((folder / file for file in files for folder in places if (folder / file).is_file()), None)
+        for line in read_text(path).split("\n") if path else ():
+            name = key(line.strip())
+            if name and found.setdefault(name, split) != split:
+                raise UsageError(f"{path}: {name} is in the split '{found[name]}' already")
+    return found

@@ -1,0 +1,79 @@
+"""``msrvtt:FILE``: MSR-VTT (Xu et al. 2016), clips with twenty sentences each.
+
+``train_val_videodatainfo.json``: ``{"videos": [{"video_id": "video0", "split": "train"}], "sentences": [{"video_id":
+"video0", "caption": "…"}]}``. Also a list of ``{"video_id": …, "caption": …}``, as JSON or a line each: ``caption``
+may be a list, or be called ``captions`` or ``sentence``. Clips (``video0.mp4``, also avi, webm, mkv) are in
+``images=FOLDER``, else beside the file in ``TrainValVideo/``, ``TestVideo/``, ``videos/``, ``videos/all/`` or the
+file's folder. The id is the ``video_id``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.clips import ClipFile
+from tellapart.data.base import Options, Skipped, clean_captions, finish, read_text, split_in_name, split_name
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "")
+SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
+TEXT_KEYS = ("caption", "captions", "sentence")
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file's ``videos``, or in which its sentences first name them."""
+    content = _content(path)
+    official = isinstance(content, dict)
+    sentences = content.get("sentences", []) if official else content
+    captions: dict[str, list[str]] = {}
+    splits: dict[str, str] = {}
+    for entry, _ in _entries(content.get("videos", []) if official else [], f"{path}: videos"):
+        captions[entry["video_id"]] = []
+        splits[entry["video_id"]] = split_name(str(entry.get("split") or ""))
+    for entry, where in _entries(sentences, f"{path}: sentences" if official else str(path)):
+        captions.setdefault(entry["video_id"], []).extend(_texts(entry, where))
+        splits.setdefault(entry["video_id"], split_name(str(entry.get("split") or "")) or split_in_name(path.name))
+    chosen = options.text("images")
+    folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in FOLDERS]
+    items = [
+        Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts), splits[id_]) for id_, texts in captions.items()
+    ]
+    return finish(items, options, str(path))
+
+
+def _content(path: Path) -> Any:
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+        return content if isinstance(content, list) or "sentences" in content else [content]
+    except (ValueError, RecursionError, TypeError):
+        pass
+    try:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: neither JSON nor a JSON object a line ({error})") from None
+
+
+def _entries(entries: Any, where: str) -> Iterable[tuple[dict[str, Any], str]]:
+    for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
+        if not isinstance(entry, dict) or not isinstance(entry.get("video_id"), str):
+            raise UsageError(f'{where}[{number}]: an object with "video_id" was expected; is this MSR-VTT?')
+        yield entry, f"{where}[{number}]"
+
+
+def _texts(entry: dict[str, Any], where: str) -> list[str]:
+    found = next((entry[key] for key in TEXT_KEYS if key in entry), None)
+    texts = [found] if isinstance(found, str) else found
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"{where}: no text under {', '.join(TEXT_KEYS)}; there are: {', '.join(entry)}")
+    return texts
+
+
+def _clip(id_: str, folders: list[Path]) -> Path:
+    """The clip's file; where there is none, the one that was expected."""
+    paths = [folder / (id_ + suffix) for folder in folders for suffix in SUFFIXES]
+    return next((path for path in paths if path.is_file()), paths[0])

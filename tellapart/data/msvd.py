@@ -1,0 +1,98 @@
+"""``msvd:FILE`` or ``msvd:FOLDER``: MSVD, Microsoft's corpus of video descriptions (Chen and Dolan 2011).
+
+``AllVideoDescriptions.txt`` has ``NAME description`` a line (``#`` begins a remark); the corpus as CSV has the
+columns ``VideoID``, ``Start``, ``End``, ``Language``, ``Description``, and a clip is called ``VideoID_Start_End``. Of
+the CSV the English descriptions are taken, or ``language=German``. Clips (``NAME.avi``, also mp4, webm, gif) are in
+``images=FOLDER``, else beside the file in ``YouTubeClips/``, ``videos/`` or the file's folder. Splits: lists of names
+``train_list.txt``, ``val_list.txt``, ``test_list.txt``; else by ``youtube_mapping.txt`` (``NAME vid1``), of which the
+first 1,200 are train, 100 val, the others test. The id is the name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tellapart.clips import ClipFile
+from tellapart.data.base import Options, Skipped, clean_captions, first_folder, read_text, said_plainly
+from tellapart.data.lines import Lines, LineSource, fields, split_lists
+from tellapart.data.rows import stream
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+TEXT = "AllVideoDescriptions.txt"
+SUFFIXES = (".avi", ".mp4", ".webm", ".gif")
+LISTS = {split: (f"{split}_list.txt", f"{split}list.txt", f"{split}.txt") for split in ("train", "val", "test")}
+NEEDED = ("VideoID", "Start", "End", "Description")
+TRAIN, VALIDATION = 1200, 100  # Venugopalan et al. 2015, by the numbers of youtube_mapping.txt
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order in which the file first names them."""
+    if path.is_dir():
+        path = next(iter([*path.glob(TEXT), *sorted(path.glob("*.csv"))]), path / TEXT)
+    return stream(Msvd(path, options), options, merge=True)
+
+
+class Msvd(LineSource):
+    """Rows of a clip's name and a description."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self._names: list[str] = []
+        if path.suffix.lower() == ".csv":
+            with said_plainly(path), path.open("rb") as file:
+                self._names = next(fields(Lines(file, path), ","), [])
+            for name in NEEDED:
+                if name not in self._names:
+                    raise UsageError(
+                        f"{path}: no column '{name}'; there are: {', '.join(self._names) or 'none at all'}"
+                    )
+        super().__init__(path, header=bool(self._names))
+        home, chosen = path.parent, options.text("images")
+        named = first_folder(home / "YouTubeClips", home / "videos", home)
+        self._folder = Path(chosen).expanduser() if chosen else named
+        self._language = options.text("language", "English").casefold()
+        self._splits = split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(home / "youtube_mapping.txt")
+
+    def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
+        """(name, description); None for remarks, blank lines and other languages."""
+        return map(self._row if self._names else self._line, fields(lines, ",") if self._names else lines)
+
+    def item(self, record: tuple[str, str], number: int, where: str) -> Item:
+        """See `LineSource`."""
+        name, description = record
+        if not description.strip():
+            raise UsageError(f"{where}: 'NAME description' was expected, found {name[:40]!r}")
+        paths = [self._folder / (name + suffix) for suffix in SUFFIXES]
+        path = next((path for path in paths if path.is_file()), paths[0])
+        return Item(name, ClipFile(path), clean_captions([description]), self._splits.get(name, ""))
+
+    def _line(self, line: object) -> tuple[str, str] | None:
+        name, _, description = str(line).strip().partition(" ")
+        return None if not name or name.startswith("#") else (name, description)
+
+    def _row(self, record: object) -> tuple[str, str] | None:
+        row = dict(zip(self._names, record if isinstance(record, list) else [], strict=False))
+        description = row.get("Description", "").strip()
+        if not description or row.get("Language", "English").casefold() != self._language:
+            return None  # the corpus has rows without a description
+        return f"{row['VideoID']}_{row['Start']}_{row['End']}", description
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(Path(name).suffix) if Path(name).suffix.lower() in SUFFIXES else name
+
+
+def _by_mapping(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    splits = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        name, _, mapped = line.strip().partition(" ")
+        if not name:
+            continue
+        if not mapped.startswith("vid") or not mapped[3:].isdecimal():
+            raise UsageError(f"{path}, line {number}: 'NAME vid1' was expected, found {line[:40]!r}")
+        place = int(mapped[3:])
+        splits[name] = "train" if place <= TRAIN else "val" if place <= TRAIN + VALIDATION else "test"
+    return splits

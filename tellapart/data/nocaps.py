@@ -1,0 +1,54 @@
+"""``nocaps:FILE`` or ``nocaps:FOLDER``: nocaps (Agrawal et al. 2019), all of it or by domain.
+
+``nocaps_val_4500_captions.json`` is in COCO's layout, and each image has a ``domain``: ``in-domain``, ``near-domain``
+or ``out-domain``. ``domain=in`` takes the pictures of one, ``domain=near,out`` of two. The test file has neither
+captions nor domains. Pictures are sought as ``coco:`` seeks them; the split is in the file's name, the id is the
+image's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, finish, split_in_name
+from tellapart.data.coco import read_file
+from tellapart.errors import UsageError, nearest
+from tellapart.types import Item
+
+DOMAINS = {name: f"{name}-domain" for name in ("in", "near", "out")}
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file's ``images``."""
+    wanted = _domains(options)
+    missing, seen = Skipped(), set()
+
+    def of_domain(image: dict[str, Any]) -> bool:
+        seen.add(image.get("domain"))
+        return not wanted or image.get("domain") in wanted
+
+    files = _files(path, options)
+    items = [item for file in files for item in read_file(file, options, missing, of_domain)]
+    if wanted and not seen & wanted:
+        there = ", ".join(sorted(str(name) for name in seen if name)) or "none at all"
+        raise UsageError(f"{options.spec}: no picture of domain={options.text('domain')}; domains there are: {there}")
+    return finish(items, options, str(path), missing)
+
+
+def _domains(options: Options) -> set[str]:
+    names = [name.strip() for name in options.text("domain").split(",") if name.strip()]
+    for name in names:
+        if name not in DOMAINS and name not in DOMAINS.values():
+            raise UsageError(f"{options.spec}: no domain '{name}'{nearest(name, DOMAINS)}")
+    return {DOMAINS.get(name, name) for name in names}
+
+
+def _files(path: Path, options: Options) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted([*path.glob("nocaps*.json"), *path.glob("annotations/nocaps*.json")])
+    if not files:
+        raise UsageError(f"{path}: no nocaps*.json in this folder; name the file: nocaps:{path}/FILE.json")
+    return [file for file in files if split_in_name(file.name) in options.splits] or files

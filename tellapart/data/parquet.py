@@ -1,0 +1,221 @@
+"""``parquet:FILES``: Parquet, a picture a row (extra ``parquet``).
+
+FILES is a file, a folder of them, ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture's column holds bytes,
+or ``{"bytes", "path"}`` as Hugging Face writes it, or a path or an address whose file is in ``images=FOLDER`` (else
+beside the Parquet file). Columns are known by name or named, as for ``csv:`` (`tellapart.data.columns`). The split is
+in a column ``split``, else in the file's name. Without a column for it the id is the path, else ``FILE#ROW``, rows
+from 0. Row groups are read in small batches. A file that is damaged is named and counted, the others are read.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, natural_key, several_files, split_in_name
+from tellapart.data.columns import Columns, Where
+from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.rows import Place, stream
+from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.pictures import StoredPicture, signature_of
+from tellapart.types import Item
+
+FILE = 1 << 40  # a place is file · FILE + row
+TEXT_ROWS, PICTURE_ROWS = 1024, 16  # rows of a batch
+CLIP_COLUMNS = ("video", "clip", "gif")
+LOOKED_AT = 2000  # rows from which it is learned how fetched files are called
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the files and rows. Raises `UsageError` that names the columns there are."""
+    _pyarrow()
+    if path.is_dir():
+        files = sorted(path.rglob("*.parquet"), key=lambda file: natural_key(str(file)))
+        if not files:
+            raise UsageError(f"{path}: no *.parquet in this folder or below it")
+    else:
+        files = several_files(path)
+    tables = Tables(files, str(path), options)
+    return stream(tables, options, merge=not tables.packed)
+
+
+class Tables:
+    """Rows of several Parquet files of the same columns; a `tellapart.data.rows.Source`.
+
+    ``packed``: the pictures are in the files, not beside them.
+    """
+
+    def __init__(self, files: Sequence[Path], name: str, options: Options) -> None:
+        self._files, self.name = files, name
+        schema = _first_schema(files)
+        self._columns = Columns.choose(schema.names, options)
+        image = self._columns.image
+        self.packed = _holds_bytes(schema, image, options)
+        chosen = options.text("images")
+        self._folder = Path(chosen).expanduser() if chosen else files[0].parent
+        self._where = Where(self._folder)
+        self._wanted = tuple(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
+        if not self.packed:
+            some = islice(self._rows(Skipped()), LOOKED_AT)
+            self._where.learn((content[image], place[1] - 1) for place, content in some)
+
+    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+        """See `Source`."""
+        for place, content in self._rows(missing):
+            yield place, self._item(place, content)
+
+    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+        """See `Source`."""
+        for place in places:
+            yield self._item(place, cursor(self._files[place[0] // FILE], self._wanted, TEXT_ROWS)[place[0] % FILE])
+
+    def _rows(self, missing: Skipped) -> Iterator[tuple[Place, dict[str, Any]]]:
+        number = 0
+        for place, file in enumerate(self._files):
+            try:
+                rows = cursor(file, self._wanted, TEXT_ROWS)
+                for row in range(len(rows)):
+                    number += 1
+                    yield (place * FILE + row, number), rows[row]
+            except PictureError as error:
+                missing.add_error(str(file), error)
+
+    def _item(self, place: Place, content: dict[str, Any]) -> Item:
+        file, row = self._files[place[0] // FILE], place[0] % FILE
+        where = f"{file}, row {row}"
+        picture: StoredPicture
+        if self.packed:
+            kind = ClipCell if self._columns.image.lower() in CLIP_COLUMNS else Cell
+            picture, name = kind(file, self._columns.image, row, self._folder), f"{file.stem}#{row}"
+        else:
+            picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
+        return Item(
+            self._columns.id_of(content, name),
+            picture,
+            self._columns.references(content, where),
+            self._columns.split_of(content, split_in_name(file.name)),
+        )
+
+
+class Cell(PackedPicture):
+    """The picture of one row. Whoever asks for the rows in order has each batch decoded once."""
+
+    __slots__ = ("_column", "_folder", "_row")
+
+    def __init__(self, path: Path, column: str, row: int, folder: Path) -> None:
+        super().__init__(path, str(row))
+        self._column, self._row, self._folder = column, row, folder
+
+    def data(self) -> bytes:
+        """See `PackedPicture`."""
+        return cell_bytes(
+            cursor(self._path, (self._column,), PICTURE_ROWS)[self._row][self._column], self._folder, self.name
+        )
+
+
+class ClipCell(PackedClip, Cell):
+    """The clip of one row."""
+
+    __slots__ = ()
+
+
+class Cursor:
+    """Rows of one file by number, as dicts; quick where they ascend: one batch is held. Safe among threads."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...], size: int) -> None:
+        self._path, self._columns, self._size = path, list(columns), size
+        self._lock = threading.Lock()
+        with _damage_is_a_picture_error(path):
+            self._file = _pyarrow().parquet.ParquetFile(path, buffer_size=1 << 16)
+        names = self._file.schema_arrow.names
+        for column in columns:
+            if column not in names:
+                raise UsageError(f"{path}: no column '{column}'; there are: {', '.join(names)}")
+        found = self._file.metadata
+        self._bounds = [0]  # the first row of every row group, and the end
+        for group in range(found.num_row_groups):
+            self._bounds.append(self._bounds[-1] + found.row_group(group).num_rows)
+        self._group, self._start, self._rows = -1, 0, list[dict[str, Any]]()
+        self._batches: Iterator[Any] = iter(())
+
+    def __len__(self) -> int:
+        return self._bounds[-1]
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """Raises `PictureError` where the file is damaged."""
+        if not self._columns:
+            return {}
+        with self._lock, _damage_is_a_picture_error(self._path):
+            if not self._start <= number < self._start + len(self._rows):
+                self._seek(number)
+            return self._rows[number - self._start]
+
+    def _seek(self, number: int) -> None:
+        group = bisect_right(self._bounds, number) - 1
+        if group != self._group or number < self._start:
+            self._batches = self._file.iter_batches(self._size, row_groups=[group], columns=self._columns)
+            self._group, self._start, self._rows = group, self._bounds[group], []
+        while number >= self._start + len(self._rows):
+            self._start += len(self._rows)
+            self._rows = next(self._batches).to_pylist()
+
+
+def cursor(path: Path, columns: tuple[str, ...], size: int) -> Cursor:
+    """A cursor over the file as it is now; the last few are kept open."""
+    return _cursor(path, columns, size, signature_of(path, str(path)))
+
+
+@lru_cache(maxsize=8)
+def _cursor(path: Path, columns: tuple[str, ...], size: int, signature: tuple[int, int]) -> Cursor:
+    return Cursor(path, columns, size)
+
+
+@contextmanager
+def _damage_is_a_picture_error(path: Path) -> Iterator[None]:
+    arrow = _pyarrow()
+    try:
+        yield
+    except (arrow.ArrowException, OSError, StopIteration) as error:
+        raise PictureError(f"{path}: damaged or not Parquet ({first_line(error)})") from None
+
+
+def _first_schema(files: Sequence[Path]) -> Any:
+    """The schema of the first file that is not damaged. Raises `UsageError` where there is none."""
+    reasons = []
+    for file in files:
+        try:
+            with _damage_is_a_picture_error(file):
+                return _pyarrow().parquet.read_schema(file)
+        except PictureError as error:
+            reasons.append(str(error))
+    raise UsageError(reasons[0] + (f", and {len(reasons) - 1:,} more" if reasons[1:] else ""))
+
+
+def _holds_bytes(schema: Any, column: str, options: Options) -> bool:
+    """Whether the column holds pictures themselves (else paths). Raises `UsageError` where it holds neither."""
+    types = _pyarrow().types
+    kind = schema.field(column).type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        return True
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return True
+    if types.is_string(kind) or types.is_large_string(kind):
+        return False
+    raise not_a_picture(str(kind), column, options.spec, schema.names)
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "reading Parquet") from None
+    return pyarrow

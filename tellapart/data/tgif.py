@@ -1,0 +1,48 @@
+"""``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with a sentence or three.
+
+``tgif-v1.0.tsv`` has ``address<TAB>sentence`` a line. The GIFs are called as their addresses end, in
+``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``. The splits are lists of addresses: ``train.txt``,
+``val.txt``, ``test.txt`` in ``splits/`` or beside the file. The id is the GIF's file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tellapart.clips import picture_file
+from tellapart.data.base import Options, Skipped, clean_captions, first_folder
+from tellapart.data.fetched import last_part
+from tellapart.data.lines import Lines, LineSource, split_lists
+from tellapart.data.rows import stream
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order in which the file first names them."""
+    return stream(Tgif(path, options), options, merge=True)
+
+
+class Tgif(LineSource):
+    """Rows of an address and a sentence."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        super().__init__(path)
+        home, chosen = path.parent, options.text("images")
+        self._folder = Path(chosen).expanduser() if chosen else first_folder(home / "gifs", home / "images", home)
+        self._splits = split_lists([home / "splits", home.parent / "splits", home], LISTS, last_part)
+
+    def records(self, lines: Lines) -> Iterator[str | None]:
+        """The lines; blank ones are passed over."""
+        return (line.strip() or None for line in lines)
+
+    def item(self, record: str, number: int, where: str) -> Item:
+        """See `LineSource`."""
+        url, tab, sentence = record.partition("\t")
+        name = last_part(url)
+        if not tab or not name:
+            raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
+        return Item(name, picture_file(self._folder / name), clean_captions([sentence]), self._splits.get(name, ""))

@@ -1,0 +1,199 @@
+"""``webdataset:SHARDS``: tar files in which the members of a sample stand together and share a name.
+
+``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption`` or ``captions``, ``split``). SHARDS is a
+tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``; uncompressed, since pictures are read at their
+place. The text wins over the JSON. The split is the JSON's, else in the shard's name. The id is ``SHARD/0001``: names
+often begin anew in each shard. A shard that is damaged is named and counted, and the samples before the damage and
+those of the other shards are read.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tellapart.data.base import Options, Skipped, clean_captions, natural_key, several_files, split_in_name, split_name
+from tellapart.data.packed import PackedClip, PackedPicture, is_clip
+from tellapart.data.rows import Place, stream
+from tellapart.errors import PictureError, UsageError
+from tellapart.pictures import SUFFIXES
+from tellapart.types import Item
+
+BLOCK = tarfile.BLOCKSIZE
+SHARD = 1 << 48  # a place is shard · SHARD + byte
+LONGEST_TEXT = 1 << 20
+COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZ": "bunzip2", b"\xfd7": "unxz", b"\x28\xb5": "unzstd"}
+TEXTS = (".txt", ".caption", ".json")
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the shards and of their members."""
+    if path.is_dir():
+        shards = sorted(path.glob("*.tar"), key=lambda shard: natural_key(shard.name))
+        if not shards:
+            raise UsageError(f"{path}: no *.tar in this folder")
+    else:
+        shards = several_files(path)
+    return stream(Shards(shards, str(path)), options, merge=False)
+
+
+class Shards:
+    """Samples of several tar files; a `tellapart.data.rows.Source`."""
+
+    def __init__(self, shards: Sequence[Path], name: str) -> None:
+        self._shards, self.name = shards, name
+
+    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+        """See `Source`."""
+        number = 0
+        for place, shard in enumerate(self._shards):
+            try:
+                with shard.open("rb") as file:
+                    refuse_compressed(file, shard)
+                    for start, members in samples(file):
+                        number += 1
+                        item = _item(file, shard, members)
+                        if item is not None:
+                            yield (place * SHARD + start, number), item
+                        else:
+                            missing.add(f"{shard}#{members[0].name}", "no picture in this sample")
+            except (tarfile.TarError, OSError) as error:
+                missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
+
+    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+        """See `Source`. Going on in the same shard does not open it again."""
+        shard, file = -1, None
+        going: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
+        try:
+            for place, _ in places:
+                wanted, start = divmod(place, SHARD)
+                if wanted != shard:
+                    if file is not None:
+                        file.close()
+                    shard, file, going = wanted, self._shards[wanted].open("rb"), iter(())
+                assert file is not None
+                found = next(going, None)
+                if found is None or found[0] != start:
+                    going = samples(file, start)
+                    found = next(going)
+                item = _item(file, self._shards[shard], found[1])
+                assert item is not None
+                yield item
+        except (tarfile.TarError, OSError, StopIteration, AssertionError) as error:
+            raise UsageError(f"{self._shards[shard]}: has changed since it was opened ({error})") from None
+        finally:
+            if file is not None:
+                file.close()
+
+
+def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.TarInfo]]]:
+    """(byte at which it begins, members) of every sample from ``start`` on.
+
+    Raises `tarfile.TarError` at damage, and leaves out the sample before it, which may have lost some of its members.
+    """
+    group: list[tarfile.TarInfo] = []
+    for member in _members(file, start):
+        if not member.isfile() or Path(member.name).name.startswith("."):
+            continue
+        if group and _key(member) != _key(group[0]):
+            yield group[0].offset, group
+            group = []
+        group.append(member)
+    if group:
+        yield group[0].offset, group
+
+
+def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
+    """The members in turn, none of them kept; damage that `tarfile` takes for the end is told from it."""
+    file.seek(start)
+    tar = tarfile.TarFile(fileobj=file, mode="r", errors="replace")
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]
+        yield member
+    file.seek(tar.offset)
+    block = file.read(BLOCK)
+    if block.strip(b"\0") or 0 < len(block) < BLOCK:
+        raise tarfile.ReadError(f"no header at byte {tar.offset:,}")
+
+
+def _key(member: tarfile.TarInfo) -> str:
+    """The name up to the first dot of its last part, as WebDataset has it."""
+    folder, slash, name = member.name.rpartition("/")
+    return folder + slash + name.partition(".")[0]
+
+
+def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item | None:
+    """The sample as an item; None where it has no picture. Raises `UsageError` for a text that cannot be read."""
+    by_suffix = {Path(member.name).suffix.lower(): member for member in reversed(members)}
+    picture = next((m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)), None)
+    if picture is None:
+        return None
+    texts = {suffix: _text(file, shard, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
+    record = _record(texts.pop(".json", "{}"), f"{shard}#{_key(picture)}.json")
+    plain = [line for text in texts.values() for line in text.splitlines()]
+    captions = plain or record.get("captions") or record.get("caption") or []
+    references = clean_captions([captions] if isinstance(captions, str) else map(str, captions))
+    split = split_name(str(record.get("split") or "")) or split_in_name(shard.name)
+    kind = ClipMember if is_clip(picture.name) else Member
+    return Item(f"{shard.stem}/{_key(picture)}", kind(shard, picture), references, split)
+
+
+def _text(file: BinaryIO, shard: Path, member: tarfile.TarInfo) -> str:
+    if member.size > LONGEST_TEXT:
+        raise UsageError(f"{shard}#{member.name}: {member.size:,} bytes of text; at most {LONGEST_TEXT:,} are expected")
+    file.seek(member.offset_data)
+    data = file.read(member.size)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{shard}#{member.name}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+
+
+def _record(text: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: not JSON ({error})") from None
+    return record if isinstance(record, dict) else {}
+
+
+class Member(PackedPicture):
+    """A member of a tar, by its bytes."""
+
+    __slots__ = ("_size", "_start")
+
+    def __init__(self, path: Path, member: tarfile.TarInfo) -> None:
+        super().__init__(path, member.name)
+        self._start, self._size = member.offset_data, member.size
+
+    def address(self) -> str:
+        """With the byte: a tar may hold a name twice."""
+        return f"{super().address()}//{self._start}"
+
+    def data(self) -> bytes:
+        """See `PackedPicture`."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._start)
+                data = file.read(self._size)
+        except OSError as error:
+            raise PictureError(f"{self.name}: {error.strerror or error}") from None
+        if len(data) < self._size:
+            raise PictureError(f"{self.name}: truncated (the file ends before the picture does)")
+        return data
+
+
+class ClipMember(PackedClip, Member):
+    """A clip in a tar."""
+
+    __slots__ = ()
+
+
+def refuse_compressed(file: BinaryIO, shard: Path) -> None:
+    """A `UsageError` that says how to unpack it."""
+    program = COMPRESSED.get(file.read(2))
+    if program:
+        raise UsageError(f"{shard}: compressed, so that no picture can be read at its place; type: {program} {shard}")

@@ -1,0 +1,236 @@
+"""Readers of rows: CSV, WebDataset, and what they share; and what interrupted downloads leave behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from reader_help import all_of, draw, ids, png, tar, wrong
+
+from tellapart.data import Skipped, open_data
+from tellapart.data.base import several_files
+from tellapart.data.rows import Index
+from tellapart.errors import PictureError
+
+# -- what rows share
+
+
+def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png")
+    lines = [{"image": "a.png", "id": n, "caption": f"caption {n}", "split": "val" if n % 2 else ""} for n in range(9)]
+    file = tmp_path / "d.jsonl"
+    file.write_text("\n\n".join(map(json.dumps, lines)))
+    dataset = open_data(f"{file}?split=val")
+    assert all_of(dataset) == [(str(n), (f"caption {n}",), "val") for n in (1, 3, 5, 7)]
+    assert dataset[-1].id == "7" and ids(dataset[1:3]) == ["3", "5"] and ids(dataset.subset([3, 0])) == ["7", "1"]
+    assert ids(dataset[1:].subset([2, 0])) == ["7", "3"]
+    assert not isinstance(dataset[1:]._items, list)
+    assert ids(open_data(f"{file}?limit=2")) == ["0", "1"]
+    assert sorted(ids(open_data(f"{file}?part=1/2")) + ids(open_data(f"{file}?part=2/2"))) == [str(n) for n in range(9)]
+    with pytest.raises(IndexError):
+        dataset[4]
+    file.write_text("{}\n")  # places are of the file as it was
+    with pytest.raises(Exception, match="has changed"):
+        dataset[3]
+
+
+def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellapart.data.rows.CHUNK", 7)  # runs of one id reach over several chunks
+    names = [f"id{n * n % 23}" for n in range(400)]
+    index, wanted = Index(), dict[str, list[tuple[int, int]]]()
+    for n, name in enumerate(names):
+        place = (10 * n + 3, n + 1)
+        index.add(name, place)
+        wanted.setdefault(name, []).append(place)
+    index.close()
+    assert [list(index.places(n)) for n in range(len(index))] == list(wanted.values())
+    assert list(index.doubles()) == [n for n, places in enumerate(wanted.values()) if len(places) > 1]
+
+
+def test_skipped_names_some_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Skipped, "NAMED", 3)
+    skipped, more = Skipped((f"{n}", "gone") for n in range(5)), Skipped([("x", "gone")])
+    skipped.add("0", "again")
+    more.extend(skipped)
+    assert len(skipped) == 5 and len(list(skipped)) == 3 and len(more) == 6
+    assert str(skipped.line(10, shown=1)).endswith("0 (gone), and 4 more")
+
+
+def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "half.jpg.part").write_bytes(b"x")
+    (tmp_path / "notes.part").write_bytes(b"x")
+    folder = open_data(str(tmp_path))
+    assert ids(folder) == ["a.png"]
+    assert {Path(name).name: why for name, why in folder.missing} == {
+        "empty.png": "empty file",
+        "half.jpg.part": "its download was interrupted",
+    }
+    (tmp_path / "d.csv").write_text("image\na.png\nempty.png\nhalf.jpg\nnever.jpg\n")
+    table = open_data(f"csv:{tmp_path}/d.csv")
+    assert {Path(name).name: why for name, why in table.missing} == {
+        "empty.png": "empty file",
+        "half.jpg": "its download was interrupted: only half.jpg.part is there",
+        "never.jpg": "no such file",
+    }
+    assert "3 of 4 were left out at opening" in table.report()[0]
+
+
+def test_several_files(tmp_path: Path) -> None:
+    for name in ("s-9.tar", "s-10.tar", "t.tar"):
+        (tmp_path / name).touch()
+    names = [path.name for path in several_files(tmp_path / "s-*.tar")]
+    assert names == ["s-9.tar", "s-10.tar"]
+    assert [path.name for path in several_files(tmp_path / "s-{08..10}.tar")] == ["s-08.tar", "s-09.tar", "s-10.tar"]
+    assert [path.name for path in several_files(tmp_path / "{t,s-{1..2}}.tar")] != []
+    assert [path.name for path in several_files(tmp_path / "{t,u}.tar")] == ["t.tar", "u.tar"]
+    assert "no such files" in wrong(f"webdataset:{tmp_path}/q-*.tar")
+
+
+# -- csv
+
+
+def table(folder: Path, text: str, name: str = "d.csv") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def test_csv_as_kaggle_has_flickr8k_and_flickr30k(tmp_path: Path) -> None:
+    for name in ("1.jpg", "2.jpg"):
+        draw(tmp_path / "Images" / name)
+    eight = table(tmp_path, 'image,caption\n1.jpg,"A child , in a\npink dress ."\n1.jpg,"a ""girl"""\n2.jpg,dogs\n')
+    assert all_of(open_data(f"{eight}?images={tmp_path}/Images")) == [
+        ("1.jpg", ("A child , in a pink dress .", 'a "girl"'), ""),
+        ("2.jpg", ("dogs",), ""),
+    ]
+    thirty = table(
+        tmp_path, "image_name| comment_number| comment\n1.jpg| 0| Two men , waving .\n2.jpg| 0| x\n1.jpg| 1| y\n"
+    )
+    found = open_data(f"{thirty}?images={tmp_path}/Images")
+    assert all_of(found) == [("1.jpg", ("Two men , waving .", "y"), ""), ("2.jpg", ("x",), "")]
+    assert found[0].references == ("Two men , waving .", "y") and found[1:][0].id == "2.jpg"
+
+
+def test_csv_columns_ids_splits_lists_and_other_alphabets(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        draw(tmp_path / name)
+    file = table(
+        tmp_path,
+        "\ufeffwer;Bild;satz;alt;split\n7;a.png;две собаки;犬が二匹;train\n8;b.png;كلب;कुत्ता;validation\n",
+    )
+    spec = f"{file}?image=Bild&captions=satz,alt&id=wer"
+    assert all_of(open_data(spec)) == [("7", ("две собаки", "犬が二匹"), "train"), ("8", ("كلب", "कुत्ता"), "val")]
+    assert ids(open_data(f"{spec}&split=dev")) == ["8"]
+    lists = table(tmp_path, 'filename,raw\na.png,"[""one"", ""two""]"\nb.png,[sic] a dog\n')
+    assert [item.references for item in open_data(str(lists))] == [("one", "two"), ("[sic] a dog",)]
+    assert "Bild, satz" in wrong(table(tmp_path, "Bild,satz\na.png,x\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "an empty file"),
+        ("image,caption\n", "no items"),
+        ("foo,bar\n1,2\n", "no column for the picture; there are: foo, bar; type image=COLUMN"),
+        ("image,caption\na.png,a dog, and a cat\n", "line 2: 3 fields where the header has 2"),
+        ("image,caption\n,x\n", "line 2: a picture's path was expected"),
+        ('image,caption\na.png,"x' + "y" * 140_000, "a quote that is not closed?"),
+    ],
+)
+def test_csv_wrong(tmp_path: Path, text: str, said: str) -> None:
+    draw(tmp_path / "a.png")
+    assert said in wrong(table(tmp_path, text))
+
+
+def test_csv_that_is_not_text_names_the_byte_and_unknown_columns_are_named(tmp_path: Path) -> None:
+    draw(tmp_path / "a.png")
+    (tmp_path / "d.csv").write_bytes(b"image,caption\na.png,caf\xe9\n")
+    assert "not UTF-8 (byte 23)" in wrong(tmp_path / "d.csv")
+    assert "no column 'nope'; there are: image, caption" in wrong(f"{table(tmp_path, 'image,caption')}?captions=nope")
+
+
+def test_one_id_for_two_pictures(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        draw(tmp_path / name)
+    dataset = open_data(str(table(tmp_path, "id,image\n1,a.png\n1,b.png\n")))
+    with pytest.raises(Exception, match=r"the id '1' stands for .*a\.png and for .*b\.png"):
+        list(dataset)
+
+
+# -- webdataset
+
+
+def shards(folder: Path) -> None:
+    tar(
+        folder / "train-0.tar",
+        ("0001.png", png("red")),
+        ("0001.txt", b"ein Hund\nzwei Hunde\n"),
+        ("0002.json", json.dumps({"caption": "собака", "split": "val"}).encode()),
+        ("0002.png", png("blue")),
+        ("0003.cls", b"3"),
+    )
+    tar(folder / "train-1.tar", ("0001.png", png("green", 6)), ("0001.json", b'{"captions": ["a", "b"]}'))
+
+
+def test_webdataset(tmp_path: Path) -> None:
+    shards(tmp_path)
+    dataset = open_data(f"{tmp_path}/train-{{0..1}}.tar")
+    assert all_of(dataset) == [
+        ("train-0/0001", ("ein Hund", "zwei Hunde"), "train"),
+        ("train-0/0002", ("собака",), "val"),
+        ("train-1/0001", ("a", "b"), "train"),
+    ]
+    assert [Path(name).name for name, _ in dataset.missing] == ["train-0.tar#0003.cls"]
+    colours = [image.getpixel((0, 0)) for item in dataset if (image := dataset.load_image(item))]
+    assert colours == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
+
+    assert ids(open_data(str(tmp_path))) == ids(dataset)
+    assert ids(open_data(f"{tmp_path}/*.tar?split=val")) == ["train-0/0002"]
+    assert [dataset[n].id for n in (2, 0, 1)] == ["train-1/0001", "train-0/0001", "train-0/0002"]
+
+
+def test_a_member_has_the_key_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    tar(tmp_path / "s.tar", ("x/a.png", png()), ("x/b.mp4", b"no clip"))
+    picture, clip = (item.picture for item in open_data(f"{tmp_path}/s.tar"))
+    assert picture.key() == open_data(f"{tmp_path}/a.png")[0].picture.key()
+    assert hasattr(clip, "frames") and not hasattr(picture, "frames")
+    with pytest.raises(PictureError, match=r"s\.tar#x/b\.mp4"):
+        clip.image()
+
+
+# The sample next to the damage may have lost some of its members: it is left out.
+@pytest.mark.parametrize(
+    ("damage", "kept"), [("header", "a"), ("cut in a header", "a"), ("cut in a picture", "ab"), ("empty", "")]
+)
+def test_a_corrupt_tar_amid_others_is_named_and_the_rest_is_read(tmp_path: Path, damage: str, kept: str) -> None:
+    for n in range(3):
+        tar(
+            tmp_path / f"{n}.tar",
+            *((f"{k}.{e}", png() if e == "png" else b"x") for k in "abcd" for e in ("png", "txt")),
+        )
+    whole = (tmp_path / "1.tar").read_bytes()
+    third = whole.index(b"c.png")
+    cut = {
+        "header": whole[:third] + b"\xff" * 512 + whole[third + 512 :],
+        "cut in a picture": whole[: third + 520],
+        "cut in a header": whole[: third + 100],
+        "empty": b"",
+    }
+    (tmp_path / "1.tar").write_bytes(cut[damage])
+    dataset = open_data(str(tmp_path))
+    assert ids(dataset) == [*(f"0/{k}" for k in "abcd"), *(f"1/{k}" for k in kept), *(f"2/{k}" for k in "abcd")]
+    [(name, why)] = dataset.missing
+    assert name == str(tmp_path / "1.tar") and why.startswith("damaged, read up to there")
+    assert len(dataset.report()) == 1
+
+
+def test_webdataset_wrong(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08")
+    assert "type: gunzip" in wrong(tmp_path / "a.tar")
+    tar(tmp_path / "a.tar", ("1.png", png()), ("1.txt", b"\xff"))
+    assert "a.tar#1.txt: not UTF-8" in wrong(tmp_path / "a.tar")
+    tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b"{"))
+    assert "not JSON" in wrong(tmp_path / "a.tar")
+    tar(tmp_path / "a.tar", ("1.png", png()), ("2.png", png()), ("1.png", png()))
+    assert "1 ids stand there more than once: 'a/1'" in wrong(tmp_path / "a.tar")
