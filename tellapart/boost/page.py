@@ -11,7 +11,6 @@ from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
 from tellapart.errors import PictureError
 from tellapart.files import replace_text
 
-_HERE = Path(__file__).parent
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
 
@@ -47,24 +46,13 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 def render(statistics: Statistics, command: str = "") -> str:
     """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
-    import jinja2
-
-    from tellapart import __version__, report
-    from tellapart.report.page import printable
+    from tellapart import __version__
+    from tellapart.report.page import style, template
     from tellapart.report.pictures import Album
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=printable,
-    )
     album = Album()
     cards = [_card(one, album) for one in statistics.shown]
-    style = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("boost.html").render(
+    return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
         statistics=statistics,
         kinds=statistics.kinds,
@@ -76,7 +64,7 @@ def render(statistics: Statistics, command: str = "") -> str:
         lines=statistics.told(),
         cards=cards,
         sprites=album.sprites(),
-        style=style,
+        style=style(),
         version=__version__,
         command=command,
     )

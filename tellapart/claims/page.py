@@ -13,8 +13,6 @@ from tellapart.run import write_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-_HERE = Path(__file__).parent
-
 
 def word(holds: bool | None) -> str:
     return "pending" if holds is None else "holds" if holds else "does not hold"
@@ -77,24 +75,15 @@ def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path) -> None:
 
 def render(outcomes: Sequence[Outcome], seeds: str) -> str:
     """The page as text; its look is the report's."""
-    import jinja2
+    from tellapart import __version__
+    from tellapart.report.page import style, template
 
-    from tellapart import __version__, report
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = (Path(report.__file__).parent / "page.css").read_text(encoding="utf-8")
-    return environment.get_template("claims.html").render(
+    return template(Path(__file__).parent / "claims.html").render(
         outcomes=outcomes,
         summary=summary(outcomes),
         seeds=", ".join(map(str, SEEDS[seeds])),
         kind=seeds,
-        style=style,
+        style=style(),
         version=__version__,
         word=word,
         control_word=control_word,

@@ -73,26 +73,36 @@ def render(folders: Sequence[RunFolder]) -> str:
     views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
     several: Overview | None = overview(folders) if len(folders) > 1 else None
     script = (_HERE / "page.js").read_text(encoding="utf-8")
+    return template(_HERE / "page.html").render(
+        views=views,
+        title=overview_headline(folders) if several else views[0].headline,
+        overview=several,
+        trade=trade_off(folders, unique_names(folders)),
+        sprites=album.sprites(),
+        style=style(),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        version=__version__,
+        chart_size=(WIDTH, HEIGHT),
+    )
+
+
+def template(path: Path) -> jinja2.Template:
+    """A page's template, in which every text is escaped and every name has to be known."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
+        loader=jinja2.FileSystemLoader(path.parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=printable,
     )
-    return environment.get_template("page.html").render(
-        views=views,
-        title=overview_headline(folders) if several else views[0].headline,
-        overview=several,
-        trade=trade_off(folders, unique_names(folders)),
-        sprites=album.sprites(),
-        style=(_HERE / "page.css").read_text(encoding="utf-8"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=__version__,
-        chart_size=(WIDTH, HEIGHT),
-    )
+    return environment.get_template(path.name)
+
+
+def style() -> str:
+    """The look of all pages."""
+    return (_HERE / "page.css").read_text(encoding="utf-8")
 
 
 def printable(value: Any) -> Any:
