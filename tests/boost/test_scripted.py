@@ -65,6 +65,7 @@ def test_words_stay_those_that_were_used() -> None:
         (["a thing", "a shape on the ice"], "a thing on the ice"),
         (["a star left of a moon", "a moon above a tree", "a tree"], "a star is left of a moon which is above a tree"),
         (["a star above a moon", "a tree left of the star"], "a tree is left of a star which is above a moon"),
+        (["a star above a moon", "a tree left of a moon"], "a star is above a moon which is right of a tree"),
     ],
 )
 def test_blending(captions: list[str], blended: str) -> None:
@@ -80,6 +81,7 @@ def test_blending(captions: list[str], blended: str) -> None:
         ("a red star and a blue thing", "a small blue moon is above a red star",
          "a small blue moon is above a red star"),
         ("a red star above a moon", "a big red heart below a moon", "a big red star is above a moon"),
+        ("a star is above a star", "a red star is below a blue star", "a blue star is above a red star"),
     ],
 )  # fmt: skip
 def test_people_win_conflicts(correct: str, new: str, added: str) -> None:

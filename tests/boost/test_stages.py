@@ -125,6 +125,12 @@ def test_a_file_of_ones_own_changes_its_stage_and_no_other(tmp_path: Path) -> No
     assert own[1].ask(ITEM, {}).messages[0].text == "Describe at length the content of the image."
 
 
+def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
+    folder = copied(tmp_path, "blend", "Reference caption {number}: {reference}", '{"text": "{reference}"} {}')
+    request = stages(["blend"], LLM, None, folder)[0].ask(Item("x", ITEM.picture, ("a {blend} star",)), {})
+    assert request.messages[-1].text == '{"text": "a {blend} star"} {}'
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [

@@ -139,7 +139,9 @@ def test_what_is_learned_are_the_boosted_captions_of_the_same_pictures(lab: Lab)
 def test_bags_share_no_picture_and_are_the_same_for_every_arm(lab: Lab) -> None:
     heard = {arm: lab.hear(Term(arm, "r1"), 0) for arm in ("references", "caps")}
     asked = {arm: ~np.isnan(lab.bag_hits(own, 3)) for arm, own in heard.items()}
-    assert (asked["references"] == asked["caps"]).all() and asked["caps"].sum() % 3 == 0 and asked["caps"].sum() > 60
+    assert (
+        (asked["references"] == asked["caps"]).all() and asked["caps"].sum() % 3 == 0 and 60 < asked["caps"].sum() < 120
+    )
     cosine_N = lab.cosines(heard["caps"])
     assert cosine_N.shape == (120,) and (np.abs(cosine_N) <= 1 + 1e-5).all()
 
