@@ -37,6 +37,7 @@ from tellapart.data import (
     folder,
     huggingface,
     imagecode,
+    instructions,
     jsonl,
     karpathy,
     msrvtt,
@@ -48,7 +49,7 @@ from tellapart.data import (
     tgif,
     webdataset,
 )
-from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids, pick
+from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids
 from tellapart.errors import UsageError, nearest
 from tellapart.pictures import SUFFIXES
 from tellapart.types import Item
@@ -62,6 +63,7 @@ READERS: dict[str, Reader] = {
     "scenes": Reader(scenes.read, (*scenes.WHOLE, "detail"), "the embedded world; the path is a domain"),
     "folder": Reader(folder.read, (), "the pictures in a folder and below it"),
     "jsonl": Reader(jsonl.read, ("images",), "a JSON object a line: image, captions, id, split"),
+    "instructions": Reader(instructions.read, (), "prompts and answers for a language model, Alpaca's JSON or JSONL"),
     "flickr8k": Reader(flickr.read, ("images",), "the folder with Flickr8k's own files"),
     "coco": Reader(coco.read, ("images",), "COCO captions JSON, or its folder"),
     "karpathy": Reader(karpathy.read, ("images",), "Karpathy's JSON of splits"),
@@ -96,7 +98,7 @@ def open_data(spec: str) -> Dataset:
     items, missing = READERS[kind].read(path, options)
     items = choose_part(items, options)
     if "limit" in options.values:
-        items = pick(items, range(min(len(items), options.integer("limit", 0, least=1))))
+        items = items[: options.integer("limit", 0, least=1)]
     if not len(items):
         raise UsageError(_nothing(spec, kind, options, missing))
     return Dataset(spec, items, missing)

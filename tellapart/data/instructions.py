@@ -1,0 +1,103 @@
+"""``instructions:FILE``: what a language model is asked and what it is to answer; no pictures.
+
+Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or such objects one a line
+(``.jsonl``). ``"prompt"`` in place of instruction and input is given to the model as it stands; an instruction is put
+into Alpaca's own words first. ``output`` may be a list of answers, or missing where only answers are wanted. ``id``
+and ``split`` as in ``jsonl:``; without ``id`` an entry's number, from 1, is its id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.base import Options, Skipped, choose_split, no_double_ids, read_json, read_text, split_name
+from tellapart.errors import PictureError, UsageError, nearest
+from tellapart.pictures import content_key
+from tellapart.types import Item
+
+# Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.
+WITH_INPUT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+    "response that appropriately completes the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n"
+    "### Response:"
+)
+WITHOUT_INPUT = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Response:"
+)
+
+
+class TextPicture:
+    """A prompt, where other items have a picture. It has no pixels."""
+
+    __slots__ = ("name", "text")
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+
+    def key(self) -> str:
+        """The content key of the text."""
+        return content_key(self.text.encode())
+
+    def image(self) -> Any:
+        """Raises `PictureError`: there is none."""
+        raise PictureError(f"{self.name}: a prompt, not a picture")
+
+
+def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
+    """Items in the order of the file. An entry that is not as described is a `UsageError` with its place."""
+    items = [_item(entry, where, number) for number, (entry, where) in enumerate(_entries(path), start=1)]
+    no_double_ids(items, str(path))
+    return choose_split(items, options), Skipped()
+
+
+def _entries(path: Path) -> Iterator[tuple[Any, str]]:
+    """Each entry, and what to call it in a message."""
+    if path.suffix.lower() == ".json":
+        content = read_json(path)
+        if not isinstance(content, list):
+            raise UsageError(
+                f"{path}: a JSON list of instructions was expected; is it one object a line? name it .jsonl"
+            )
+        yield from ((entry, f"{path}: entry {number}") for number, entry in enumerate(content, start=1))
+        return
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                yield json.loads(line), f"{path}, line {number}"
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
+
+
+def _item(entry: Any, where: str, number: int) -> Item:
+    if not isinstance(entry, dict):
+        raise UsageError(f'{where}: an object such as {{"instruction": "…", "output": "…"}} was expected')
+    id_ = entry.get("id", number)
+    if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
+        raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
+    answers = entry.get("output", [])
+    answers = [answers] if isinstance(answers, str) else answers
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise UsageError(f'{where}: "output" must be a text, or a list of texts')
+    split = entry.get("split") or ""
+    if not isinstance(split, str):
+        raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
+    kept = tuple(answer.strip() for answer in answers if answer.strip())
+    return Item(str(id_), TextPicture(_prompt(entry, where), str(id_)), kept, split_name(split))
+
+
+def _prompt(entry: dict[str, Any], where: str) -> str:
+    if "prompt" in entry and "instruction" in entry:
+        raise UsageError(f'{where}: both "prompt" and "instruction"; keep one of them')
+    for key in ("prompt", "instruction", "input"):
+        if not isinstance(entry.get(key, ""), str):
+            raise UsageError(f'{where}: "{key}" must be a text, not {json.dumps(entry[key])[:60]}')
+    if entry.get("prompt"):
+        return str(entry["prompt"])
+    if not entry.get("instruction"):
+        raise UsageError(f'{where}: no "instruction" and no "prompt"{nearest("instruction", entry) if entry else ""}')
+    template = WITH_INPUT if entry.get("input") else WITHOUT_INPUT
+    return template.format(instruction=entry["instruction"], input=entry.get("input"))
