@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.clips import shown
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate, gallery
 from tellapart.messages import say
@@ -84,14 +85,14 @@ def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item], side: int = 160) -> None:
-    """``gallery.json`` and a small copy of each picture that it shows."""
+    """``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
     by_id = {item.id: item for item in items}
-    shown = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
+    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     pictures = {}
     with writing(folder / "gallery"):
         (folder / "gallery").mkdir(exist_ok=True)
-        for number, key in enumerate(shown):
-            image = by_id[key].picture.image()
+        for number, key in enumerate(keys):
+            image = shown(by_id[key].picture)
             small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later
             name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
             if not small:

@@ -136,21 +136,20 @@ class _Job:
 
     def _visual(self, items: Sequence[Item]) -> tuple[list[Item], Any]:
         """Those that can be read, and the captioner's features of them, first axis as many."""
-        import torch
-
         from tellapart.errors import PictureError
+        from tellapart.features import encoder_rows
 
         if self._store is not None:
             kept = self._store.readable(items, self._encoder, skipped=self._skipped, progress=False)
             return kept, self._store.features(kept, self._encoder, progress=False) if kept else None
-        kept, pixels = [], []
+        maker, kept, prepared = encoder_rows(self._encoder), [], []
         for item in items:
             try:
-                pixels.append(self._encoder.pixels([item.picture.image()]))
+                prepared.append(maker.of(item.picture))
                 kept.append(item)
             except PictureError as error:
                 self._skipped.add_error(item.picture.name, error)
-        return kept, self._encoder.encode(torch.cat(pixels)) if kept else None
+        return kept, maker.rows(prepared) if kept else None
 
 
 class BestOf:
@@ -218,6 +217,7 @@ def _settings(
     return {
         "captioner": captioner.name,
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
+        **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "data": dataset.spec,
         "decoding": decoding.model_dump(),
         "best_of": best_of,

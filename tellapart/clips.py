@@ -74,10 +74,29 @@ def picture_file(path: str | os.PathLike[str]) -> FilePicture:
     return ClipFile(path) if Path(path).suffix.lower() in CLIP_SUFFIXES else FilePicture(path)
 
 
-def frames_of(picture: Picture, count: int) -> list[Image.Image]:
-    """``count`` frames of a clip; a picture that stands still is the same frame ``count`` times."""
-    frames = getattr(picture, "frames", None)
-    return frames(count) if frames is not None else [picture.image()] * count
+def is_clip(picture: Picture) -> bool:
+    """Whether the picture has frames over time; a scene has only where it is longer than one."""
+    return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
+
+
+def frames_of(picture: Any, count: int) -> list[Image.Image]:
+    """``count`` frames of a clip, evenly over its time; of a picture that stands still the one."""
+    return picture.frames(count) if is_clip(picture) else [picture.image()]
+
+
+def shown(picture: Picture) -> Image.Image:
+    """What a page shows of it: the picture; of a clip four frames on one sheet, in reading order."""
+    if not is_clip(picture):
+        return picture.image()
+    from PIL import Image
+
+    frames = frames_of(picture, 4)
+    width, height = frames[0].size
+    gap = max(1, width // 40)
+    sheet = Image.new("RGB", (2 * width + gap, 2 * height + gap), "white")
+    for place, frame in enumerate(frames):
+        sheet.paste(frame, (place % 2 * (width + gap), place // 2 * (height + gap)))
+    return sheet
 
 
 def even_places(starts: Sequence[float], end: float, count: int) -> list[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.clips import frames_of, is_clip
 from tellapart.metrics.significance import Statistic
 
 if TYPE_CHECKING:
@@ -159,15 +160,22 @@ class Context:
             from tellapart.features import FeatureStore
 
             assert self.items is not None
+            count_N = [self.frames_of(item) for item in self.items]
             frames = [
-                replace(item, picture=Frame(item.picture, number))
-                for item in self.items
-                for number in range(clip_length(item))
+                replace(item, picture=Frame(item.picture, number, count))
+                for item, count in zip(self.items, count_N, strict=True)
+                for number in range(count)
             ]
             flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
-            return np.split(flat_FD, np.cumsum([clip_length(item) for item in self.items])[:-1])
+            return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
         return self.once("frames", make)
+
+    def frames_of(self, item: Item) -> int:
+        """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
+        if not is_clip(item.picture):
+            return 1
+        return int(getattr(item.picture, "length", self.scorer.frames))
 
     def emscore(self, slot: Slot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
@@ -233,12 +241,9 @@ class Context:
     def scorer_name(self) -> str:
         """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
         name = f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
+        if any(is_clip(item.picture) for item in self.items or ()):
+            name += f"|clips:mean-of-{self.scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
-
-
-def clip_length(item: Item) -> int:
-    """Frames of an item's picture; 1 for one that does not move."""
-    return int(getattr(item.picture, "length", 1))
 
 
 @dataclass(frozen=True)
@@ -247,22 +252,23 @@ class Frame:
 
     clip: Any
     number: int
+    count: int
 
     @property
     def name(self) -> str:
-        return f"{self.clip.name}, frame {self.number + 1}"
+        return self.clip.name
 
     def key(self) -> str:
-        return f"{self.clip.key()}-frame{self.number}"
+        return f"{self.clip.key()}-frame{self.number}of{self.count}"
 
     def image(self) -> Image.Image:
-        return _frames(self.clip)[self.number]
+        return _frames(self.clip, self.count)[self.number]
 
 
 @lru_cache(maxsize=2)
-def _frames(clip: Any) -> list[Image.Image]:
-    """All frames of a clip: they are asked for one after the other."""
-    return list(clip.frames())
+def _frames(clip: Any, count: int) -> list[Image.Image]:
+    """The frames of a clip: they are asked for one after the other."""
+    return frames_of(clip, count)
 
 
 def _encode_all(scorer: Any, texts: Sequence[str]) -> np.ndarray:

@@ -6,7 +6,9 @@
 
 A row is found by the encoder's fingerprint (weights and preprocessing) and the picture's content: a renamed or copied
 file is not encoded again, a changed one is. A file whose path, size and time of change are as they were is not
-even read again. `docs/cache.md` says where it all lies; `tellapart.rowstore` how it stays whole.
+even read again. Of a clip, `Encoder.frames` frames are encoded and joined to one row, which is kept under the clip's
+content and their number; of a picture that stands still, the one frame. `docs/cache.md` says where it all lies;
+`tellapart.rowstore` how it stays whole.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tellapart.clips import frames_of, is_clip
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.pictures import StoredPicture
 from tellapart.progress import Progress
 from tellapart.rowstore import RowStore, TableUse
-from tellapart.types import Encoder, Item
+from tellapart.types import Encoder, Item, Picture
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,13 +48,22 @@ ResizeRule = Literal["squash", "crop"]
 class RowMaker:
     """Pictures to rows: what an `Encoder` is, but in numpy. ``label`` names weights, preprocessing and kind.
 
-    ``prepare`` makes one picture small (its own pixels may be a hundred times the encoder's), ``rows`` a
-    batch of what it gave into rows.
+    ``prepare`` makes one picture, or ``frames`` frames of a clip, small (its own pixels may be a hundred times the
+    encoder's), ``rows`` a batch of what it gave into rows.
     """
 
     label: str
-    prepare: Callable[[Image.Image], Any]
+    prepare: Callable[[Sequence[Image.Image]], Any]
     rows: Callable[[Sequence[Any]], np.ndarray]
+    frames: int = 1
+
+    def of(self, picture: Picture) -> Any:
+        """What ``prepare`` makes of a picture or clip. Raises `PictureError`."""
+        return self.prepare(frames_of(picture, self.frames))
+
+    def key(self, picture: Picture, content: str) -> str:
+        """The key of a picture's row, from that of its content."""
+        return f"{content}-{self.frames}" if is_clip(picture) else content
 
 
 class FeatureStore:
@@ -144,7 +156,7 @@ class FeatureStore:
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool
     ) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
-        """Bring the rows of ``items`` into the store. Content keys (None: unreadable), and who could not be read."""
+        """Bring the rows of ``items`` into the store. The rows' keys (None: unreadable), and who could not be read."""
         work = _Filling(self._rows, maker, batch_size)
         with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
             for start in range(0, len(items), WINDOW):
@@ -159,8 +171,8 @@ class _Filling:
 
     def __init__(self, rows: RowStore, maker: RowMaker, batch_size: int) -> None:
         self._rows, self._maker, self._batch_size = rows, maker, batch_size
-        self._pending: dict[str, tuple[str, Any]] = {}  # content key to (name, prepared picture)
-        self._encoded: dict[str, np.ndarray] = {}  # content key to row, not yet on disk
+        self._pending: dict[str, tuple[str, Any]] = {}  # row's key to (name, prepared picture)
+        self._encoded: dict[str, np.ndarray] = {}  # row's key to row, not yet on disk
         self._appended = time.monotonic()
         self._hashed: list[tuple[str, tuple[int, int], str]] = []
         self.keys: list[str | None] = []
@@ -175,7 +187,10 @@ class _Filling:
             key if key is not None or isinstance(item.picture, StoredPicture) else item.picture.key()
             for key, item in zip(keys, items, strict=True)
         ]
-        known_rows = self._rows.known_rows(self._maker.label, [key for key in keys if key is not None])
+        known_rows = self._rows.known_rows(
+            self._maker.label,
+            [self._maker.key(item.picture, key) for item, key in zip(items, keys, strict=True) if key is not None],
+        )
         for place, item in enumerate(items):
             try:
                 self.keys.append(self._one(item, signatures.get(place), keys[place], known_rows))
@@ -222,21 +237,24 @@ class _Filling:
     def _one(
         self, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known_rows: dict[str, int]
     ) -> str:
-        """The item's content key; its row is on disk, or will be after `flush`."""
+        """The key of the item's row, which is on disk, or will be after `flush`."""
         picture: Any = item.picture
+        new = key is None
         if key is None:
             picture = picture.read()  # the same bytes are hashed and decoded
             key = str(picture.key())
             if file is not None and time.time_ns() - file[1][1] > SETTLED_NS:
                 self._hashed.append((*file, key))
-            known_rows |= self._rows.known_rows(self._maker.label, [key])
-        if not (key in known_rows or key in self._pending or key in self._encoded):
-            self._pending[key] = (item.picture.name, self._maker.prepare(picture.image()))
-            if len(self._pending) >= self._batch_size:
+        row_key = self._maker.key(item.picture, key)
+        if new:
+            known_rows |= self._rows.known_rows(self._maker.label, [row_key])
+        if not (row_key in known_rows or row_key in self._pending or row_key in self._encoded):
+            self._pending[row_key] = (item.picture.name, self._maker.of(picture))
+            if len(self._pending) * self._maker.frames >= self._batch_size:
                 self._encode()
                 if time.monotonic() - self._appended > APPEND_SECONDS or self._held_bytes() > APPEND_BYTES:
                     self.flush()
-        return key
+        return row_key
 
     def _held_bytes(self) -> int:
         return sum(row.nbytes for row in self._encoded.values())
@@ -245,23 +263,26 @@ class _Filling:
 def encoder_rows(encoder: Encoder) -> RowMaker:
     """An encoder as the store uses it: float32 rows, without gradient."""
 
-    def rows(pixels: Sequence[Any]) -> np.ndarray:
+    def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         import torch
 
         with torch.no_grad():
-            features = encoder.encode(torch.cat(list(pixels)))
+            features = encoder.encode(torch.cat(list(pixels_FCHW)))
+            if encoder.join is not None:
+                each = features.split([len(frames) for frames in pixels_FCHW])
+                features = torch.stack([encoder.join(frames) for frames in each])
         return features.detach().float().cpu().numpy()
 
-    return RowMaker(f"features {encoder.fingerprint}", lambda image: encoder.pixels([image]), rows)
+    return RowMaker(f"features {encoder.fingerprint}", encoder.pixels, rows, encoder.frames)
 
 
 def pixel_rows(size: int, rule: ResizeRule = "squash") -> RowMaker:
-    """Pictures as uint8 size×size×3; see `FeatureStore.pixels_uint8`."""
+    """Pictures as uint8 size×size×3, of clips the middle frame; see `FeatureStore.pixels_uint8`."""
     if size < 1 or rule not in ("squash", "crop"):
         raise UsageError(f"pixels of size {size}, rule '{rule}': a positive size, and 'squash' or 'crop' were expected")
 
-    def prepare(image: Image.Image) -> np.ndarray:
-        return np.array(_resized(image, size, rule), dtype=np.uint8)
+    def prepare(images: Sequence[Image.Image]) -> np.ndarray:
+        return np.array(_resized(images[0], size, rule), dtype=np.uint8)
 
     return RowMaker(f"pixels {size} {rule} bicubic", prepare, np.stack)
 

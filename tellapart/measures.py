@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.context import POOL, Context, Corpus, Measured, Slot, clip_length
+from tellapart.clips import is_clip
+from tellapart.context import POOL, Context, Corpus, Measured, Slot
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
@@ -43,7 +44,7 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
     ),
     "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
     "clips": (
-        lambda context: context.items is not None and all(clip_length(item) > 1 for item in context.items),
+        lambda context: context.items is not None and all(is_clip(item.picture) for item in context.items),
         "clips; add --data 'scenes:plain?frames=8'",
     ),
     "tokens": (
@@ -233,7 +234,7 @@ def _emscore(part: str) -> Metric:
 
     def signature(context: Context) -> str:
         assert context.items is not None
-        frames = ",".join(sorted({str(clip_length(item)) for item in context.items}))
+        frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
         weights = f"idf:{context.emscore_idf or 'none'}|frames:{frames}"
         return f"(coarse+fine)/2x100|{weights}|tokens:with-start,end|scorer:{context.scorer_name()}"
 

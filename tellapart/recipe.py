@@ -75,12 +75,14 @@ class Lora(Strict):
 class Captioner(Strict):
     """Which captioner: an existing one by ``name``, or a ``new`` one.
 
+    ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
     ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
     for the mapper, which learns in full.
     """
 
     name: ModelName | None = None
     new: NewCaptioner | None = None
+    frames: int | None = Field(None, ge=1, le=64)
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
     lora: Lora | None = None
 

@@ -70,7 +70,7 @@ class Stage:
         vision_of = load_scorer(self.upstream(self.recipe.captioner.new.vision))
         captioner = build_captioner(self.recipe.captioner.new, self._texts(), vision_of, self.recipe.name)
         captioner.model.to(self.device)
-        return captioner
+        return self._with_frames(captioner)
 
     def _adapted(self, captioner: Captioner) -> Captioner:
         """The same one, with LoRA where the recipe has it."""
@@ -86,7 +86,19 @@ class Stage:
     def start(self) -> Captioner:
         """A fresh copy of the captioner that this run starts from, dropout off."""
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
-        return load_captioner(self.upstream(self.recipe.captioner.name), self.device)
+        return self._with_frames(load_captioner(self.upstream(self.recipe.captioner.name), self.device))
+
+    def _with_frames(self, captioner: Captioner) -> Captioner:
+        """The same one, looking at as many frames of a clip as the recipe says."""
+        assert self.recipe.captioner is not None
+        if self.recipe.captioner.frames is not None:
+            captioner.frames = self.recipe.captioner.frames
+        if captioner.frames > 1 and "vision" in (self.recipe.captioner.train or ()):
+            raise UsageError(
+                f"captioner.train has 'vision' and the captioner looks at {captioner.frames} frames of a clip; its "
+                "vision encoder learns from single pictures only; leave 'vision' out"
+            )
+        return captioner
 
     def _scorer_in_training(self) -> Scorer:
         from tellapart.build import build_scorer

@@ -52,12 +52,16 @@ class Encoder:
     """How to turn pictures into features, and a fingerprint under which the result may be kept.
 
     ``fingerprint`` covers weights and preprocessing; ``pixels`` turns PIL pictures into one float
-    tensor B×C×height×width; ``encode`` turns that into features, first axis B.
+    tensor B×C×height×width; ``encode`` turns that into features, first axis B. ``frames``: how many frames of a clip
+    are encoded so; ``join`` makes one row of their features F×…, and, where ``frames`` is more than 1, of those of a
+    picture that stands still (F is 1 then). None: a row is the features of the one frame.
     """
 
     fingerprint: str
     pixels: Callable[[Sequence[Image.Image]], torch.Tensor]
     encode: Callable[[torch.Tensor], torch.Tensor]
+    frames: int = 1
+    join: Callable[[torch.Tensor], torch.Tensor] | None = None
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": {"scenes", "pictures", "clips"},
     "boost": {"data", "loading", "metrics", "pictures", "report", "scenes"},
     "rowstore": set(),
-    "features": {"rowstore", "pictures", "data"},
+    "features": {"rowstore", "pictures", "clips", "data"},
     "captioners": {"decode", "tokens", "loading", "vision", "scorers"},
     "rewards": {"metrics"},
     "objectives": {"decode"},

@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 from real_data import DATA
 
-from tellapart.clips import BytesClip, ClipFile, even_places, frames_of, picture_file
+from tellapart.clips import BytesClip, ClipFile, even_places, frames_of, is_clip, picture_file, shown
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.pictures import FilePicture
+from tellapart.scenes import Scenes
 
 
 def grey(value: int) -> Image.Image:
@@ -110,11 +111,28 @@ def test_the_key_is_the_content_and_not_the_name(tmp_path: Path) -> None:
 def test_a_picture_stands_still_and_a_suffix_says_what_is_a_clip(tmp_path: Path) -> None:
     grey(7).save(tmp_path / "a.png")
     still = picture_file(tmp_path / "a.png")
-    assert type(still) is FilePicture and [level(frame) for frame in frames_of(still, 3)] == [7, 7, 7]
+    assert type(still) is FilePicture and [level(frame) for frame in frames_of(still, 3)] == [7]
     clip = picture_file(write_gif(tmp_path / "a.GIF", [0, 200], [100, 100]))
     assert isinstance(clip, ClipFile) and [level(frame) for frame in frames_of(clip, 2)] == [0, 200]
     with pytest.raises(ValueError, match="at least 1"):
         clip.frames(0)
+
+
+def test_a_page_shows_four_frames_of_a_clip_in_reading_order(tmp_path: Path) -> None:
+    sheet = shown(ClipFile(write_gif(tmp_path / "g.gif", [0, 60, 120, 180], [100] * 4)))
+    assert sheet.size == (65, 65)
+    assert [sheet.getpixel(at)[0] for at in ((5, 5), (60, 5), (5, 60), (60, 60), (32, 32))] == [0, 60, 120, 180, 255]
+    grey(7).save(tmp_path / "a.png")
+    assert shown(FilePicture(tmp_path / "a.png")).size == (32, 32)
+
+
+def test_frames_of_a_scene_are_evenly_over_its_time() -> None:
+    clip, still = Scenes(1, frames=6)[0], Scenes(1)[0]
+    every = [np.asarray(frame) for frame in clip.frames()]
+    for count, places in ((1, [3]), (2, [1, 4]), (3, [1, 3, 5]), (6, [0, 1, 2, 3, 4, 5]), (4, [0, 2, 3, 5])):
+        frames = frames_of(clip, count)
+        assert all(np.array_equal(frame, every[place]) for frame, place in zip(frames, places, strict=True))
+    assert is_clip(clip) and not is_clip(still) and len(frames_of(still, 3)) == 1
 
 
 def sound_only(path: Path) -> Path:

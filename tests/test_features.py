@@ -14,10 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
+from tellapart.clips import ClipFile
 from tellapart.data import Skipped, open_data
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features import FeatureStore, pixel_rows
 from tellapart.pictures import BytesPicture, FilePicture
+from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 
 COUNT = 12
@@ -372,3 +374,72 @@ def test_full_disk_is_one_line(tmp_path: Path, items: list[Item]) -> None:
         assert len(store.features(items[:3], counting.encoder)) == 3
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+# Clips
+
+
+def joined(features_F: torch.Tensor) -> torch.Tensor:
+    """Three frames as one row; a picture that stands still three times."""
+    return features_F.expand(3, -1).flatten()
+
+
+def paint_gif(path: Path, levels: Sequence[int]) -> Item:
+    first, *others = [Image.new("RGB", (6, 6), (level, level, level)) for level in levels]
+    first.save(path, save_all=True, append_images=others, duration=100)
+    return Item(path.name, ClipFile(path))
+
+
+def test_rows_of_clips_join_their_frames_beside_pictures_that_stand_still(
+    store: FeatureStore, items: list[Item], tmp_path: Path
+) -> None:
+    counting = Counting()
+    clips = [paint_gif(tmp_path / f"{n}.gif", range(n, 250, 40)) for n in range(5)]
+    encoder = Encoder("three", counting._pixels, counting._encode, 3, joined)
+    mixed = [clips[0], items[0], *clips[1:], items[1]]
+    for _ in range(2):  # encoded, and read back
+        features = store.features(mixed, encoder, batch_size=4)
+        for item, row in zip(mixed, features, strict=True):
+            frames = item.picture.frames(3) if isinstance(item.picture, ClipFile) else [item.picture.image()] * 3
+            expected = torch.cat([counting._encode(counting._pixels([frame])) for frame in frames]).flatten()
+            np.testing.assert_allclose(row, expected.numpy(), rtol=1e-6)
+    counting.encoded = 0
+    store.features(mixed, encoder)
+    assert counting.encoded == 0
+
+
+def test_the_number_of_frames_is_part_of_a_rows_key(store: FeatureStore, tmp_path: Path) -> None:
+    counting, clip = Counting(), paint_gif(tmp_path / "a.gif", [0, 0, 200, 200])
+    still = Item("still", FilePicture(tmp_path / "a.gif"))  # the same bytes, of which the first frame counts
+
+    def mean(count: int) -> float:
+        encoder = Encoder("mean", counting._pixels, counting._encode, count, lambda rows_F: rows_F.mean(0))
+        return float(store.features([clip], encoder)[0, 1])
+
+    assert mean(4) == pytest.approx(mean(8)) and mean(1) == pytest.approx(2 * mean(4)) and mean(4) > 0
+    assert float(store.features([still], Encoder("mean", counting._pixels, counting._encode))[0, 1]) == 0.0
+    assert store.pixels_uint8([still, clip], 4)[:, 0, 0, 0].tolist() == [0, 200], "the first frame, the middle one"
+
+
+def test_broken_clips_are_named_and_left_out(store: FeatureStore, items: list[Item], tmp_path: Path) -> None:
+    (tmp_path / "bad.gif").write_bytes(b"GIF89a" + b"\0" * 20)
+    (tmp_path / "none.gif").write_bytes(b"")
+    broken = [Item(name, ClipFile(tmp_path / name)) for name in ("bad.gif", "none.gif", "away.gif")]
+    encoder, skipped = Encoder("x", Counting()._pixels, Counting()._encode, 3, joined), Skipped()
+    good = paint_gif(tmp_path / "good.gif", [1, 2])
+    assert store.readable([*broken, good, items[0]], encoder, skipped=skipped) == [good, items[0]]
+    assert [Path(name).name for name, _ in skipped] == ["bad.gif", "none.gif", "away.gif"]
+    assert skipped.line(5).startswith("3 of 5 pictures could not be read: ")  # type: ignore[union-attr]
+    with pytest.raises(PictureError, match=r"3 of 4 pictures could not be read: .*bad\.gif"):
+        store.features([*broken, good], encoder)
+
+
+def test_a_scorers_clip_is_the_normalised_mean_of_its_frames(store: FeatureStore, tiny_scorer: Path) -> None:
+    scorer = load_scorer(str(tiny_scorer))
+    items = list(open_data("scenes:plain?frames=4&n=3")) + list(open_data("scenes:plain?n=2"))
+    features = store.features(items, scorer.encoder)
+    for item, row in zip(items, features, strict=True):
+        frames = item.picture.frames()
+        mean = scorer.image_features(scorer.pixels(frames)).detach().mean(0).numpy()
+        np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=1e-5)
+    assert len({row.tobytes() for row in features}) == 5

@@ -43,8 +43,28 @@ class Captioner(ABC):
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
         from tellapart.scorers.base import weights_fingerprint
 
-        fingerprint = weights_fingerprint(self.parts()["vision"], self.processor, self.view)
-        return Encoder(fingerprint, self.pixels, self._encode_frozen)
+        view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
+        fingerprint = weights_fingerprint(self.parts()["vision"], self.processor, view)
+        return Encoder(fingerprint, self.pixels, self._encode_frozen, self.frames, self.join_frames)
+
+    @property
+    def frames(self) -> int:
+        """How many frames of a clip it looks at, as its ``config.json`` says; 1: the middle one."""
+        return int(getattr(self.model.config, "frames", 1))
+
+    @frames.setter
+    def frames(self, count: int) -> None:
+        self.model.config.frames = count
+
+    def join_frames(self, visual_F: torch.Tensor) -> torch.Tensor:
+        """The features of a clip from those of its frames F×…; a picture that stands still (F is 1) shows one always.
+
+        Frames of several tokens P×D stand one after the other as F·P tokens, as in the video variant of BLIP (paper 1,
+        Table 6); frames of one vector D are averaged, as for the CNN-LSTM of paper 4.
+        """
+        if visual_F.ndim == 2:
+            return visual_F.mean(0) if len(visual_F) > 1 else visual_F[0]
+        return visual_F.expand(self.frames, -1, -1).flatten(0, 1)
 
     @property
     def view(self) -> str:

@@ -137,13 +137,17 @@ class Scene:
 
         return Image.fromarray(self.array(size))
 
-    def frames(self, size: int | None = None) -> list[Image.Image]:
-        """The frames of a clip in order; of a picture the one."""
+    def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
+        """The frames of a clip in order, ``count`` of them evenly over its time (None: all); of a picture the one."""
         from PIL import Image
 
         from .render import draw
 
-        return [Image.fromarray(draw(self, size or self.size, frame=k)) for k in range(self.length)]
+        wanted = (
+            range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
+        )
+        drawn = {k: Image.fromarray(draw(self, size or self.size, frame=k)) for k in set(wanted)}
+        return [drawn[k] for k in wanted]
 
     def item(self) -> Item:
         """As the rest of tellapart wants it."""

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class Scorer:
     """How well a text matches a picture: cosine of normalised features, times ``scale``.
 
-    ``model`` has ``get_image_features``, ``get_text_features`` and ``logit_scale``, as CLIP has.
+    ``model`` has ``get_image_features``, ``get_text_features`` and ``logit_scale``, as CLIP has. The feature of a clip
+    is the normalised mean of those of ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
     """
+
+    frames = 8
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
@@ -49,7 +52,7 @@ class Scorer:
 
     @property
     def encoder(self) -> Encoder:
-        return Encoder(self.fingerprint, self.pixels, self._frozen_image_features)
+        return Encoder(self.fingerprint, self.pixels, self._frozen_image_features, self.frames, mean_feature)
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """PIL pictures as the model wants them: float B×C×height×width."""
@@ -171,6 +174,11 @@ class Scorer:
             features = self.image_features(pixels_BCHW)
         self.model.train(training)
         return features
+
+
+def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
+    """The normalised mean D of the features of frames; of one frame its own, to the last bit."""
+    return F.normalize(features_FD.mean(0), dim=-1) if len(features_FD) > 1 else features_FD[0]
 
 
 def text_window(model: Any, tokenizer: Any) -> int:

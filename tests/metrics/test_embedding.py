@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from real_data import DATA
 
+from tellapart.clips import ClipFile
 from tellapart.context import Context, Slot
 from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError
@@ -111,6 +114,34 @@ def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None
         assert beside.systems["other"]["emscore_p"].value == pytest.approx(alone.systems["other"]["emscore_p"].value)
     assert f"|idf:{idf or 'none'}|frames:4|" in results.signatures["emscore_f"]
     assert results.systems["said"]["emscore_p"].n == 6
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (DATA / "clips").is_dir(), reason="no clips in ../shared/data")
+def test_emscore_and_retrieval_of_real_clips(tiny_scorer: Path, tmp_path: Path) -> None:
+    import torch
+
+    pytest.importorskip("av")
+    for name in ("video9971.mp4", "video9974.mp4", "WTf5EgVY5uU_124_128.avi"):
+        (tmp_path / name).symlink_to(DATA / "clips" / name)
+    written = json.loads((DATA / "clips" / "references.json").read_text())
+    scorer, items = load_scorer(str(tiny_scorer)), list(open_data(f"folder:{tmp_path}"))
+    captions = {item.id: written[item.id][0] for item in items}
+    names = ["emscore_p", "emscore_r", "emscore_f", "clipsc", "recall@1.lookalike"]
+    results = evaluate({"said": captions}, items=items, scorer=scorer, metrics=names, resamples=5, lookalike=3)
+    clips, texts = [], scorer.text_features(list(captions.values())).numpy()
+    for number, item in enumerate(items):
+        frames = scorer.image_features(scorer.pixels(ClipFile(tmp_path / item.id).frames(8))).detach().numpy()
+        row, tokens = scorer.token_features([captions[item.id]])[0]
+        expected = plain_emscore(texts[number], tokens, frames, [1.0] * len(row))
+        clips.append(unit(frames.mean(0)))
+        found = [results.values["said"][name][number] for name in names[:4]]
+        np.testing.assert_allclose(found, 100 * np.array([*expected, texts[number] @ clips[-1]]), atol=1e-3)
+    cosine_NN = torch.tensor(texts @ np.stack(clips).T)
+    hits_N = 100 * (cosine_NN.diagonal() >= cosine_NN.max(1).values - 1e-7).double().numpy()
+    np.testing.assert_allclose(results.values["said"]["recall@1.lookalike"], hits_N)
+    assert "|frames:8|" in results.signatures["emscore_f"]
+    assert "|clips:mean-of-8-frames" in results.signatures["clipsc"]
 
 
 def test_emscore_needs_clips_and_tokens(tiny_scorer: Path) -> None:
