@@ -1,8 +1,8 @@
 """``scenes:DOMAIN``: the embedded world; nothing is read from disk.
 
 ``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is how often a
-reference names a detail, ``family`` how many scenes one attribute apart stand together; see `tellapart.scenes.Scenes`,
-whose defaults hold for what is not named.
+reference names a detail, ``family`` how many scenes one attribute apart stand together; ``frames=4`` makes clips. See
+`tellapart.scenes.Scenes`, whose defaults hold for what is not named.
 """
 
 from __future__ import annotations
