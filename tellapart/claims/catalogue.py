@@ -18,11 +18,13 @@ TESTS = {
     "rich": WORLD.format(domain="plain", split="test", n=500) + "&detail=0.9",
     "alt": WORLD.format(domain="alt", split="test", n=500),
     "unseen": WORLD.format(domain="unseen", split="test", n=500),
+    "clips": WORLD.format(domain="plain", split="test", n=500) + "&frames=4",
 }
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=40),
     "samples": Decoding(kind="sample", samples=5, max_tokens=40),
 }
+FRAMES = "&frames=4"
 GENTLE, BOLD = 6e-5, 5e-4  # rates of MLE: one more round of what is known already; towards another manner
 SHORT: dict[str, Any] = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long
 LONG: dict[str, Any] = {
@@ -102,6 +104,17 @@ def scratch() -> Arm:
     arm = mle("scratch", steps=60, rate=2e-3)
     new = {"vision": "scenes", "visual": "cells", "mapper": "linear", "width": 128, "heads": 4, "dropout": 0.05}
     captioner = {"new": new, "train": ["mapper", "language_model"]}
+    return Arm(arm.name, {**(arm.table or {}), "captioner": captioner})
+
+
+def clips_rich() -> Arm:
+    """What the captioner that ships is to pictures, for clips: from nothing to all words, of detailed references."""
+    arm = mle("clips_rich", steps=300, rate=2e-3, more=f"{FRAMES}&detail=0.9")
+    new = {
+        "vision": "scenes", "visual": "cells", "mapper": "linear", "width": 96, "layers": 2, "heads": 4,
+        "dropout": 0.05, "max_tokens": 104,
+    }  # fmt: skip
+    captioner = {"new": new, "frames": 4, "train": ["mapper", "language_model"]}
     return Arm(arm.name, {**(arm.table or {}), "captioner": captioner})
 
 
@@ -187,5 +200,16 @@ LISTED = (
     reward("sll", **SELF_CRITICAL),
     reward("sll_me", **SELF_CRITICAL, entropy=0.01),
     reward("sll_sle", **SELF_CRITICAL, exploration={"alpha": 0.75, "distance": "bleu"}),
+    # Papers 1 and 4, on clips
+    clips_rich(),
+    mle("clips", "clips_rich", rate=BOLD, more=FRAMES),
+    mle("clips_more", "clips", more=FRAMES),
+    smile("clips_smile", "clips", more=FRAMES, **SHORT),
+    reward("clips_sll", "clips", pictures=data(FRAMES, 1500), **SELF_CRITICAL),
+    reward("clips_sll_me", "clips", pictures=data(FRAMES, 1500), **SELF_CRITICAL, entropy=0.01),
+    reward(
+        "clips_sll_sle", "clips", pictures=data(FRAMES, 1500), **SELF_CRITICAL,
+        exploration={"alpha": 0.75, "distance": "bleu"},
+    ),
 )  # fmt: skip
 ARMS = {arm.name: arm for arm in LISTED}

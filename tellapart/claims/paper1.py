@@ -21,6 +21,10 @@ def minus(term: Term) -> Term:
     return Term(term.arm, term.measure, term.test, term.decoding, -term.factor)
 
 
+def of_clips(arm: str, measure: str) -> Term:
+    return Term(arm, measure, "clips")
+
+
 CLAIMS = (
     Claim(
         "smile-length", 1, "Table 1",
@@ -114,6 +118,15 @@ CLAIMS = (
         ),
         Control("SMILE replaced by more MLE", {"smile_one": "mle_more"}),
     ),
-    Claim("smile-video", 1, "Table 6", "the same on clips", "length 8.1 → 20.6, R@1 19.0 → 27.3 on MSR-VTT",
-          pending="clips come with part E"),
+    Claim(
+        "smile-video", 1, "Table 6", "the same on clips: captions at least 1.4 times as long, higher R@1",
+        "length 8.1 → 20.6, R@1 19.0 → 27.3 on MSR-VTT",
+        (
+            more("length over 1.4 times the start's", of_clips("clips_smile", "length"), of_clips("clips", "length"),
+                 times=1.4),
+            more("distinct words gained", of_clips("clips_smile", "distinct"), of_clips("clips", "distinct")),
+            more("R@1 gained", of_clips("clips_smile", "r1"), of_clips("clips", "r1")),
+        ),
+        Control("SMILE replaced by more MLE", {"clips_smile": "clips_more"}),
+    ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tellapart.features import FeatureStore
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe import check_recipe
 from tellapart.stages import Stage
+from tellapart.train import train
 from tellapart.types import Item
 
 GREEDY = Decoding(max_tokens=6)
@@ -33,8 +35,9 @@ def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     captioner = load_captioner(str(save_blip(tmp_path_factory.mktemp("plain"), words)))
     assert captioner.frames == 1
     captioner.frames = 3
-    for weight in captioner.model.vision_model.parameters():
-        torch.nn.init.normal_(weight, std=0.3)  # transformers' own start is so near 0 that all pictures look alike
+    for weight in captioner.model.parameters():
+        if weight.ndim > 1:  # transformers' own start is so near 0 that all pictures look alike
+            torch.nn.init.normal_(weight, std=0.3)
     folder = tmp_path_factory.mktemp("video")
     captioner.save(folder)
     return folder
@@ -86,7 +89,7 @@ def test_a_video_captioner_learns_and_says_the_same_when_loaded_again(
         learner.zero_grad()
         loss.backward()
         learner.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < losses[0]
     captioner.save(tmp_path / "saved")
     again = load_captioner(str(tmp_path / "saved"))
@@ -129,6 +132,29 @@ def test_a_folder_of_clips_and_pictures_is_captioned_and_broken_clips_are_named(
     assert files[0] == files[1] and '"clip1.gif"' in files[0]
 
 
+def test_self_retrieval_among_clips_from_a_recipe_to_the_gallery(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """A new captioner that sees the cells of two frames learns, is saved so, and its page shows frames."""
+    scorer = tiny_recipe["scorer"]["name"]
+    new = {"vision": scorer, "visual": "cells", "mapper": "linear", "width": 16, "layers": 1, "heads": 2}
+    table = {
+        **tiny_recipe,
+        "data": {key: f"{spec}&frames=4&family=3" for key, spec in tiny_recipe["data"].items()},
+        "captioner": {"new": new, "frames": 2, "train": ["mapper", "language_model"]},
+        "training": {**tiny_recipe["training"], "steps": 2},
+        "objective": {**tiny_recipe["objective"], "kl": 0.0},
+    }
+    train(check_recipe(table, "test"), tmp_path / "run")
+    captioner = load_captioner(str(tmp_path / "run"))
+    assert captioner.frames == 2
+    item = open_data(table["data"]["test"])[0]
+    cells = captioner.encode(captioner.pixels([item.truth.frames()[1]])).shape[1]
+    assert captioner.encoder.join(captioner.encode(captioner.pixels(item.truth.frames(2)))).shape[0] == 2 * cells  # type: ignore[misc]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert "clips:mean-of-8-frames" in json.dumps(results)
+    sheet = Image.open(next((tmp_path / "run" / "gallery").iterdir()))
+    assert sheet.size == (129, 129)
+
+
 def test_a_vision_encoder_does_not_learn_from_clips(blip: Path) -> None:
     table = {
         "name": "x",
@@ -136,6 +162,7 @@ def test_a_vision_encoder_does_not_learn_from_clips(blip: Path) -> None:
         "captioner": {"name": str(blip), "train": ["vision"]},
         "objective": {"kind": "mle"},
         "training": {"steps": 1, "learning_rate": 1e-4},
+        "validation": {"select": "loss"},
     }
     with pytest.raises(UsageError, match="3 frames of a clip; its vision encoder learns from single pictures only"):
         _ = Stage(check_recipe(table, "test"), lambda name: name).learner

@@ -74,7 +74,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
 
 def test_pending_claims_alone_train_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["claims", "smile-video", "--json"])
+    shown = CliRunner().invoke(app, ["claims", "sr-transfer", "--json"])
     told = json.loads(shown.stdout)["claims"]
-    assert [(c["id"], c["holds"]) for c in told] == [("smile-video", None)] and "part E" in told[0]["ours"]
+    assert [(c["id"], c["holds"]) for c in told] == [("sr-transfer", None)] and "part E" in told[0]["ours"]
     assert (tmp_path / "runs/claims/claims-verdict.html").is_file()
