@@ -1,0 +1,245 @@
+"""The captioner of paper 4: features of a picture and an LSTM, or one that attends to regions (Anderson et al. 2018).
+
+A picture is one vector or several (cells of a grid, detected regions, frames of a clip). Without attention the LSTM
+starts from their mean, brought to its width by one linear layer: section 4.3 of the paper. With attention it also
+chooses among them at every word, as the Top-Down captioner does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, GenerationMixin, PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from tellapart.captioners.base import Captioner
+from tellapart.captioners.clipcap import as_config
+from tellapart.decode import Decoding, to_rollout
+from tellapart.errors import UsageError
+from tellapart.types import Encoder, Rollout
+
+State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
+
+
+class RecurrentConfig(PreTrainedConfig):
+    """What a recurrent captioner is made of; the widths are paper 4's.
+
+    ``vision_config``: any vision encoder of transformers; None where features come from files, ``visual_size``
+    numbers each. ``attention``: look at every cell or region at each word; else at their mean, once.
+    """
+
+    model_type = "recurrent_captioner"
+
+    def __init__(
+        self,
+        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
+        visual_size: int = 2048,
+        attention: bool = False,
+        vocab_size: int = 10000,
+        hidden_size: int = 512,
+        dropout: float = 0.5,
+        **kwargs: Any,
+    ) -> None:
+        self.vision_config = as_config(vision_config) if vision_config else None
+        self.visual_size = visual_size
+        self.attention, self.vocab_size, self.hidden_size, self.dropout = attention, vocab_size, hidden_size, dropout
+        super().__init__(**kwargs)
+
+
+class PooledDecoder(nn.Module):
+    """An LSTM that sees a picture once: its first hidden state is the mean of what it was given (paper 4, 4.3)."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        H = config.hidden_size
+        self.embed, self.lstm = nn.Embedding(config.vocab_size, H), nn.LSTM(H, H, batch_first=True)
+        self.dropout, self.head = nn.Dropout(config.dropout), nn.Linear(H, config.vocab_size)
+
+    def start(self, values_RPH: torch.Tensor, there_RP: torch.Tensor) -> State:
+        h_RH = mean_of(values_RPH, there_RP)
+        return h_RH, torch.zeros_like(h_RH)
+
+    def forward(
+        self, tokens_RT: torch.Tensor, state: State, values_RPH: torch.Tensor, there_RP: torch.Tensor
+    ) -> tuple[torch.Tensor, State]:
+        """hidden_RTH after each token, and what is remembered after the last."""
+        h_RH, c_RH = state
+        words_RTH = self.dropout(self.embed(tokens_RT))
+        hidden_RTH, (h_1RH, c_1RH) = self.lstm(words_RTH, (h_RH[None].contiguous(), c_RH[None].contiguous()))
+        return self.dropout(hidden_RTH), (h_1RH[0], c_1RH[0])
+
+
+class AttentionDecoder(nn.Module):
+    """Top-Down (Anderson et al. 2018, section 3.2): one LSTM says where to look, a second one the next word.
+
+    In step 0 the first one's hidden state is the mean of the regions, as without attention.
+    """
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        H = config.hidden_size
+        self.embed = nn.Embedding(config.vocab_size, H)
+        self.looking, self.saying = nn.LSTMCell(3 * H, H), nn.LSTMCell(2 * H, H)
+        self.key, self.query, self.weight = nn.Linear(H, H), nn.Linear(H, H, bias=False), nn.Linear(H, 1, bias=False)
+        self.dropout, self.head = nn.Dropout(config.dropout), nn.Linear(H, config.vocab_size)
+
+    def start(self, values_RPH: torch.Tensor, there_RP: torch.Tensor) -> State:
+        """h and c of both, and the keys of the regions, which are the same at every word."""
+        mean_RH = mean_of(values_RPH, there_RP)
+        none_RH = torch.zeros_like(mean_RH)
+        return mean_RH, none_RH, none_RH, none_RH, self.key(values_RPH)
+
+    def forward(
+        self, tokens_RT: torch.Tensor, state: State, values_RPH: torch.Tensor, there_RP: torch.Tensor
+    ) -> tuple[torch.Tensor, State]:
+        """hidden_RTH after each token, and what is remembered after the last."""
+        h1_RH, c1_RH, h2_RH, c2_RH, key_RPH = state
+        mean_RH, said = mean_of(values_RPH, there_RP), []
+        for word_RH in self.dropout(self.embed(tokens_RT)).unbind(1):
+            h1_RH, c1_RH = self.looking(torch.cat([h2_RH, mean_RH, word_RH], dim=1), (h1_RH, c1_RH))
+            score_RP = self.weight((key_RPH + self.query(h1_RH)[:, None]).tanh()).squeeze(2)
+            share_RP = score_RP.masked_fill(~there_RP, -torch.inf).softmax(1)
+            seen_RH = torch.einsum("rp,rph->rh", share_RP, values_RPH)
+            h2_RH, c2_RH = self.saying(torch.cat([seen_RH, h1_RH], dim=1), (h2_RH, c2_RH))
+            said.append(h2_RH)
+        return self.dropout(torch.stack(said, dim=1)), (h1_RH, c1_RH, h2_RH, c2_RH, key_RPH)
+
+
+def mean_of(values_RPH: torch.Tensor, there_RP: torch.Tensor) -> torch.Tensor:
+    """The mean of those that are there, R×H."""
+    share_RP = there_RP / there_RP.sum(1, keepdim=True)
+    return torch.einsum("rp,rph->rh", share_RP.to(values_RPH.dtype), values_RPH)
+
+
+def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A picture's vectors B×P×D, and which of them are there, B×P.
+
+    One vector B×D is one region; frames with cells B×F×P×D are all cells. Rows of zeros fill up pictures that have
+    fewer regions than others of their batch.
+    """
+    visual_BPD = visual[:, None] if visual.ndim == 2 else visual.flatten(1, -2)
+    there_BP = visual_BPD.ne(0).any(2)
+    there_BP[:, 0] |= ~there_BP.any(1)  # a black picture's features may be all zero
+    return visual_BPD, there_BP
+
+
+class RecurrentModel(PreTrainedModel, GenerationMixin):
+    """Vision encoder → one linear layer → LSTM. ``config_class`` is `RecurrentConfig`."""
+
+    config_class = RecurrentConfig
+    base_model_prefix = "recurrent"
+    main_input_name = "input_ids"
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__(config)
+        self.vision: Any = AutoModel.from_config(config.vision_config) if config.vision_config else None
+        self.mapper = nn.Linear(config.visual_size, config.hidden_size)
+        self.language_model: Any = (AttentionDecoder if config.attention else PooledDecoder)(config)
+        self.post_init()
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # what it remembers is `State`, not keys and values
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """Features of pictures: their spatial mean B×D, or B×cells×D with attention."""
+        output = self.vision(pixel_values=pixels_BCHW)
+        cells = output.last_hidden_state
+        cells_BPD = cells.flatten(2).transpose(1, 2) if cells.ndim == 4 else cells  # a CNN gives B×D×height×width
+        if self.config.attention:
+            return cells_BPD
+        pooled = getattr(output, "pooler_output", None)
+        return cells_BPD.mean(1) if pooled is None else pooled.flatten(1)
+
+    def look(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """values_BPH, what the decoder sees of each region, and there_BP."""
+        visual_BPD, there_BP = regions(visual)
+        return self.mapper(visual_BPD), there_BP
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """Hidden states R×T×H in front of each token, teacher-forced; R = B·S, the S captions of a picture together."""
+        samples = len(tokens_RT) // len(visual)
+        values_RPH, there_RP = (x.repeat_interleave(samples, dim=0) for x in self.look(visual))
+        start_R1 = torch.full_like(tokens_RT[:, :1], self.config.bos_token_id)
+        state = self.language_model.start(values_RPH, there_RP)
+        read_RT = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
+        return self.language_model(read_RT, state, values_RPH, there_RP)[0]
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        values: torch.Tensor,
+        there: torch.Tensor,
+        past_key_values: State | None = None,
+        return_dict: bool = True,
+    ) -> CausalLMOutputWithPast:
+        """Scores R×T×V of what follows each of ``input_ids`` R×T; ``values`` and ``there`` are what `look` gives."""
+        state = self.language_model.start(values, there) if past_key_values is None else past_key_values
+        hidden_RTH, state = self.language_model(input_ids, state, values, there)
+        scores_RTV = self.language_model.head(hidden_RTH)
+        return CausalLMOutputWithPast(logits=scores_RTV, past_key_values=state)
+
+    def prepare_inputs_for_generation(  # type: ignore[override]
+        self,
+        input_ids: torch.Tensor,
+        past_key_values: State | None = None,
+        values: torch.Tensor | None = None,
+        there: torch.Tensor | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
+        return {"input_ids": input_ids[:, -1:], "values": values, "there": there, "past_key_values": past_key_values}
+
+    def _reorder_cache(self, past_key_values: State, beam_idx: torch.Tensor) -> State:
+        return tuple(x.index_select(0, beam_idx.to(x.device)) for x in past_key_values)
+
+
+class Recurrent(Captioner):
+    """`RecurrentModel` as a captioner. ``visual`` is B×D, or B×P×D: cells, regions, or frames of a clip."""
+
+    @property
+    def encoder(self) -> Encoder:
+        if self.model.vision is None:
+            raise UsageError(
+                f"{self.name} has no vision encoder: it reads features from files; in a recipe: captioner.features = "
+                "'FOLDER or FILE.h5'; to caption: --features FOLDER"
+            )
+        return super().encoder
+
+    @staticmethod
+    def reads_pictures(model: Any) -> bool:
+        return model.vision is not None
+
+    @property
+    def view(self) -> str:
+        return "cells" if self.model.config.attention else "pooled"
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        return self.model.encode(pixels_BCHW.to(self.device))
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        return self.model.hidden(visual, tokens_RT)
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        layer = self.model.language_model.head
+        return layer.weight, layer.bias
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        start, ends = self.model.config.bos_token_id, [self.end]
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=start, ends=ends)
+        start_B1 = torch.full((len(visual), 1), start, device=visual.device)
+        with torch.no_grad():
+            values_BPH, there_BP = self.model.look(visual)
+            tokens_RT = self.model.generate(start_B1, values=values_BPH, there=there_BP, generation_config=config)
+        return to_rollout(tokens_RT[:, 1:], self.tokenizer, ends, decoding.samples)
+
+    def parts(self) -> dict[str, nn.Module]:
+        """``mapper`` is the linear layer in front of the LSTM, which is the ``language_model``."""
+        vision = {} if self.model.vision is None else {"vision": self.model.vision}
+        return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
+
+
+AutoConfig.register("recurrent_captioner", RecurrentConfig)
+AutoModel.register(RecurrentConfig, RecurrentModel)

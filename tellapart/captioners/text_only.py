@@ -1,0 +1,131 @@
+"""A language model without pictures, fine-tuned on instructions by the same loop (paper 1, appendix B).
+
+What a captioner sees of a picture is here the prompt; what it writes is the answer. So the prompt is neither in a loss
+nor in SMILE's subset, and every objective, decoding and checkpoint is what it is for captions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from tellapart.captioners.base import Captioner, check_room
+from tellapart.decode import Decoding, to_rollout
+from tellapart.errors import UsageError
+from tellapart.messages import say
+from tellapart.tokens import caption_rows
+from tellapart.types import Encoder, Rollout
+
+NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is
+ANSWER = 512  # tokens of the longest answer that is learned, where the model has room for it
+
+
+class TextOnly(Captioner):
+    """Any causal language model of transformers. ``visual`` is B×P: the tokens of the prompts, aligned at the right."""
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
+        super().__init__(model, tokenizer, processor, name)
+        self.text_config = model.config.get_text_config(decoder=True)
+        self.positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
+        self.takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
+        self._linear: bool | None = None
+        self._told = 0
+
+    @staticmethod
+    def reads_pictures(model: Any) -> bool:
+        return False
+
+    @property
+    def encoder(self) -> Encoder:
+        raise UsageError(f"{self.name} is a language model without pictures; expected data such as instructions:FILE")
+
+    @property
+    def longest_answer(self) -> int:
+        """In tokens, the end counted; prompts have the rest of the model's positions."""
+        return ANSWER if self.positions is None else min(ANSWER, self.positions // 2)
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
+        """Token ids of answers, each with its end token; what is longer than ``max_tokens`` is cut before its end."""
+        longest = max_tokens or self.longest_answer
+        rows = caption_rows(self.tokenizer, texts, self.end, longest + 1)
+        if (cut := sum(len(row) > longest for row in rows)) > self._told:
+            self._told = cut
+            say(f"{cut:,} of {len(rows):,} answers are longer than {longest} tokens; they are cut there")
+        return [row[:longest] for row in rows]
+
+    def prompt_rows(self, prompts: Sequence[tuple[str, str]]) -> np.ndarray:
+        """(id, text) of N prompts as int32 N×P. Raises `UsageError` for one that leaves no room for an answer."""
+        rows = [list(row) for row in self.tokenizer([text for _, text in prompts])["input_ids"]]
+        begin = self.end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some end every text
+        for (name, _), row in zip(prompts, rows, strict=True):
+            if self.positions is not None and len(row) > self.positions - self.longest_answer + 1:
+                raise UsageError(
+                    f"the prompt of {name} has {len(row)} tokens; {self.name} has {self.positions} positions, and "
+                    f"answers take up to {self.longest_answer}; leave it out, or shorten it"
+                )
+        block = np.full((len(rows), max(map(len, rows), default=1)), NONE, np.int32)
+        for n, row in enumerate(rows):
+            block[n, block.shape[1] - len(row) :] = row
+        return block
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        raise UsageError(f"{self.name} is a language model without pictures")
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        prompt_RP, there_RP = (x.repeat_interleave(len(tokens_RT) // len(visual), dim=0) for x in self.prompts(visual))
+        P = prompt_RP.shape[1]
+        check_room(self.text_config, P, tokens_RT.shape[1])
+        read = torch.cat([prompt_RP, tokens_RT[:, :-1]], dim=1)
+        mask = torch.cat([there_RP, torch.ones_like(tokens_RT[:, :-1], dtype=torch.bool)], dim=1).long()
+        told: dict[str, Any] = {"input_ids": read, "attention_mask": mask, "use_cache": False}
+        if self.takes_positions:  # a prompt begins at position 0, however long the row's others are
+            told["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+        if not self.linear:
+            return self.model(**told).logits[:, P - 1 :]
+        return self.model.base_model(**told).last_hidden_state[:, P - 1 :]
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        if not self.linear:
+            return None
+        layer = self.model.get_output_embeddings()
+        return layer.weight, getattr(layer, "bias", None)
+
+    @property
+    def linear(self) -> bool:
+        """Whether scores are one linear layer of the last states; some models scale or squeeze them. Tried once."""
+        if self._linear is None:
+            layer, training = self.model.get_output_embeddings(), self.model.training
+            self.model.eval()
+            with torch.no_grad():
+                ids = torch.tensor([[self.end, self.end]], device=self.device)
+                states = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+                scores = self.model(input_ids=ids, use_cache=False).logits
+                self._linear = states.shape[-1] == layer.weight.shape[1] and torch.allclose(
+                    F.linear(states, layer.weight, getattr(layer, "bias", None)), scores, rtol=1e-3, atol=1e-3
+                )
+            self.model.train(training)
+        return self._linear
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        ids_BP, there_BP = self.prompts(visual)
+        check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
+        with torch.no_grad():
+            tokens_RT = self.model.generate(input_ids=ids_BP, attention_mask=there_BP.long(), generation_config=config)
+        return to_rollout(tokens_RT[:, ids_BP.shape[1] :], self.tokenizer, [self.end], decoding.samples)
+
+    def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """ids_BP, which are tokens, and there_BP; no wider than the longest prompt of the batch."""
+        there_BP = visual != NONE
+        width = int(there_BP.sum(1).max())
+        ids_BP, there_BP = visual[:, -width:].long(), there_BP[:, -width:]
+        return ids_BP.masked_fill(~there_BP, self.tokenizer.pad_token_id), there_BP
+
+    def parts(self) -> dict[str, torch.nn.Module]:
+        return {"language_model": self.model}

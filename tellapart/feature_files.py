@@ -1,0 +1,167 @@
+"""Features that somebody else's program wrote, by item id, in place of a vision encoder of ours.
+
+A folder with a file for each picture: ``ID.npz`` (bottom-up attention: the array is called ``x``, ``feat`` or
+``features``, or is the only one) or ``ID.npy``. Or one HDF5 file, ``.h5`` or ``.hdf5`` (extra ``regions``): a data set
+``ID``, ``ID_features`` or ``ID/features`` for each picture. An array is D numbers, or P×D for P regions; pictures may
+have different numbers of regions. An id is looked for as it stands, then without a suffix such as ``.jpg``.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+from tellapart.errors import MissingExtra, UsageError
+from tellapart.types import Item
+
+NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
+HDF5 = (".h5", ".hdf5", ".hdf")
+
+
+class Source(Protocol):
+    """Where arrays lie under names."""
+
+    def has(self, name: str) -> bool: ...
+
+    def read(self, name: str) -> np.ndarray: ...
+
+
+class Folder:
+    """A file for each picture."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def has(self, name: str) -> bool:
+        return self._file(name) is not None
+
+    def read(self, name: str) -> np.ndarray:
+        file = self._file(name)
+        assert file is not None
+        try:
+            found = np.load(file)  # never unpickles: an object array is an error
+            return found if isinstance(found, np.ndarray) else self._chosen(file, found)
+        except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+            raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
+
+    def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
+        """The features among an archive's arrays."""
+        with arrays:
+            named = [key for key in arrays.files if key in NAMES] or arrays.files
+            if len(named) != 1:
+                raise UsageError(
+                    f"{file} holds {', '.join(arrays.files) or 'nothing'}; expected the features under one of "
+                    f"{', '.join(NAMES)}"
+                )
+            return arrays[named[0]]
+
+    def _file(self, name: str) -> Path | None:
+        files = (self.path / f"{name}{suffix}" for suffix in (".npz", ".npy"))
+        return next((file for file in files if file.is_file()), None)
+
+
+class Hdf5:
+    """One file for all pictures; it stays open."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import h5py
+        except ImportError:
+            raise MissingExtra("regions", f"reading {path}") from None
+        try:
+            self.file: Any = h5py.File(path, "r")
+        except OSError as error:
+            raise UsageError(f"{path} is not HDF5 ({str(error).splitlines()[0][:120]})") from None
+
+    def has(self, name: str) -> bool:
+        return self._place(name) is not None
+
+    def read(self, name: str) -> np.ndarray:
+        return self.file[self._place(name)][()]
+
+    def _place(self, name: str) -> str | None:
+        for place in (name, f"{name}_features", f"{name}/features"):
+            if hasattr(self.file.get(place), "shape"):  # a data set, not a group
+                return place
+        return None
+
+
+class FeatureFiles:
+    """The features of a folder or an HDF5 file. Raises `UsageError` where there is no such thing."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+        if not self.path.exists():
+            raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
+        if self.path.is_file() and self.path.suffix not in HDF5:
+            raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
+        self.source: Source = Folder(self.path) if self.path.is_dir() else Hdf5(self.path)
+
+    def name_of(self, item: Item) -> str | None:
+        """Under which name an item's features lie; None where there are none."""
+        return next((name for name in dict.fromkeys((item.id, Path(item.id).stem)) if self.source.has(name)), None)
+
+    def width(self, items: Iterable[Item]) -> int:
+        """D, as the first of these items that has features has them. Raises `UsageError` where none has."""
+        for item in items:
+            if (name := self.name_of(item)) is not None:
+                return self.read(name).shape[-1]
+        raise UsageError(f"{self.path} has features of none of the pictures; an item's id is what it is looked for by")
+
+    def read(self, name: str, width: int | None = None) -> np.ndarray:
+        """float32 D or P×D. Raises `UsageError` for other shapes, another ``width``, and what is not finite."""
+        array = np.asarray(self.source.read(name))
+        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
+            raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
+        if width is not None and array.shape[-1] != width:
+            raise UsageError(f"{self.path}: {name} has {array.shape[-1]} numbers a region; the captioner reads {width}")
+        if not np.isfinite(array).all():
+            raise UsageError(f"{self.path}: {name} has NaN or infinity; expected finite numbers")
+        return array.astype(np.float32, copy=False)
+
+    def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
+        """The features of items, read when they are asked for. Raises `UsageError` that names an item without any."""
+        names = [self.name_of(item) for item in items]
+        if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
+            raise UsageError(
+                f"{self.path} has no features of {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; expected "
+                "them under the item's id, with or without its suffix"
+            )
+        rows = FeatureRows(self, [name for name in names if name is not None], width)
+        rows[:1]  # a wrong width is said now, not at some step of a training
+        return rows
+
+
+class FeatureRows:
+    """Rows of `FeatureFiles` as an array gives them: by a slice, or by an array of places.
+
+    One block is float32 N×D, or N×P×D where it has regions, filled up with zeros to the most regions in it.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, files: FeatureFiles, names: Sequence[str], width: int | None) -> None:
+        self.files, self.names, self.width = files, names, width
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, places: slice) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, places: np.ndarray) -> np.ndarray: ...
+    def __getitem__(self, places: slice | np.ndarray) -> np.ndarray:
+        chosen = range(len(self))[places] if isinstance(places, slice) else places
+        rows = [self.files.read(self.names[place], self.width) for place in chosen]
+        if all(row.ndim == 1 for row in rows):
+            return np.stack(rows) if rows else np.zeros((0, self.width or 0), np.float32)
+        grids = [np.atleast_2d(row) for row in rows]
+        block = np.zeros((len(grids), max(len(grid) for grid in grids), grids[0].shape[1]), np.float32)
+        for n, grid in enumerate(grids):
+            block[n, : len(grid)] = grid
+        return block
