@@ -25,6 +25,8 @@ class Captioner(ABC):
     Captions come as rows R = B·S, the S captions of a picture side by side; ``visual`` has B rows.
     """
 
+    sees_clips = False  # whether it knows what to do with the features of several frames
+
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         self.adapted = False  # whether LoRA stands beside its weights
@@ -50,10 +52,15 @@ class Captioner(ABC):
     @property
     def frames(self) -> int:
         """How many frames of a clip it looks at, as its ``config.json`` says; 1: the middle one."""
-        return int(getattr(self.model.config, "frames", 1))
+        return int(getattr(self.model.config, "frames", 1)) if self.sees_clips else 1
 
     @frames.setter
     def frames(self, count: int) -> None:
+        if count > 1 and not self.sees_clips:
+            raise UsageError(
+                f"{self.name} looks at single pictures, not at {count} frames; leave captioner.frames out (the middle "
+                "frame of a clip counts then), or name a BLIP, a ClipCap or a recurrent captioner"
+            )
         self.model.config.frames = count
 
     def join_frames(self, visual_F: torch.Tensor) -> torch.Tensor:

@@ -12,11 +12,13 @@ from tellapart.types import Rollout
 
 
 class Blip(Captioner):
-    """``BlipForConditionalGeneration`` as a captioner. ``visual`` is B×patches×D.
+    """``BlipForConditionalGeneration`` as a captioner. ``visual`` is B×patches×D, of clips the patches of all frames.
 
     ``prompt`` stands before every caption and is no part of it ("a picture of " in paper 1; BLIP's own default
     is none).
     """
+
+    sees_clips = True
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)

@@ -181,6 +181,7 @@ class ClipCap(Captioner):
     """`ClipCapModel` as a captioner."""
 
     model: ClipCapModel
+    sees_clips = True
 
     @property
     def view(self) -> str:

@@ -132,6 +132,17 @@ def test_a_folder_of_clips_and_pictures_is_captioned_and_broken_clips_are_named(
     assert files[0] == files[1] and '"clip1.gif"' in files[0]
 
 
+def test_a_captioner_of_single_pictures_says_so(blip: Path) -> None:
+    class Single(Blip):
+        sees_clips = False
+
+    told = load_captioner(str(blip))
+    single = Single(told.model, told.tokenizer, told.processor, "single")
+    assert single.frames == 1 and single.encoder.frames == 1
+    with pytest.raises(UsageError, match="single looks at single pictures, not at 4 frames"):
+        single.frames = 4
+
+
 def test_self_retrieval_among_clips_from_a_recipe_to_the_gallery(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A new captioner that sees the cells of two frames learns, is saved so, and its page shows frames."""
     scorer = tiny_recipe["scorer"]["name"]
