@@ -11,7 +11,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.bags.file import BagsFile, Header
-from tellapart.bags.mine import TOP, Bag, Similarity, curate_bags, distinct, mine_bags, multimodal
+from tellapart.bags.mine import TOP, Bag, Similarity, check_max_cosine, curate_bags, distinct, mine_bags, multimodal
 from tellapart.bags.search import Vectors, nearest_neighbours
 from tellapart.captions_file import align_lists, read_caption_lists
 from tellapart.errors import UsageError
@@ -49,6 +49,9 @@ def mine_dataset(
     from tellapart.features import FeatureStore
 
     sizes = check_sizes(sizes)
+    check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
+    if captions is not None and captions != "references":
+        read_caption_lists(Path(captions))
     store, whole = FeatureStore(), len(dataset)
     items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
     if not items:

@@ -177,8 +177,13 @@ def _check(size: int, similarity: str, max_cosine: float | None) -> None:
         raise UsageError(f"bags of {size}; a bag has at least two pictures to tell apart")
     if similarity not in SIMILARITIES:
         raise UsageError(f"similarity is '{similarity}'; expected one of {', '.join(SIMILARITIES)}")
+    check_max_cosine(max_cosine)
+
+
+def check_max_cosine(max_cosine: float | None) -> None:
+    """A `UsageError` for what is no cosine."""
     if max_cosine is not None and not -1 < max_cosine <= 1:
-        raise UsageError(f"max_cosine is {max_cosine}; expected a cosine such as 0.8")
+        raise UsageError(f"max_cosine is {max_cosine:g}; expected a cosine such as 0.8")
 
 
 def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float | None) -> np.ndarray:

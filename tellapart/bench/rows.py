@@ -62,7 +62,10 @@ class Contest:
 
 @dataclass(frozen=True)
 class Row:
-    """What each run took; ``ratio`` is of the medians, above 1 where we are better."""
+    """What each run took; ``ratio`` is of the medians, above 1 where we are better.
+
+    Without ``theirs_R`` it is a measured fact that nothing is held against: no ratio, and nothing to miss.
+    """
 
     work: str
     ours_R: Sequence[float]
@@ -75,16 +78,16 @@ class Row:
         return statistics.median(self.ours_R)
 
     @property
-    def theirs(self) -> float:
-        return statistics.median(self.theirs_R)
+    def theirs(self) -> float | None:
+        return statistics.median(self.theirs_R) if self.theirs_R else None
 
     @property
-    def ratio(self) -> float:
-        return self.theirs / self.ours
+    def ratio(self) -> float | None:
+        return None if self.theirs is None else self.theirs / self.ours
 
     @property
     def met(self) -> bool:
-        return self.ratio >= self.goal
+        return self.ratio is None or self.ratio >= self.goal
 
     def to_json(self) -> dict[str, Any]:
         """``{"work", "ours", "theirs", "ratio", "goal", "unit"}``."""
@@ -102,15 +105,12 @@ def table(rows: Sequence[Row], title: str) -> Table:
     for name in ("ours", "theirs", "ratio", "goal", "met"):
         shown.add_column(name, justify="right")
     for row in rows:
-        shown.add_row(
-            row.work,
-            _amount(row.ours_R, row.unit),
-            _amount(row.theirs_R, row.unit),
-            f"{row.ratio:.1f}×",
-            f"{row.goal:g}×",
-            "yes" if row.met else "no",
-            style=None if row.met else "bold red",
-        )
+        against = ("–",) * 4
+        if row.ratio is not None:
+            met = "yes" if row.met else "no"
+            against = (_amount(row.theirs_R, row.unit), f"{row.ratio:.1f}×", f"{row.goal:g}×" if row.goal else "–", met)
+        style = None if row.met else "bold red"
+        shown.add_row(row.work, _amount(row.ours_R, row.unit), *against, style=style)
     return shown
 
 

@@ -124,6 +124,23 @@ def test_what_is_typed_wrong_is_one_line(
     assert done.status == 2 and done.out == "" and told in done.err and not (tmp_path / "b.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"max_cosine": 8.0}, "max_cosine is 8; expected a cosine such as 0.8"),
+        ({"max_cosine": float("nan")}, "max_cosine is nan"),
+        ({"captions": "nowhere.json"}, "nowhere.json: no such file"),
+    ],
+)
+def test_what_is_wrong_is_told_before_pictures_are_encoded(
+    photos: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: dict[str, Any], told: str
+) -> None:
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    with pytest.raises(UsageError, match=told):
+        mine_dataset(open_data(str(photos)), load_scorer(str(tiny_scorer)), [3], **more)
+    assert not list(tmp_path.iterdir()), "nothing was encoded"
+
+
 def test_pictures_that_are_all_equal(tmp_path: Path, tiny_scorer: Path) -> None:
     image = Scenes(1)[0].image()
     for number in range(5):
