@@ -199,6 +199,8 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
 class Recurrent(Captioner):
     """`RecurrentModel` as a captioner. ``visual`` is B×D, or B×P×D: cells, regions, or frames of a clip."""
 
+    sees_clips = True
+
     @property
     def encoder(self) -> Encoder:
         if self.model.vision is None:
