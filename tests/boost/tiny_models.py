@@ -63,9 +63,8 @@ def seeing_model(folder: Path) -> Path:
     )  # fmt: skip
     vision = {"model_type": "clip_vision_model", **SMALL, "image_size": 32, "patch_size": 16, "projection_dim": 8}
     image = words.convert_tokens_to_ids("<image>")
-    return _save(
-        folder, AutoModelForImageTextToText, LlavaConfig(vision, decoder(words), image_token_index=image), processor
-    )
+    config = LlavaConfig(vision_config=vision, text_config=decoder(words), image_token_index=image)
+    return _save(folder, AutoModelForImageTextToText, config, processor)
 
 
 def _save(folder: Path, kind: Any, config: Any, processor: Any) -> Path:

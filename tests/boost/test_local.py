@@ -1,0 +1,117 @@
+"""Models of transformers in this process, and the same ones behind `transformers serve`."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tiny_models import language_model, seeing_model
+
+from tellapart.boost.backends import open_backend
+from tellapart.boost.types import BackendError, Message, Request
+from tellapart.errors import TellapartError, UsageError
+from tellapart.pictures import FilePicture
+
+ASKED = (Message("system", "You write captions."), Message("user", "Describe this picture."))
+
+
+@pytest.fixture(scope="session")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return language_model(tmp_path_factory.mktemp("llm"))
+
+
+@pytest.fixture(scope="session")
+def mllm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seeing_model(tmp_path_factory.mktemp("mllm"))
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[FilePicture]:
+    folder = tmp_path_factory.mktemp("photos")
+    for name, colour in (("red", (200, 30, 20)), ("blue", (10, 60, 220))):
+        Image.new("RGB", (40, 32), colour).save(folder / f"{name}.png")
+    return [FilePicture(folder / "red.png"), FilePicture(folder / "blue.png")]
+
+
+def test_a_language_model_answers(llm: Path) -> None:
+    model = open_backend(f"local:{llm}")
+    first = model.complete(Request(ASKED, max_tokens=12))
+    assert first.text and first.completion_tokens == 12 and first.finish == "length"
+    assert first.prompt_tokens == len("You write captions.Describe this picture.") + 3  # bytes, and one mark a turn
+    assert model.complete(Request(ASKED, max_tokens=12)) == first
+    sampled = [model.complete(Request(ASKED, temperature=1.0, seed=seed, max_tokens=12)).text for seed in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+    stopped = model.complete(Request(ASKED, max_tokens=12, stop=(first.text[3],)))
+    assert stopped.text == first.text[: first.text.index(first.text[3])]
+
+
+def test_a_model_that_sees_says_something_else_of_another_picture(mllm: Path, photos: list[FilePicture]) -> None:
+    model = open_backend(f"local:{mllm}")
+    red, blue = (model.complete(Request(ASKED, picture=photo, max_tokens=16)) for photo in photos)
+    assert red.text != blue.text and red.prompt_tokens == blue.prompt_tokens
+    assert model.complete(Request(ASKED, max_tokens=4)).prompt_tokens < red.prompt_tokens  # without a picture
+
+
+def test_the_name_changes_with_the_weights(llm: Path, mllm: Path, tmp_path: Path) -> None:
+    assert open_backend(f"local:{llm}").name == open_backend(f"local:{llm}").name != open_backend(f"local:{mllm}").name
+
+
+def test_what_cannot_be_asked_says_so(llm: Path, tmp_path: Path, photos: list[FilePicture]) -> None:
+    with pytest.raises(BackendError, match="sees no pictures"):
+        open_backend(f"local:{llm}").complete(Request(ASKED, picture=photos[0]))
+    with pytest.raises(TellapartError, match="cannot load"):
+        open_backend(f"local:{tmp_path / 'nothing'}")
+    from tiny_models import tokenizer
+
+    for file in llm.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "chat_template.jinja").unlink()
+    tokenizer("").save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="has no chat template"):
+        open_backend(f"local:{tmp_path}").complete(Request(ASKED))
+
+
+@pytest.fixture(scope="module")
+def served(llm: Path, mllm: Path) -> Iterator[str]:
+    """`transformers serve` on this machine: it loads the model that a request names."""
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("openai") is None:
+        pytest.skip("transformers serve needs fastapi and openai; type: pip install 'transformers[serving]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = [str(Path(sys.executable).parent / "transformers"), "serve", "--host", "127.0.0.1", "--port", str(port)]
+    process = subprocess.Popen([*serve, "--device", "cpu"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, "transformers serve ended"
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.long
+def test_a_real_server_says_what_the_model_says_here(
+    served: str, llm: Path, mllm: Path, photos: list[FilePicture]
+) -> None:
+    asked = Request(ASKED, max_tokens=16)
+    there = open_backend(f"openai:{llm}@{served}").complete(asked)
+    assert there == open_backend(f"local:{llm}").complete(asked)
+    model = open_backend(f"openai:{mllm}@{served}")
+    for photo in photos:
+        asked = Request(ASKED, picture=photo, max_tokens=16)
+        assert model.complete(asked) == open_backend(f"local:{mllm}").complete(asked)
+    with pytest.raises(BackendError) as error:
+        open_backend(f"openai:nothing/there@{served}").complete(asked)
+    assert "nothing/there" in str(error.value)
