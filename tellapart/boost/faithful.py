@@ -6,10 +6,12 @@ describer is there to say new things. What an answer adds to the texts that it w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from tellapart.boost.stages import NAMES, TITLES
 from tellapart.scenes.matching import align
 from tellapart.scenes.reading import read
 from tellapart.scenes.truth import judge
@@ -56,6 +58,57 @@ def unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
 def share_unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
     """How many of the content words are `unsaid`."""
     return Share(len(unsaid(text, sources, analyse)), len(content_words(text, analyse)))
+
+
+@dataclass
+class NewWords:
+    """Shares of content words. ``in_no_reference``: of a stage's, those that no reference has. ``in_no_source``: those
+    that nothing has which the stage was given (a describer is given no text). ``left_out``: of the describer's that no
+    reference has, those that the holistic caption has not either: conflicts, and what it found verbose.
+    """
+
+    in_no_reference: dict[str, Share] = field(default_factory=dict)
+    in_no_source: dict[str, Share] = field(default_factory=dict)
+    left_out: Share = field(default_factory=Share)
+
+    def add(self, references: Sequence[str], texts: Mapping[str, str], analyse: Analyser) -> None:
+        """Count one item."""
+        people = list(references)
+        given = {"blend": people, "holistic": [texts.get(name, "") for name in ("blend", "describe")]}
+        for stage, text in texts.items():
+            if people:
+                share = share_unsaid(text, people, analyse)
+                self.in_no_reference[stage] = self.in_no_reference.get(stage, Share()) + share
+            if stage in given:
+                share = share_unsaid(text, given[stage], analyse)
+                self.in_no_source[stage] = self.in_no_source.get(stage, Share()) + share
+        if "describe" in texts and "holistic" in texts:
+            new = unsaid(texts["describe"], people, analyse)
+            lost = unsaid(texts["describe"], [*people, texts["holistic"]], analyse)
+            self.left_out += Share(len(lost), len(new))
+
+    def to_json(self) -> dict[str, Any]:
+        """Percent of each, by stage."""
+        told: dict[str, Any] = {
+            name: {stage: finite(shares[stage].percent) for stage in NAMES if stage in shares}
+            for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
+        }
+        return told | {"left_out": finite(self.left_out.percent)}
+
+    def lines(self, sample: int) -> Iterator[str]:
+        """A sentence for each stage that had answers."""
+        for stage in NAMES:
+            if stage in self.in_no_reference:
+                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of its content words are in "
+                line += "no reference"
+                if stage in self.in_no_source:
+                    line += f", {percent(self.in_no_source[stage].percent)} % in nothing that it was made of"
+                yield f"{line} ({sample:,} items)"
+        if self.left_out.total:
+            yield (
+                f"HolisticCap left out {percent(self.left_out.percent)} % of the description's words that no "
+                f"reference has ({sample:,} items)"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +174,12 @@ def truth(scene: Scene) -> set[Claim]:
     """Every value of every object, and the ground."""
     told = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(_SLOTS, facts, strict=True)}
     return {*told, (_GROUND, "ground", scene.ground)}
+
+
+def finite(value: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def percent(value: float) -> str:
+    return f"{value:.1f}" if math.isfinite(value) else "–"

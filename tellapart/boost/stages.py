@@ -20,6 +20,7 @@ from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
 NAMES = ("blend", "describe", "holistic")
+TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as paper 2 calls what they write
 _OF_MLLM = ("describe",)
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0 the same question would get the same answer
 

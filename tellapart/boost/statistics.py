@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.boost.faithful import Errors, Share, describer_errors, share_unsaid
+from tellapart.boost import stages
+from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, percent
 from tellapart.boost.stages import NAMES
 from tellapart.pictures import FilePicture
 from tellapart.progress import track
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 HUMAN = "human"
 KINDS = (HUMAN, *NAMES)
-TITLES = {HUMAN: "human", "blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}
+TITLES = {HUMAN: "human", **stages.TITLES}
 # Table 9 of paper 2, on COCO: mean and standard deviation of words and of tokens of CLIP.
 PAPER = {
     HUMAN: ((10.5, 2.4), (13.5, 2.7)),
@@ -88,7 +89,7 @@ class Statistics:
 
     def __post_init__(self) -> None:
         self._chance = random.Random(0)
-        self._counted: tuple[int, dict[str, tuple[Share, Share | None]]] | None = None
+        self._counted: tuple[int, NewWords] | None = None
 
     def add(self, item: Item, texts: Mapping[str, str], bad: Mapping[str, str] | None = None) -> None:
         """An item, the good answers about it by stage, and why the others were bad."""
@@ -136,25 +137,15 @@ class Statistics:
         """Those of which there was a caption."""
         return [kind for kind in KINDS if self.words[kind].n]
 
-    def new_words(self) -> dict[str, tuple[Share, Share | None]]:
-        """Of the sample, by stage: content words that no reference has; and that nothing has which the stage was given.
-
-        A describer is given no text: None. Raises `MissingExtra` without HanTa.
-        """
+    def new_words(self) -> NewWords:
+        """What the sample's captions say that their sources do not. Raises `MissingExtra` without HanTa."""
         if self._counted is not None and self._counted[0] == self.items:
             return self._counted[1]
-        analyse = _analyser()
-        found: dict[str, tuple[Share, Share | None]] = {}
+        analyse, found = _analyser(), NewWords()
         for one in track(self.sample, label="analysing words"):
-            people = list(one.item.references)
-            for stage, text in one.texts.items():
-                given = {"blend": people, "holistic": [one.texts.get(name, "") for name in ("blend", "describe")]}
-                new = share_unsaid(text, people, analyse) if people else Share()
-                more = share_unsaid(text, given[stage], analyse) if stage in given else None
-                old = found.get(stage, (Share(), None if more is None else Share()))
-                found[stage] = old[0] + new, None if more is None or old[1] is None else old[1] + more
-        self._counted = self.items, {stage: found[stage] for stage in NAMES if stage in found}
-        return self._counted[1]
+            found.add(one.item.references, one.texts, analyse)
+        self._counted = self.items, found
+        return found
 
     def rate(self, kind: str, what: str, of: str) -> float:
         """Such as ("blend", "correct", "claims") in percent: precision. NaN where there is no truth."""
@@ -178,12 +169,10 @@ class Statistics:
             told["describer_errors"] = {slot: getattr(self.errors, slot) for slot in Errors.__slots__}
         words = self._new_words_or_none()
         if words is not None:
-            told["new_words"] = {
-                stage: {"sample": len(self.sample), **_shares(new, more)} for stage, (new, more) in words.items()
-            }
+            told["new_words"] = {"sample": len(self.sample), **words.to_json()}
         return told
 
-    def _new_words_or_none(self) -> dict[str, tuple[Share, Share | None]] | None:
+    def _new_words_or_none(self) -> NewWords | None:
         from tellapart.errors import MissingExtra
 
         try:
@@ -208,8 +197,8 @@ class Statistics:
                 "paper, COCO": "{} ±{}".format(*PAPER[kind][0]),
                 "tokens": str(self.tokens[kind]),
                 "paper, CLIP": "{} ±{}".format(*PAPER[kind][1]),
-                "precision %": _percent(self.rate(kind, "correct", "claims")),
-                "recall %": _percent(self.rate(kind, "recalled", "attributes")),
+                "precision %": percent(self.rate(kind, "correct", "claims")),
+                "recall %": percent(self.rate(kind, "recalled", "attributes")),
             }
             shown.add_row(TITLES[kind], *[cells[name] for name in columns])
         return shown
@@ -241,11 +230,7 @@ class Statistics:
         if found is None:
             yield "new words are not counted: type pip install 'tellapart[words]'"
             return
-        for stage, (new, more) in found.items():
-            line = f"{TITLES[stage]}: {_percent(new.percent)} % of its content words are in no reference"
-            if more is not None:
-                line += f", {_percent(more.percent)} % in nothing that it was made of"
-            yield f"{line} ({len(self.sample):,} items)"
+        yield from found.lines(len(self.sample))
 
     def _bad(self) -> Iterator[str]:
         for stage, counts in self.bad.items():
@@ -286,7 +271,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
     return lambda text: len(tokenizer(text, add_special_tokens=False, truncation=False)["input_ids"])
 
 
-def _analyser() -> Callable[[str], Sequence[tuple[str, str, str]]]:
+def _analyser() -> Analyser:
     from importlib.util import find_spec
 
     from tellapart.errors import MissingExtra
@@ -299,18 +284,3 @@ def _analyser() -> Callable[[str], Sequence[tuple[str, str, str]]]:
 
 def _pair(moments: Moments) -> dict[str, float]:
     return {"mean": round(moments.mean, 4), "sd": round(moments.sd, 4), "n": moments.n}
-
-
-def _shares(new: Share, more: Share | None) -> dict[str, float | None]:
-    return {
-        "not_in_references": _finite(new.percent),
-        "not_in_sources": None if more is None else _finite(more.percent),
-    }
-
-
-def _finite(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else "–"

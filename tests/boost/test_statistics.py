@@ -62,10 +62,14 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     made = Statistics()
     made.add(DOG, TEXTS)
     found = made.new_words()
-    assert found["blend"] == (Share(0, 7), Share(0, 7))
-    assert found["describe"] == (Share(2, 5), None)  # old, ball
-    assert found["holistic"] == (Share(3, 10), Share(1, 10))  # old, ball, shiny; shiny is in neither
-    assert any("30.0 % of its content words are in no reference, 10.0 % in nothing" in line for line in made.lines())
+    # The describer's own words are old and ball; shiny is in neither source of the holistic caption.
+    assert found.in_no_reference == {"blend": Share(0, 7), "describe": Share(2, 5), "holistic": Share(3, 10)}
+    assert found.in_no_source == {"blend": Share(0, 7), "holistic": Share(1, 10)}
+    assert found.left_out == Share(0, 2)
+    made.add(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"})
+    assert made.new_words().left_out == Share(1, 4)
+    assert any("left out 25.0 % of the description's words" in line for line in made.lines())
+    assert any("33.3 % of its content words are in no reference, 8.3 % in nothing" in line for line in made.lines())
 
 
 def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +91,7 @@ def test_on_scenes_precision_recall_and_errors_are_exact() -> None:
     assert any(line.startswith(f"describer's errors: {careless.errors.made}") for line in careless.lines())
     told = json.loads(json.dumps(careless.to_json()))
     assert told["describer_errors"]["made"] == careless.errors.made and told["captions"]["describe"]["precision"] < 80
-    assert set(told["new_words"]) == set(NAMES) and told["captions"]["human"]["words"]["n"] == 75
+    assert set(told["new_words"]["in_no_reference"]) == set(NAMES) and told["captions"]["human"]["words"]["n"] == 75
 
 
 def test_memory_is_flat_and_the_sample_even() -> None:
