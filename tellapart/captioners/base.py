@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,17 +20,23 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
+OPTIONS_FILE = "tellapart.json"
+
+
 class Captioner(ABC):
     """Turns pictures into text: ``encode(pixels) -> visual``, ``log_probs``, ``generate``.
 
     Captions come as rows R = B·S, the S captions of a picture side by side; ``visual`` has B rows.
+    ``options``: what may follow its name (``NAME?key=value``), and how each value is read; ``chosen``: those that did.
     """
 
+    options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
     sees_clips = False  # whether it knows what to do with the features of several frames
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         self.adapted = False  # whether LoRA stands beside its weights
+        self.chosen: dict[str, Any] = {}
 
     @property
     def device(self) -> torch.device:
@@ -73,6 +80,11 @@ class Captioner(ABC):
             return visual_F.mean(0) if len(visual_F) > 1 else visual_F[0]
         return visual_F.expand(self.frames, -1, -1).flatten(0, 1)
 
+    @staticmethod
+    def reads_pictures(model: Any) -> bool:
+        """Whether such a model has an image processor beside it."""
+        return True
+
     @property
     def view(self) -> str:
         """Which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
@@ -100,9 +112,11 @@ class Captioner(ABC):
         Objectives that need few scores multiply only the rows that they need.
         """
 
-    @abstractmethod
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
         """Captions for ``visual``, without gradient; dropout as the model's mode says."""
+        from tellapart.captioners.stepwise import write_by_steps
+
+        return write_by_steps(self, visual, decoding)
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -132,7 +146,10 @@ class Captioner(ABC):
             merged = {"state_dict": merged_weights(self.model)}
         self.model.save_pretrained(folder, **merged)
         for part in (self.tokenizer, self.processor):
-            part.save_pretrained(folder)
+            if part is not None:
+                part.save_pretrained(folder)
+        if self.chosen:
+            (folder / OPTIONS_FILE).write_text(json.dumps(self.chosen, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         training = self.model.training

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,6 +18,7 @@ class Blip(Captioner):
     is none).
     """
 
+    options: ClassVar = {"prompt": str}
     sees_clips = True
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from tellapart.captioners.base import Captioner
-from tellapart.errors import TellapartError, nearest
+from tellapart.captioners.base import OPTIONS_FILE, Captioner
+from tellapart.captioners.fits import check_fit
+from tellapart.captioners.own import load_own
+from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.loading import model_folder, reading
 
 
@@ -26,27 +30,146 @@ def blip(where: str) -> tuple[Any, type[Captioner]]:
     return BlipForConditionalGeneration.from_pretrained(where, dtype=torch.float32, use_safetensors=True), Blip
 
 
+def recurrent(where: str) -> tuple[Any, type[Captioner]]:
+    from tellapart.captioners.recurrent import Recurrent, RecurrentModel
+
+    return RecurrentModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True), Recurrent
+
+
 # model_type of config.json -> its loader. A new captioner is a module, one line here, and a test.
-FAMILIES: dict[str, Callable[[str], tuple[Any, type[Captioner]]]] = {"clipcap": clipcap, "blip": blip}
+FAMILIES: dict[str, Callable[[str], tuple[Any, type[Captioner]]]] = {
+    "clipcap": clipcap,
+    "blip": blip,
+    "recurrent_captioner": recurrent,
+}
 
 
 def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
     """A captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
-    Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
+    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
+    remembers its own. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
+    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`own`).
+    Else safetensors only; float32. Raises `TellapartError` with the line to type where there is no
+    such model, `UsageError` for options that it does not have.
     """
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
     import tellapart.captioners.clipcap
-    import tellapart.vision  # noqa: F401  (both register their classes with transformers)
+    import tellapart.captioners.recurrent
+    import tellapart.vision  # noqa: F401  (all register their classes with transformers)
 
-    where = model_folder(name, "captioner")
-    with reading(name, "a captioner: a folder or hub name with config.json and safetensors"):
+    bare, _, written = name.partition("?")
+    if (made := made_here(bare, written)) is not None:
+        made.model.eval().to(device)
+        return made
+    where = model_folder(bare, "captioner")
+    if (maker := remembered(where).get("made_by")) is not None:
+        made = load_own(maker, {"folder": where})
+        made.model.eval().to(device)
+        return made
+    with reading(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = AutoConfig.from_pretrained(where).model_type
-        if kind not in FAMILIES:
-            raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, FAMILIES)}")
-        model, family = FAMILIES[kind](where)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil")
+        if kind in FAMILIES:
+            model, family = FAMILIES[kind](where)
+            tokenizer = AutoTokenizer.from_pretrained(where)
+            pictures = family.reads_pictures(model)
+            processor = AutoImageProcessor.from_pretrained(where, backend="pil") if pictures else None
+        else:
+            model, family, tokenizer, processor = any_other(where, kind, bare)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    options = remembered(where) | parsed(written, family.options, bare)
     model.eval().to(device)
-    return family(model, tokenizer, processor, str(name))
+    with reading(bare, "a processor that fits the model"):
+        captioner = family(model, tokenizer, processor, str(name), **options)
+        check_fit(captioner)
+    captioner.chosen = options
+    return captioner
+
+
+def made_here(name: str, written: str) -> Captioner | None:
+    """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
+    from tellapart.captioners import official
+
+    if name.endswith(official.ENDINGS):
+        return official.load_official(Path(name).expanduser(), lambda known: parsed(written, known, name))
+    if name == "clipcap":
+        return official.clipcap_from_parts(**new_clipcap(written))
+    if ":" in name:
+        return load_own(name, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
+    return None
+
+
+def new_clipcap(written: str) -> dict[str, Any]:
+    """What a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
+    from tellapart.captioners import official
+
+    told = {"vision": official.CLIP, "language_model": official.GPT2, "mapper": "mlp"}
+    told |= parsed(written, official.PARTS, "clipcap")
+    if told["mapper"] not in ("mlp", "transformer"):
+        raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{told['mapper']}'")
+    return {**told, "name": "clipcap"}
+
+
+def any_other(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any, Any]:
+    """A model of any other family that `AutoModelForImageTextToText` loads, with its tokenizer and whole processor."""
+    from transformers import AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as KNOWN
+
+    from tellapart.captioners.hf import Hf
+    from tellapart.captioners.processors import whole_processor
+
+    if kind not in KNOWN:
+        return (*language_model(where, kind, name), None)
+    model = AutoModelForImageTextToText.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+    whole = whole_processor(where, model.config)
+    return model, Hf, whole.tokenizer, whole
+
+
+def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any]:
+    """A causal language model without pictures, with its tokenizer. Raises `TellapartError` where it is none."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as KNOWN
+
+    from tellapart.captioners.text_only import TextOnly
+
+    if kind not in KNOWN:
+        raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, FAMILIES)}")
+    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+    return model, TextOnly, AutoTokenizer.from_pretrained(where)
+
+
+def remembered(where: str) -> dict[str, Any]:
+    """The options that a captioner was saved with."""
+    file = Path(where) / OPTIONS_FILE
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def parsed(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
+    """``key=value&key=value`` as options that are ``known``. Raises `UsageError` for others."""
+    options: dict[str, Any] = {}
+    for pair in filter(None, written.split("&")):
+        key, equals, value = pair.partition("=")
+        if key not in known or not equals:
+            raise UsageError(
+                f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
+            )
+        try:
+            options[key] = known[key](value)
+        except ValueError:
+            raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
+    return options
+
+
+def load_vision(name: str) -> tuple[Any, Any]:
+    """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`."""
+    from transformers import AutoImageProcessor, AutoModel
+
+    import tellapart.vision  # noqa: F401  (registers the vision tower of our own scorers)
+
+    where = model_folder(name, "scorer")
+    with reading(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
+        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+        processor = AutoImageProcessor.from_pretrained(where, backend="pil")
+    return getattr(model, "vision_model", model), processor

@@ -1,0 +1,305 @@
+"""Any model that ``AutoModelForImageTextToText`` loads, as a captioner: one adapter for all the families."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.grids import Grids
+from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
+from tellapart.decode import Decoding, to_rollout
+from tellapart.errors import TellapartError
+from tellapart.types import Encoder, Rollout
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+VISUAL_TOKENS = 256
+
+
+class Hf(Captioner):
+    """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and their kin.
+
+    ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
+    behind the tower still learns. Of a family whose layout is not known (`layouts`) it is the pixels themselves, and
+    the tower runs in every step. Where pictures keep their own shapes (Qwen-VL) rows are as `grids` packs them, of at
+    most ``visual_tokens`` tokens a picture.
+
+    ``prompt``: what the model is asked, put into its chat template where it has one. Captions are what it answers:
+    no loss is on the prompt or the picture's tokens, and the latter are never written.
+    """
+
+    options: ClassVar = {"prompt": str, "visual_tokens": int}
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        processor: Any,
+        name: str,
+        prompt: str | None = None,
+        visual_tokens: int = VISUAL_TOKENS,
+    ) -> None:
+        """``processor`` is the whole one, of pictures and text."""
+        super().__init__(model, tokenizer, processor.image_processor, name)
+        self.whole, self.prompt, self.visual_tokens = processor, prompt, visual_tokens
+        self.layout = layout_of(model)
+        self.tower: Any = found(model, self.layout.vision) if self.layout.output and self.layout.vision else None
+        self.text_config = model.config.get_text_config(decoder=True)
+        self.two_sided = bool(model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False))
+        self.places = placeholders(model.config)
+        self.grids = Grids.of(self.processor, visual_tokens)
+        self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
+        self.asked = self._asked()
+
+    # What is before a caption
+    def _asked(self) -> dict[str, torch.Tensor]:
+        """What the model reads of one (blank) picture and the prompt, but for the pixels."""
+        size = self.grids.side if self.grids else 64
+        blank = _blank(size)
+        if self.model.config.model_type == "vision-encoder-decoder":
+            return {}
+        if self.model.config.model_type == "git":  # its tokenizer would end the text before the caption
+            ids = self.tokenizer(self.prompt or "", add_special_tokens=False)["input_ids"]
+            ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if hasattr(self.whole, "num_query_tokens"):
+            self.whole.num_query_tokens = self.model.config.num_query_tokens
+        image = self.tokenizer.convert_ids_to_tokens(self.places[0]) if self.places else ""
+        text = prompt_text(self.layout, self.prompt, self.whole, image)
+        begun = {"add_special_tokens": False} if text.startswith(self.tokenizer.bos_token or "\0") else {}
+        read = self.whole(images=[blank], text=[text], return_tensors="pt", **begun)
+        return {name: x for name, x in read.items() if name in self.accepted and name != "pixel_values"}
+
+    def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
+        if self.grids is None:
+            told = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in self.asked.items()}
+            return {**told, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
+        grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
+        rows = [self._with_places(count) for count in self.grids.tokens(grid_R3)]
+        ids_RL = padded_left(rows, self.tokenizer.pad_token_id).to(self.device)
+        told = {
+            "input_ids": ids_RL,
+            "attention_mask": padded_left([[1] * len(row) for row in rows], 0).to(self.device),
+            "mm_token_type_ids": (ids_RL == self.places[0]).int(),
+            "image_grid_thw": grid_R3,
+        }
+        return {**{name: x for name, x in told.items() if name in self.accepted}, "pixel_values": cells}
+
+    def _with_places(self, count: int) -> list[int]:
+        """The prompt's ids with ``count`` places for a picture's tokens."""
+        ids = self.asked["input_ids"][0].tolist()
+        at = ids.index(self.places[0])
+        return [*ids[:at], *[self.places[0]] * count, *(i for i in ids[at:] if i != self.places[0])]
+
+    # Pictures
+    @property
+    def encoder(self) -> Encoder:
+        if self.tower is not None:
+            return super().encoder
+        from tellapart.scorers.base import weights_fingerprint
+
+        pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
+        return Encoder(pixels_only, self.pixels, self._encode_frozen)
+
+    @property
+    def view(self) -> str:
+        return f"{self.layout.output} {self.visual_tokens if self.grids else ''}".strip()
+
+    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        if self.grids is not None:
+            return torch.stack([self.grids.pack_picture(image, self.processor) for image in images])
+        return torch.cat([self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images])
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
+        pixels = pixels_BCHW.to(self.device)
+        if self.grids is not None and pixels.ndim == 4:
+            pixels = self.grids.pack_squares(pixels)
+        if self.tower is None:
+            return pixels
+        if self.grids is not None:
+            grid_B3, cells = self.grids.unpack(pixels, merged=False)
+            states = self.tower(cells, grid_thw=grid_B3).pooler_output
+            return self.grids.pack_cells(grid_B3, states)
+        if self.layout.output == "hidden_states":
+            return self.tower(pixels, output_hidden_states=True).hidden_states[self.model.config.vision_feature_layer]
+        return self.tower(pixels).last_hidden_state
+
+    @contextmanager
+    def _kept_pictures(self) -> Iterator[None]:
+        """For the moment the tower hands on what it is given, which is what it gave before."""
+        try:
+            with standing_in(self.tower, self._hand_on) if self.tower is not None else nullcontext():
+                yield
+        except ValueError as error:
+            if "do not match" not in str(error):  # the words of transformers for too few or too many places
+                raise
+            raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
+
+    def _hand_on(self, pixel_values: torch.Tensor, **_: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        states = pixel_values if self.grids else pixel_values.squeeze(1)
+        read: dict[str, Any] = {} if self.grids else {"last_hidden_state": states}
+        if self.layout.output == "hidden_states":
+            read["hidden_states"] = (states,) * (self.tower.config.num_hidden_layers + 1)
+        if self.grids:
+            read["pooler_output"] = states
+        return BaseModelOutputWithPooling(**read)
+
+    # Captions
+    @cached_property
+    def ends(self) -> list[int]:
+        """All tokens that end an answer, the one that captions are taught with first."""
+        whose: Any = (self.model.generation_config, getattr(self.model, "language_model", None), self.text_config)
+        settings = [getattr(owner, "generation_config", owner) for owner in whose]
+        ids = next((s.eos_token_id for s in settings if getattr(s, "eos_token_id", None) is not None), None)
+        ids = [ids] if isinstance(ids, int) else list(ids or [self.tokenizer.eos_token_id])
+        usual = [i for i in ids if i == self.tokenizer.eos_token_id]
+        return usual + [i for i in ids if i not in usual]
+
+    @property
+    def end(self) -> int:
+        return self.ends[0]
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
+        rows = super().tokenize(texts, max_tokens)
+        return [[i for i in row if i not in self.places] for row in rows]
+
+    @cached_property
+    def output_layer(self) -> torch.nn.Module:
+        return self.model.get_output_embeddings()
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether scores are nothing but the output layer of the states before it (some models squash or scale)."""
+        device = self.device.type
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            visual = self._encode_frozen(self.pixels([_blank(self.grids.side if self.grids else 64)]))
+            tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
+            scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
+            with standing_in(self.output_layer, same):
+                states_RTH = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
+            layer: Any = self.output_layer
+            equal = states_RTH.shape[-1] == layer.weight.shape[1] and torch.allclose(
+                F.linear(states_RTH, layer.weight, layer.bias), scores_RTV, rtol=1e-4, atol=1e-4
+            )
+        self.model.train(training)
+        return bool(equal)
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        layer: Any = self.output_layer
+        return (layer.weight, layer.bias) if self.plain else None
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
+        if not self.plain:
+            return self._run(visual_R, tokens_RT, valid_RT)
+        with standing_in(self.output_layer, same):
+            return self._run(visual_R, tokens_RT, valid_RT)
+
+    def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """The model's output at the T positions that score ``tokens``."""
+        inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
+        with self._kept_pictures():
+            if self.two_sided:
+                start_R1 = torch.full_like(tokens_RT[:, :1], self._decoder_start)
+                inputs["decoder_input_ids"] = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
+            else:
+                check_room(self.text_config, inputs["input_ids"].shape[1], T)
+                inputs = {name: self._longer(name, x, tokens_RT, valid_RT) for name, x in inputs.items()}
+            return self.model(**inputs, use_cache=False).logits[:, -T:]
+
+    def _longer(self, name: str, x: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """An input of the prompt with that of the caption after it; the last token of a caption is not read."""
+        if name == "input_ids":
+            return torch.cat([x, tokens_RT[:, :-1]], dim=1)
+        if name == "attention_mask":
+            return torch.cat([x, valid_RT[:, :-1].to(x.dtype)], dim=1)
+        if name in ("token_type_ids", "mm_token_type_ids"):
+            of_text = int(self.model.config.model_type == "paligemma")  # 0 there is the prefix, which sees itself whole
+            return torch.cat([x, x.new_full((len(x), tokens_RT.shape[1] - 1), of_text)], dim=1)
+        return x
+
+    @property
+    def _decoder_start(self) -> int:
+        for owner in (self.model, getattr(self.model, "language_model", None)):
+            start = getattr(getattr(owner, "generation_config", None), "decoder_start_token_id", None)
+            if start is not None:
+                return int(start)
+        config = self.model.config
+        return int(getattr(config, "decoder_start_token_id", None) or self.text_config.decoder_start_token_id)
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+        inputs = self._inputs(visual)
+        before = 1 if self.two_sided else inputs["input_ids"].shape[1]
+        if not self.two_sided:
+            check_room(self.text_config, before, decoding.max_tokens)
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
+        config.suppress_tokens = self.places or None
+        with torch.no_grad(), self._kept_pictures(), self._no_other_settings():
+            tokens_RT = self.model.generate(**inputs, generation_config=config)
+        return to_rollout(tokens_RT[:, before:], self.tokenizer, self.ends, decoding.samples)
+
+    @contextmanager
+    def _no_other_settings(self) -> Iterator[None]:
+        """What a checkpoint's own settings of generation say (penalties, temperatures) is left out for the moment."""
+        from transformers import GenerationConfig
+
+        with ExitStack() as stack:
+            owners: Any = (self.model, getattr(self.model, "language_model", None))
+            for owner in owners:
+                own = getattr(owner, "generation_config", None)
+                if own is not None:
+                    start = self._decoder_start if self.two_sided else None
+                    owner.generation_config = GenerationConfig(decoder_start_token_id=start)
+                    stack.callback(setattr, owner, "generation_config", own)
+            yield
+
+    # The rest
+    def parts(self) -> dict[str, torch.nn.Module]:
+        layout, parts = self.layout, {}
+        if layout.vision:
+            parts["vision"] = found(self.model, layout.vision)
+        if any(found(self.model, path) is not None for path in layout.mapper):
+            parts["mapper"] = Group(self.model, layout.mapper)
+        parts["language_model"] = (
+            Group(self.model, layout.language) if first(self.model, layout.language) else self.model
+        )
+        return parts
+
+    def save(self, folder: Path) -> None:
+        super().save(folder)
+        self.whole.save_pretrained(folder)
+
+
+def _blank(size: int) -> Image.Image:
+    from PIL import Image
+
+    return Image.new("RGB", (size, size))
+
+
+def same(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+@contextmanager
+def standing_in(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """For the moment ``module`` computes ``forward`` instead of what it learnt."""
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward

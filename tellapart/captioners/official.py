@@ -1,0 +1,295 @@
+"""Checkpoints as the authors published them: ClipCap's ``.pt`` and BLIP's ``.pth`` (SMILE's are BLIP's).
+
+Such a file holds weights alone. What it cannot say follows its name as options: ``coco_weights.pt?vision=NAME`` and
+``language_model=NAME`` for ClipCap; ``tokenizer=NAME``, ``image_size=N`` and ``prompt=TEXT`` for BLIP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.captioners.base import Captioner
+from tellapart.captioners.blip import Blip
+from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.errors import TellapartError, UsageError
+from tellapart.loading import reading
+from tellapart.messages import say
+
+State = dict[str, torch.Tensor]
+ENDINGS = (".pt", ".pth")
+PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int}
+CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
+HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
+
+
+def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Captioner:
+    """The captioner of a published checkpoint. ``options(known)`` reads what followed the file's name.
+
+    Keys of the file that are no weights of the captioner are left out and named on stderr. Raises `TellapartError`
+    for a file that holds something else, or whose shapes do not fit what was named.
+    """
+    state = read_state(path)
+    if any(key.startswith("clip_project.") for key in state):
+        return clipcap_of(state, path, **options({"vision": str, "language_model": str}))
+    if any(key.startswith("text_decoder.") for key in state):
+        return blip_of(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
+    some = ", ".join(list(state)[:3]) or "none"
+    raise TellapartError(
+        f"{path} is no captioner's checkpoint: its weights are called {some}; expected ClipCap's (clip_project.*, "
+        "gpt.*) or BLIP's (visual_encoder.*, text_decoder.*)"
+    )
+
+
+def read_state(path: Path) -> State:
+    """The weights in a file, bare or under ``model`` or ``state_dict``; nothing else is unpickled."""
+
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UsageError(f"no such checkpoint: {path}; expected a .pt or .pth file") from None
+    except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
+    for key in ("model", "state_dict"):
+        if isinstance(held, dict) and isinstance(held.get(key), dict):
+            held = held[key]
+    if not isinstance(held, dict) or not all(isinstance(value, torch.Tensor) for value in held.values()):
+        raise TellapartError(f"{path} holds no weights by name; expected a checkpoint of ClipCap or BLIP")
+    return {str(key).removeprefix("module."): value for key, value in held.items()}
+
+
+# ClipCap
+
+
+def clipcap_of(state: State, path: Path, vision: str = CLIP, language_model: str = GPT2) -> ClipCap:
+    """A ClipCap from its weights (mapper and language model) and the two models that it was made from."""
+    mapper, settings = mapper_of(state, path)
+    captioner = clipcap_from_parts(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
+    renamed = {re.sub(r"^clip_project\.", "mapper.", re.sub(r"^gpt\.", "language_model.", k)): k for k in state}
+    stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
+    pair = f"vision={vision} and language_model={language_model}"
+    put(captioner.model, {new: state[old] for new, old in renamed.items()}, path, stray, pair, skip="vision.")
+    return captioner
+
+
+def mapper_of(state: State, path: Path) -> tuple[str, dict[str, int]]:
+    """Which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
+    words = next(
+        (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
+    )
+    if words is None:
+        raise TellapartError(f"{path} has no language model in it (gpt.*); expected a whole ClipCap checkpoint")
+    width = words.shape[1]
+    if "clip_project.prefix_const" in state:
+        layers = {key.split(".")[3] for key in state if key.startswith("clip_project.transformer.layers.")}
+        constants = state["clip_project.linear.weight"].shape[0] // width
+        sizes = {"mapper_layers": len(layers), "mapper_constants": constants}
+        return "transformer", {"prefix_length": state["clip_project.prefix_const"].shape[0], **sizes}
+    if "clip_project.model.2.weight" in state:
+        return "mlp", {"prefix_length": state["clip_project.model.2.weight"].shape[0] // width}
+    raise TellapartError(f"{path} has a mapper of another kind; expected ClipCap's MLP or its transformer")
+
+
+def clipcap_from_parts(
+    vision: str,
+    language_model: str,
+    name: str,
+    *,
+    mapper: str = "mlp",
+    prefix_length: int = 10,
+    weights: bool = True,
+    **sizes: int,
+) -> ClipCap:
+    """A ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
+
+    ``weights``: the language model's own weights too, and not its shape alone. The mapper's random weights are always
+    the same ones.
+    """
+    from transformers import AutoConfig, AutoImageProcessor, AutoModelForCausalLM, AutoTokenizer
+
+    with reading(vision, "a CLIP or SigLIP with an image processor"):
+        tower, visual = vision_tower(vision)
+        processor = AutoImageProcessor.from_pretrained(vision, backend="pil")
+    with reading(language_model, "a causal language model with its tokenizer, such as gpt2"):
+        text_config = AutoConfig.from_pretrained(language_model)
+        tokenizer = AutoTokenizer.from_pretrained(language_model)
+        config = ClipCapConfig(
+            tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
+        )  # fmt: skip
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = ClipCapModel(config)
+        if weights:
+            model.language_model = AutoModelForCausalLM.from_pretrained(
+                language_model, dtype=torch.float32, use_safetensors=True
+            )
+    model.vision.load_state_dict(tower.state_dict())
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return ClipCap(model.eval(), tokenizer, processor, name)
+
+
+def vision_tower(name: str) -> tuple[Any, str]:
+    """A vision encoder with its weights, and which of its outputs is the picture (`ClipCapConfig.visual`)."""
+    from transformers import AutoConfig, AutoModel, CLIPVisionModelWithProjection
+
+    config = AutoConfig.from_pretrained(name)
+    told: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
+    vision = getattr(config, "vision_config", config)
+    if config.model_type in ("clip", "clip_vision_model"):
+        vision.projection_dim = config.projection_dim  # a whole CLIP's own; its vision's may be left at a default
+        return CLIPVisionModelWithProjection.from_pretrained(name, config=vision, **told), "projected"
+    return AutoModel.from_pretrained(name, config=vision, **told), "pooled"
+
+
+# BLIP
+
+BLIP_NAMES = (  # how the vision transformer's names become those of transformers; the text decoder's are the same
+    (r"^visual_encoder\.cls_token$", "vision_model.embeddings.class_embedding"),
+    (r"^visual_encoder\.pos_embed$", "vision_model.embeddings.position_embedding"),
+    (r"^visual_encoder\.patch_embed\.proj\.", "vision_model.embeddings.patch_embedding."),
+    (r"^visual_encoder\.norm\.", "vision_model.post_layernorm."),
+    (r"^visual_encoder\.blocks\.(\d+)\.norm([12])\.", r"vision_model.encoder.layers.\1.layer_norm\2."),
+    (r"^visual_encoder\.blocks\.(\d+)\.attn\.qkv\.", r"vision_model.encoder.layers.\1.self_attn.qkv."),
+    (r"^visual_encoder\.blocks\.(\d+)\.attn\.proj\.", r"vision_model.encoder.layers.\1.self_attn.projection."),
+    (r"^visual_encoder\.blocks\.(\d+)\.mlp\.", r"vision_model.encoder.layers.\1.mlp."),
+)
+# Of a pre-training checkpoint: what retrieval and matching need, and captions do not.
+BLIP_STRAY = (
+    r"(text_encoder|vision_proj|text_proj|itm_head|visual_encoder_m|text_encoder_m|vision_proj_m|text_proj_m)\."
+    r"|(image_queue|text_queue|queue_ptr|ptr_queue|temp)$|text_decoder\.bert\.embeddings\.position_ids$"
+)
+
+
+def blip_of(
+    state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
+) -> Blip:
+    """A BLIP from its weights. ``image_size``: another side than the checkpoint's, position embeddings interpolated."""
+    from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipImageProcessorPil
+
+    state = dict(state)
+    try:
+        config = blip_config(state, image_size)
+    except KeyError as error:
+        raise TellapartError(f"{path} lacks {error.args[0]}; expected a whole BLIP checkpoint") from None
+    place = "visual_encoder.pos_embed"
+    vision = config.vision_config
+    state[place] = resized_places(state[place], vision.image_size // vision.patch_size)
+    with reading(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
+        words = AutoTokenizer.from_pretrained(tokenizer)
+    marked(words)
+    if len(words) != config.text_config.vocab_size:
+        raise TellapartError(
+            f"{path} knows {config.text_config.vocab_size} tokens and {tokenizer} {len(words)}; name the tokenizer "
+            f"that it was trained with: {path}?tokenizer=NAME"
+        )
+    ids = {"bos": words.convert_tokens_to_ids("[DEC]"), "sep": words.sep_token_id, "pad": words.pad_token_id}
+    for name, value in ids.items():
+        setattr(config.text_config, f"{name}_token_id", value)
+    config.text_config.eos_token_id = words.sep_token_id
+    model = BlipForConditionalGeneration(config)
+    put(model, blip_names(state), path, BLIP_STRAY, f"tokenizer={tokenizer}")
+    size = {"height": vision.image_size, "width": vision.image_size}
+    captioner = Blip(model.eval(), words, BlipImageProcessorPil(size=size), str(path), prompt)
+    captioner.chosen = {"prompt": prompt}
+    return captioner
+
+
+def blip_names(state: State) -> State:
+    """The same weights by transformers' names; names of the text decoder are the same in both."""
+    renamed: State = {}
+    for key, tensor in state.items():
+        for old, new in BLIP_NAMES:
+            key = re.sub(old, new, key)
+        renamed[key] = tensor
+    return renamed
+
+
+def blip_config(state: State, image_size: int | None) -> Any:
+    """The sizes of a BLIP by its shapes. Its layer norms have 1e-6 where transformers' own default is 1e-5."""
+    from transformers import BlipConfig
+
+    patches, words = state["visual_encoder.patch_embed.proj.weight"], "text_decoder.bert.embeddings"
+    width, patch = patches.shape[0], patches.shape[-1]
+    side = int((state["visual_encoder.pos_embed"].shape[1] - 1) ** 0.5) * patch
+    vocabulary, text_width = state[f"{words}.word_embeddings.weight"].shape
+    vision = {
+        "hidden_size": width,
+        "intermediate_size": state["visual_encoder.blocks.0.mlp.fc1.weight"].shape[0],
+        "num_hidden_layers": layers(state, r"visual_encoder\.blocks\.(\d+)\."),
+        "num_attention_heads": max(1, width // HEAD_WIDTH),
+        "image_size": image_size or side,
+        "patch_size": patch,
+        "layer_norm_eps": 1e-6,
+    }
+    text = {
+        "vocab_size": vocabulary,
+        "hidden_size": text_width,
+        "encoder_hidden_size": width,
+        "intermediate_size": state["text_decoder.bert.encoder.layer.0.intermediate.dense.weight"].shape[0],
+        "num_hidden_layers": layers(state, r"text_decoder\.bert\.encoder\.layer\.(\d+)\."),
+        "num_attention_heads": max(1, text_width // HEAD_WIDTH),
+        "max_position_embeddings": state[f"{words}.position_embeddings.weight"].shape[0],
+    }
+    return BlipConfig(text_config=text, vision_config=vision)
+
+
+def layers(state: State, pattern: str) -> int:
+    return len({found[1] for key in state if (found := re.match(pattern, key))})
+
+
+def resized_places(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
+    """Position embeddings for side×side patches: bicubic, the class token's left alone (BLIP's own rule)."""
+    old = int((places_1PD.shape[1] - 1) ** 0.5)
+    if old == side:
+        return places_1PD
+    grid = places_1PD[:, 1:].unflatten(1, (old, old)).permute(0, 3, 1, 2)
+    grid = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
+    return torch.cat([places_1PD[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def marked(words: Any) -> None:
+    """BLIP's two tokens after BERT's own: one that begins a caption, and one that only its text encoder uses."""
+    if "[DEC]" not in words.get_vocab():
+        words.add_special_tokens({"bos_token": "[DEC]"})
+        words.add_tokens(["[ENC]"], special_tokens=True)
+
+
+# Both
+
+
+def put(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
+    """Weights into the model: every one of it, but for names that begin with ``skip``, and nothing else.
+
+    Keys that match ``stray`` are left out and named. Raises `TellapartError` for keys that are missing or unknown,
+    and for other shapes, with what was ``named``.
+    """
+    left = sorted(key for key in state if re.match(stray, key))
+    wanted = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
+    given = {key: tensor for key, tensor in state.items() if key not in left}
+    tied = {key for key in wanted if key not in given and shares(wanted, given, key)}
+    for what, keys in (("lacks", wanted.keys() - given.keys() - tied), ("also has", given.keys() - wanted.keys())):
+        if keys:
+            raise TellapartError(f"{path} {what} {len(keys)} weights such as {min(keys)}; it does not fit {named}")
+    for key, tensor in given.items():
+        if tensor.shape != wanted[key].shape:
+            raise TellapartError(
+                f"{path} does not fit {named}: {key} is {tuple(tensor.shape)}, expected {tuple(wanted[key].shape)}"
+            )
+    model.load_state_dict({key: tensor.float() for key, tensor in given.items()}, strict=False)
+    model.tie_weights()
+    if left:
+        say(f"{path}: left out {len(left)} entries that are no weights of the captioner, such as {left[0]}")
+
+
+def shares(wanted: State, given: State, key: str) -> bool:
+    """Whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
+    return any(
+        other in given and wanted[other].data_ptr() == wanted[key].data_ptr() for other in wanted if other != key
+    )

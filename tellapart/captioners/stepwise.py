@@ -1,0 +1,72 @@
+"""Captions word by word from nothing but a captioner's scores, for models without a ``generate`` of their own.
+
+The whole caption so far is read again at every word: right for any captioner, quick for none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tellapart.decode import Decoding, to_rollout
+from tellapart.types import Rollout
+
+if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
+
+
+def write_by_steps(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    """Greedy, sampled, or beam search (hypotheses ranked by log p per token), as ``decoding`` says; no gradient."""
+    write = beam_search if decoding.kind == "beam" else one_way
+    with torch.no_grad():
+        tokens_RT = write(captioner, visual, decoding)
+    return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
+
+
+def next_scores(captioner: Captioner, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+    """log p of every word after ``tokens``, R×V; R is a multiple of the pictures."""
+    read_RT = torch.cat([tokens_RT, tokens_RT.new_full((len(tokens_RT), 1), captioner.end)], dim=1)
+    scores_RTV = captioner.logits(visual, read_RT, torch.ones_like(read_RT, dtype=torch.bool))
+    return scores_RTV[:, -1].float()
+
+
+def one_way(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
+    """One caption a row: the likeliest word each time, or one that is drawn."""
+    tokens_RT = torch.empty(len(visual) * decoding.samples, 0, dtype=torch.long, device=visual.device)
+    done_R = torch.zeros(len(tokens_RT), dtype=torch.bool, device=visual.device)
+    while tokens_RT.shape[1] < decoding.max_tokens and not bool(done_R.all()):
+        scores_RV = next_scores(captioner, visual, tokens_RT)
+        if decoding.kind == "greedy":
+            word_R = scores_RV.argmax(-1)
+        else:
+            word_R = torch.multinomial((scores_RV / decoding.temperature).softmax(-1), 1)[:, 0]
+        word_R = word_R.masked_fill(done_R, captioner.end)
+        tokens_RT, done_R = torch.cat([tokens_RT, word_R[:, None]], dim=1), done_R | (word_R == captioner.end)
+    return tokens_RT
+
+
+def beam_search(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
+    """The best ``samples`` of ``beams`` hypotheses of each picture, best first."""
+    B, K, end = len(visual), decoding.beams, captioner.end
+    tokens_BKT = torch.empty(B, K, 0, dtype=torch.long, device=visual.device)
+    sum_BK = torch.full((B, K), -torch.inf, device=visual.device)
+    sum_BK[:, 0] = 0.0  # the K beginnings are one
+    done_BK = torch.zeros_like(sum_BK, dtype=torch.bool)
+    for _ in range(decoding.max_tokens):
+        log_p_BKV = next_scores(captioner, visual, tokens_BKT.flatten(0, 1)).log_softmax(-1).unflatten(0, (B, K))
+        over_V = torch.full_like(log_p_BKV[0, 0], -torch.inf)
+        over_V[end] = 0.0  # a caption that has ended stays as it is
+        sum_BKV = sum_BK[..., None] + torch.where(done_BK[..., None], over_V, log_p_BKV)
+        V = sum_BKV.shape[-1]
+        sum_BK, place_BK = sum_BKV.flatten(1).topk(K, dim=1)
+        from_BK, word_BK = place_BK // V, place_BK % V
+        before_BKT = tokens_BKT.gather(1, from_BK[..., None].expand(-1, -1, tokens_BKT.shape[2]))
+        tokens_BKT = torch.cat([before_BKT, word_BK[..., None]], dim=2)
+        done_BK = done_BK.gather(1, from_BK) | (word_BK == end)
+        if bool(done_BK.all()):
+            break
+    ended_BKT = (tokens_BKT == end).long()
+    length_BK = (ended_BKT.cumsum(2) - ended_BKT == 0).sum(2)  # up to and with the first end
+    best_BS = (sum_BK / length_BK).topk(decoding.samples, dim=1).indices
+    return tokens_BKT.gather(1, best_BS[..., None].expand(-1, -1, tokens_BKT.shape[2])).flatten(0, 1)

@@ -1,0 +1,267 @@
+"""Tiny models of the families of vision-language models, random weights, saved in their real layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForImageTextToText,
+    BlipImageProcessorPil,
+    CLIPImageProcessorPil,
+    PreTrainedTokenizerFast,
+    SiglipImageProcessorPil,
+)
+
+WORDS = "a red dog on the green grass cat sits near blue house picture of describe this in one sentence . caption en"
+SMALL: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+VISION: dict[str, Any] = {**SMALL, "image_size": 32, "patch_size": 16}
+DROPLESS: dict[str, Any] = {"attention_dropout": 0.0, "dropout": 0.0}
+
+
+def tokenizer(
+    special: dict[str, str], *, extra: tuple[str, ...] = (), before: str | None = None, after: str | None = None
+) -> PreTrainedTokenizerFast:
+    """Whole words; ``before`` and ``after`` stand around every text, as the families have it."""
+    words = list(dict.fromkeys([*special.values(), *extra, *WORDS.split()]))
+    vocabulary = {word: place for place, word in enumerate(words)}
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    wrapped = " ".join(filter(None, [before, "$A", after]))
+    around = [(token, vocabulary[token]) for token in dict.fromkeys(filter(None, [before, after]))]
+    made.post_processor = processors.TemplateProcessing(single=wrapped, special_tokens=around)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, **special, additional_special_tokens=list(extra), clean_up_tokenization_spaces=False
+    )
+
+
+def id_of(words: Any, token: str) -> int:
+    return int(words.convert_tokens_to_ids(token))
+
+
+LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+
+
+def decoder(kind: str, words: Any, **more: Any) -> dict[str, Any]:
+    """The settings of a tiny language model with this tokenizer."""
+    return {
+        "model_type": kind, **SMALL, "num_key_value_heads": 2, "vocab_size": len(words) + 3, "head_dim": 8,
+        "max_position_embeddings": 512, "bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id, **more,
+    }  # fmt: skip
+
+
+def qformer() -> dict[str, Any]:
+    return {
+        **SMALL,
+        "vocab_size": 40,
+        "encoder_hidden_size": 16,
+        "max_position_embeddings": 32,
+        "cross_attention_frequency": 1,
+    }
+
+
+def save(folder: Path, config: Any, processor: Any) -> Path:
+    torch.manual_seed(0)
+    model = AutoModelForImageTextToText.from_config(config)
+    with torch.no_grad():  # as they come, random weights say one word whatever they see
+        for name, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator(name)) * 0.4)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def generator(name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(sum(map(ord, name)))
+
+
+def blip2(folder: Path) -> Path:
+    from transformers import Blip2Config, Blip2Processor
+
+    words = tokenizer(
+        {"unk_token": "<unk>", "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>"}, before="</s>"
+    )
+    words.add_tokens(["<image>"], special_tokens=True)
+    processor = Blip2Processor(BlipImageProcessorPil(size={"height": 32, "width": 32}), words, num_query_tokens=4)
+    opt = decoder("opt", words, ffn_dim=32, word_embed_proj_dim=16, eos_token_id=id_of(words, "."), **DROPLESS)
+    config = Blip2Config(
+        vision_config=VISION, qformer_config=qformer(), text_config=opt, num_query_tokens=4,
+        image_token_index=id_of(words, "<image>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def blip2_t5(folder: Path) -> Path:
+    """With a language model of two sides, as FLAN-T5."""
+    from transformers import Blip2Config, Blip2Processor
+
+    words = tokenizer(
+        {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}, after="</s>"
+    )
+    words.add_tokens(["<image>"], special_tokens=True)
+    processor = Blip2Processor(BlipImageProcessorPil(size={"height": 32, "width": 32}), words, num_query_tokens=4)
+    t5 = {
+        "model_type": "t5", "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0,
+        "vocab_size": len(words) + 3, "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id,
+        "decoder_start_token_id": words.pad_token_id,
+    }  # fmt: skip
+    config = Blip2Config(
+        vision_config=VISION, qformer_config=qformer(), text_config=t5, num_query_tokens=4,
+        image_token_index=id_of(words, "<image>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def instructblip(folder: Path) -> Path:
+    from transformers import InstructBlipConfig, InstructBlipProcessor
+
+    words = tokenizer(LLAMA, before="<s>")
+    words.add_tokens(["<image>"], special_tokens=True)
+    asking = tokenizer(
+        {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"},
+        before="[CLS]",
+        after="[SEP]",
+    )
+    pictures = BlipImageProcessorPil(size={"height": 32, "width": 32})
+    processor = InstructBlipProcessor(pictures, words, asking, num_query_tokens=4)
+    config = InstructBlipConfig(
+        vision_config=VISION, qformer_config=qformer(), text_config=decoder("llama", words), num_query_tokens=4,
+        image_token_index=id_of(words, "<image>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def git(folder: Path) -> Path:
+    from transformers import GitConfig, GitProcessor
+
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    words = tokenizer(special, before="[CLS]", after="[SEP]")
+    config = GitConfig(
+        vision_config=VISION, **SMALL, vocab_size=len(words), max_position_embeddings=64, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, bos_token_id=words.cls_token_id, eos_token_id=words.sep_token_id,
+        pad_token_id=words.pad_token_id,
+    )  # fmt: skip
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    return save(folder, config, GitProcessor(pictures, words))
+
+
+def paligemma(folder: Path) -> Path:
+    from transformers import PaliGemmaConfig, PaliGemmaProcessor
+
+    special = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+    words = tokenizer(special, before="<bos>")
+    pictures = SiglipImageProcessorPil(size={"height": 32, "width": 32}, image_seq_length=4)
+    processor = PaliGemmaProcessor(pictures, words)
+    config = PaliGemmaConfig(
+        vision_config={"model_type": "siglip_vision_model", **VISION},
+        text_config=decoder("gemma", words) | {"vocab_size": len(words)},
+        image_token_index=id_of(words, "<image>"), projection_dim=16, hidden_size=16,
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def llava(folder: Path) -> Path:
+    from transformers import LlavaConfig, LlavaProcessor
+
+    words = tokenizer(LLAMA, extra=("<image>",), before="<s>")
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    processor = LlavaProcessor(
+        pictures, words, patch_size=16, vision_feature_select_strategy="default", num_additional_image_tokens=1
+    )
+    config = LlavaConfig(
+        vision_config={"model_type": "clip_vision_model", **VISION, "projection_dim": 8},
+        text_config=decoder("llama", words), image_token_index=id_of(words, "<image>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+CHAT = (
+    "{% for message in messages %}<|im_start|> {{ message['role'] }} {% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|> <|image_pad|> <|vision_end|> "
+    "{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %} <|im_end|> {% endfor %}{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
+)
+
+
+def qwen(folder: Path, family: str) -> Path:
+    """Pictures of their own shapes; a chat template."""
+    from transformers import AutoConfig, Qwen2VLImageProcessorPil
+
+    extra = (
+        "<|im_start|>",
+        "<|vision_start|>",
+        "<|vision_end|>",
+        "<|image_pad|>",
+        "<|video_pad|>",
+        "user",
+        "assistant",
+    )
+    words = tokenizer({"unk_token": "<unk>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}, extra=extra)
+    words.chat_template = CHAT
+    pictures = Qwen2VLImageProcessorPil(
+        patch_size=4, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 64, "longest_edge": 4096}
+    )
+    text = decoder(
+        f"{family}_text", words,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
+    )  # fmt: skip
+    vision: dict[str, Any] = {
+        "depth": 2,
+        "num_heads": 2,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    if family == "qwen2_vl":
+        vision |= {"embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2}
+    else:
+        vision |= {
+            "hidden_size": 16,
+            "out_hidden_size": 16,
+            "intermediate_size": 32,
+            "fullatt_block_indexes": [1],
+            "window_size": 16,
+        }
+    ids = {f"{kind}_token_id": words.convert_tokens_to_ids(f"<|{kind}_pad|>") for kind in ("image", "video")}
+    ids["vision_start_token_id"] = words.convert_tokens_to_ids("<|vision_start|>")
+    config = AutoConfig.for_model(family, text_config=text, vision_config=vision, **ids)
+    save(folder, config, words)
+    pictures.save_pretrained(folder)
+    return folder
+
+
+def qwen2_vl(folder: Path) -> Path:
+    return qwen(folder, "qwen2_vl")
+
+
+def qwen2_5_vl(folder: Path) -> Path:
+    return qwen(folder, "qwen2_5_vl")
+
+
+def vit_gpt2(folder: Path) -> Path:
+    """A vision encoder before a causal language model that attends to it."""
+    from transformers import GPT2Config, VisionEncoderDecoderConfig, ViTConfig, ViTImageProcessorPil
+
+    words = tokenizer({"unk_token": "<unk>", "bos_token": "<|end|>", "eos_token": "<|end|>", "pad_token": "<pad>"})
+    text = GPT2Config(
+        vocab_size=len(words), n_positions=64, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0, add_cross_attention=True, bos_token_id=words.bos_token_id,
+        eos_token_id=words.eos_token_id,
+    )  # fmt: skip
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(**VISION), text)
+    config.decoder_start_token_id, config.pad_token_id = words.bos_token_id, words.pad_token_id
+    config.eos_token_id = words.eos_token_id
+    save(folder, config, words)
+    ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+FAMILIES: dict[str, Callable[[Path], Path]] = {
+    made.__name__: made
+    for made in (blip2, blip2_t5, instructblip, git, paligemma, llava, qwen2_vl, qwen2_5_vl, vit_gpt2)
+}

@@ -1,0 +1,200 @@
+"""The generic adapter: every family, tiny, from its own files, through the path that a user takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from families import FAMILIES
+from PIL import Image
+
+from tellapart.batches import normalise
+from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners.adapt import add_lora, is_adapter
+from tellapart.captioners.hf import Hf
+from tellapart.decode import Decoding
+from tellapart.objectives.base import token_log_probs
+from tellapart.recipe import check_recipe
+from tellapart.stages import Stage
+from tellapart.train import Trained, make_optimiser, make_scheduler, train_step, upstream
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return FAMILIES[request.param](tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture
+def captioner(folder: Path) -> Hf:
+    found = load_captioner(str(folder))
+    assert isinstance(found, Hf)
+    return found
+
+
+def pictures() -> list[Image.Image]:
+    """Of several shapes, none of one colour."""
+    shapes, made = [(40, 30), (30, 64), (33, 33)], []
+    for number, (width, height) in enumerate(shapes):
+        noise = torch.randint(0, 256, (height, width, 3), generator=torch.Generator().manual_seed(number))
+        made.append(Image.fromarray(noise.to(torch.uint8).numpy()))
+    return made
+
+
+DECODINGS = [
+    Decoding(max_tokens=7),
+    Decoding(kind="sample", samples=3, max_tokens=7),
+    Decoding(kind="beam", beams=3, samples=2, max_tokens=7),
+]
+
+
+@pytest.mark.parametrize("decoding", DECODINGS, ids=lambda decoding: decoding.kind)
+def test_what_is_generated_is_what_teacher_forcing_scores(captioner: Hf, decoding: Decoding) -> None:
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    torch.manual_seed(0)
+    told = captioner.generate(visual, decoding)
+    assert len(told.texts) == len(told.tokens_RT) == 3 * decoding.samples and len(set(told.texts)) > 1
+    logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT).detach()
+    assert not torch.isin(told.tokens_RT, torch.tensor(captioner.places)).any()
+    written = scores_as_written(captioner, visual, told)
+    log_p_RT = token_log_probs(logits_RTV, told.tokens_RT)
+    assert torch.allclose(log_p_RT[told.valid_RT], written[told.valid_RT], atol=1e-4)
+    if decoding.kind == "greedy":
+        logits_RTV[..., captioner.places] = -torch.inf
+        assert torch.equal(logits_RTV.argmax(-1)[told.valid_RT], told.tokens_RT[told.valid_RT])
+
+
+def scores_as_written(captioner: Hf, visual: torch.Tensor, told: Any) -> torch.Tensor:
+    """log p of each token, the next word asked for one word at a time, each picture alone: no padding at all."""
+    rows = []
+    for row in range(len(told.tokens_RT)):
+        own, count = visual[row // told.samples][None], int(told.valid_RT[row].sum())
+        log_p_T = torch.zeros(told.tokens_RT.shape[1])
+        for t in range(count):
+            read = told.tokens_RT[row : row + 1, : t + 1]
+            log_p_T[t] = token_log_probs(captioner.logits(own, read, torch.ones_like(read).bool()), read)[0, t]
+        rows.append(log_p_T.detach())
+    return torch.stack(rows)
+
+
+def test_it_captions_as_transformers_does(captioner: Hf) -> None:
+    """From the pixels, by the model's own ``generate``, one picture at a time."""
+    image = pictures()[0]
+    ours = captioner.generate(captioner.encode(captioner.pixels([image])), Decoding(max_tokens=7)).tokens_RT[0]
+    read = dict(captioner.processor(images=[image], return_tensors="pt"))
+    told = dict(captioner.asked)
+    if captioner.grids is not None:
+        ids = torch.tensor([captioner._with_places(int(read["image_grid_thw"].prod()) // 4)])
+        told = {"input_ids": ids, "mm_token_type_ids": (ids == captioner.places[0]).int()}
+    settings = {"max_new_tokens": 7, "do_sample": False, "suppress_tokens": captioner.places or None}
+    ends = {"eos_token_id": captioner.ends, "pad_token_id": captioner.tokenizer.pad_token_id}
+    theirs = captioner.model.generate(**told, **read, **settings, **ends)[0]
+    written = theirs[1 if captioner.two_sided else told["input_ids"].shape[1] :]
+    assert written.tolist() == ours[: len(written)].tolist() and len(written) > 0
+
+
+def test_saved_and_loaded_it_writes_the_same(folder: Path, tmp_path: Path) -> None:
+    captioner = load_captioner(f"{folder}?prompt=a red")
+    plain, decoding = load_captioner(str(folder)), Decoding(kind="beam", beams=2, max_tokens=6)
+    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, plain)]
+    captioner.save(tmp_path)
+    again = load_captioner(str(tmp_path))
+    assert write_captions(again, again.encode(again.pixels(pictures())), decoding) == told[0]
+    if folder.name.startswith("vit_gpt2"):
+        return  # has no place for a prompt
+    assert told[0] != told[1], "the prompt matters"
+
+
+def test_its_parts_are_all_of_it(captioner: Hf) -> None:
+    parts = captioner.parts()
+    assert {"vision", "language_model"} <= set(parts)
+    held = {id(parameter) for part in parts.values() for parameter in part.parameters()}
+    missing = [name for name, parameter in captioner.model.named_parameters() if id(parameter) not in held]
+    assert missing == []
+
+
+def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> None:
+    captioner = load_captioner(str(folder))
+    modules = {"git": ["query", "value"], "blip2_t5": ["q", "v"], "vit_gpt2": ["c_attn"]}
+    chosen = next((m for name, m in modules.items() if folder.name.startswith(f"{name}0")), ["q_proj", "v_proj"])
+    add_lora(captioner, ["language_model"], rank=2, modules=chosen)
+    trained = Trained(captioner, ("language_model",))
+    assert trained.parameters and len(trained.parameters) == sum(
+        is_adapter(name) for name, _ in captioner.model.named_parameters()
+    )
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    tokens, valid = captioner.pad(captioner.tokenize(["a red dog", "cat near blue house", "a"]))
+    before = captioner.logits(visual, tokens, valid).detach()
+    with torch.no_grad():
+        for name, parameter in captioner.model.named_parameters():
+            if ".lora_B" in name:
+                parameter.normal_(std=0.3)
+    adapted = captioner.logits(visual, tokens, valid).detach()
+    captioner.save(tmp_path)
+    again = load_captioner(str(tmp_path)).logits(visual, tokens, valid).detach()
+    assert not torch.allclose(adapted, before, atol=1e-2) and torch.allclose(adapted, again, atol=1e-4)
+
+
+OBJECTIVES = {
+    "mle": {"kind": "mle"},
+    "smile": {"kind": "smile"},
+    "reinforce": {"kind": "reinforce", "decoding": {"kind": "sample", "max_tokens": 5}},
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str, tiny_recipe: dict[str, Any]) -> None:
+    small = {part: f"scenes:plain?n=6&split={part}" for part in ("train", "validation")}
+    captioner = {"name": str(folder)}
+    training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
+    changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES[objective], "training": training}
+    stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
+    data, made = stage.training_set(), stage.objective()
+    trained = Trained(stage.learner, stage.trained_parts)
+    optimiser = make_optimiser(trained, stage.recipe.training)
+    before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
+    stage.learner.model.train()
+    scheduler = make_scheduler(optimiser, stage.recipe.training)
+    logs = train_step(stage, data, made, trained, optimiser, scheduler, 0)
+    moved = {n for n, tensor in stage.learner.model.state_dict().items() if not torch.equal(tensor, before[n])}
+    assert torch.isfinite(torch.tensor(logs["loss"])) and logs["gradient_norm"] > 0
+    vision = stage.learner.layout.vision + "."
+    assert moved and not any(name.startswith(vision) for name in moved)
+    if "mapper" in stage.learner.parts():
+        mapper = {id(p) for p in stage.learner.parts()["mapper"].parameters()}
+        names = {name for name, p in stage.learner.model.named_parameters() if id(p) in mapper}
+        assert moved & names, "the mapper learns though pictures are encoded once"
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
+    rows = captioner.pixels(pictures())
+    grids, cells = captioner.grids.unpack(rows, merged=False)
+    assert len({tuple(grid) for grid in grids.tolist()}) > 1, "the test needs pictures of several shapes"
+    assert torch.equal(cells, captioner.processor(images=pictures(), return_tensors="pt")["pixel_values"])
+    together = captioner.encode(rows)
+    for place, image in enumerate(pictures()):
+        assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
+
+
+def test_a_square_in_training_is_cut_as_the_processor_cuts_it(tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES["qwen2_vl"](tmp_path)))
+    noise = torch.randint(0, 256, (2, 32, 32, 3), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
+    squares = normalise(noise, captioner.processor)
+    images = [Image.fromarray(picture.numpy()) for picture in noise]
+    assert torch.allclose(captioner.grids.pack_squares(squares), captioner.pixels(images), atol=1e-5)
+    assert torch.allclose(captioner.encode(squares), captioner.encode(captioner.pixels(images)), atol=1e-5)
+
+
+def test_the_most_tokens_of_a_picture_can_be_set(tmp_path: Path) -> None:
+    folder = FAMILIES["qwen2_vl"](tmp_path)
+    few: Any = load_captioner(f"{folder}?visual_tokens=4")
+    assert few.encode(few.pixels(pictures())).shape[1] == 1 + 4
+    assert few.encoder.fingerprint != load_captioner(str(folder)).encoder.fingerprint
+
+
+def test_the_words_for_a_picture_in_a_caption_are_no_picture(tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES["llava"](tmp_path)))
+    assert captioner.tokenize(["a <image> dog"]) == captioner.tokenize(["a dog"])
