@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from tellapart.cli_bags import app as bags_app
 from tellapart.cli_boost import app as boost_app
 from tellapart.cli_claims import app as claims_app
-from tellapart.cli_show import Json, show
+from tellapart.cli_finetune import app as finetune_app
+from tellapart.cli_show import Json, show, show_run
 from tellapart.errors import TellapartError, UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.add_typer(bags_app)
 app.add_typer(boost_app)
 app.add_typer(claims_app)
+app.add_typer(finetune_app)
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
@@ -247,22 +249,6 @@ def bench(
     rows = run_bench(work, repeat, only)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
     show({"rows": [row.to_json() for row in rows]}, table(rows, title), as_json)
-
-
-def show_run(folder: Path, as_json: bool) -> None:
-    """A finished run's table and where its report lies."""
-    import json
-
-    from tellapart.comparison import results_from_json
-    from tellapart.messages import say
-
-    path = folder / "results.json"
-    empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
-    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
-    show(value, results_from_json(value).table(without=("human", "chance")), as_json)
-    for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
-        if file.exists():
-            say(f"{what}: {file}")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,3 +25,19 @@ def show(value: Any, told: Any, as_json: bool) -> None:
         from rich.console import Console
 
         Console(width=None if sys.stdout.isatty() else WIDE).print(told)
+
+
+def show_run(folder: Path, as_json: bool) -> None:
+    """A finished run's table and where its report lies."""
+    import json
+
+    from tellapart.comparison import results_from_json
+    from tellapart.messages import say
+
+    path = folder / "results.json"
+    empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
+    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
+    show(value, results_from_json(value).table(without=("human", "chance")), as_json)
+    for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
+        if file.exists():
+            say(f"{what}: {file}")

@@ -1,0 +1,47 @@
+"""``tellapart finetune``: the one-liner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli_show import Json, show_run
+
+app = typer.Typer()
+
+
+@app.command()
+def finetune(
+    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
+    objective: Annotated[
+        str, typer.Option(help="self-retrieval, smile, mle, cider, or cider+self-retrieval.")
+    ] = "self-retrieval",
+    scorer: Annotated[
+        str | None, typer.Option(help="Who listens: folder, run, or hub name. Default: CLIP ViT-B/32.")
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Learn in low rank; merged at the end.")] = False,
+    steps: Annotated[int, typer.Option(min=1, help="Batches to learn from.")] = 300,
+    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longest caption, in tokens.")] = 30,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Teach a captioner on your pictures, with settings that fit; the same command goes on after Ctrl-C."""
+    from tellapart.finetune import plan, run_finetune
+
+    recipe = plan(
+        model,
+        pictures,
+        objective=objective,
+        scorer=scorer,
+        lora=lora,
+        steps=steps,
+        rate=rate,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    show_run(run_finetune(recipe, out).folder, as_json)
