@@ -89,8 +89,8 @@ def run_tables(
 
 def fill(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int], workers: int = 1) -> list[Filled]:
     """The tables with our figures; arms are trained in this process, or by ``workers`` others."""
-    asked = tasks(tables, lab, seeds)
-    if workers > 1:
+    asked = [task for task in tasks(tables, lab, seeds) if task.heard]  # the others are captions that are there
+    if workers > 1 and asked:
         with Crew(lab, asked, workers) as crew:
             crew.finish({task.key for task in asked})
     found = []
