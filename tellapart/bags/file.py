@@ -137,7 +137,8 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise UsageError(f"{path}, line {number}: is not JSON ({error})") from None
+                told = f"{path}, line {number}: is not JSON ({error}); expected a file that 'tellapart bags mine' wrote"
+                raise UsageError(told) from None
 
 
 def _bag(where: str, row: Any) -> Bag:

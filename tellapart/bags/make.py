@@ -107,7 +107,8 @@ def captions_of(items: Sequence[Item], captions: str) -> list[list[str]]:
             raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
         return [kept[item.id] for item in items]
     if bare := [item.id for item in items if not item.references]:
-        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; name a file")
+        mend = "name a file of captions in place of 'references'"
+        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {mend}")
     return [list(item.references) for item in items]
 
 
