@@ -1,0 +1,442 @@
+"""Checkpoints in the layouts of their authors, against plain modules written from the papers and the releases."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from families import LLAMA, SMALL, VISION, decoder, tokenizer
+from PIL import Image
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    BertTokenizer,
+    BlipConfig,
+    BlipForConditionalGeneration,
+    CLIPConfig,
+    CLIPImageProcessorPil,
+    CLIPModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    SiglipConfig,
+    SiglipImageProcessorPil,
+    SiglipModel,
+)
+
+from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners.official import blip_config, blip_names
+from tellapart.decode import Decoding
+from tellapart.errors import TellapartError, UsageError
+from tellapart.objectives.base import token_log_probs
+
+WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2
+
+
+# --- ClipCap: the two models that it is made of
+
+
+def save_clip(folder: Path, kind: str = "clip") -> Path:
+    torch.manual_seed(1)
+    if kind == "clip":
+        config: Any = CLIPConfig(text_config={**SMALL, "vocab_size": 30}, vision_config=VISION, projection_dim=8)
+        model: Any = CLIPModel(config)
+        pictures: Any = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    else:
+        model = SiglipModel(SiglipConfig(text_config={**SMALL, "vocab_size": 30}, vision_config=VISION))
+        pictures = SiglipImageProcessorPil(size={"height": 32, "width": 32})
+    model.save_pretrained(folder)
+    pictures.save_pretrained(folder)
+    return folder
+
+
+def save_language(folder: Path, kind: str = "gpt2") -> Path:
+    torch.manual_seed(2)
+    if kind == "gpt2":
+        words = tokenizer({"unk_token": "<unk>", "bos_token": "<|end|>", "eos_token": "<|end|>"})
+        config: Any = GPT2Config(
+            vocab_size=len(words), n_positions=64, n_embd=WIDTH, n_layer=LAYERS, n_head=2,
+            bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id,
+        )  # fmt: skip
+        model: Any = GPT2LMHeadModel(config)
+    else:
+        words = tokenizer(LLAMA, before="<s>")
+        more = {"ffn_dim": 32, "word_embed_proj_dim": WIDTH} if kind == "opt" else {}
+        settings = decoder(kind, words, **more)
+        from transformers import AutoConfig
+
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(settings.pop("model_type"), **settings))
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_clip(tmp_path_factory.mktemp("clip"))
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_language(tmp_path_factory.mktemp("gpt2"))
+
+
+class OfficialMlp(nn.Module):
+    """ClipCap's release: linear, tanh, linear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        wide = WIDTH * PREFIX
+        self.model = nn.Sequential(nn.Linear(8, wide // 2), nn.Tanh(), nn.Linear(wide // 2, wide))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x).view(-1, PREFIX, WIDTH)
+
+
+class OfficialAttention(nn.Module):
+    """Eight heads; queries without bias; one matrix for keys and values; softmax over the keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_queries = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.to_keys_values = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
+        self.project = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, c = x.shape
+        queries = self.to_queries(x).reshape(b, n, 8, c // 8)
+        keys_values = self.to_keys_values(x).reshape(b, n, 2, 8, c // 8)
+        keys, values = keys_values[:, :, 0], keys_values[:, :, 1]
+        attention = torch.einsum("bnhd,bmhd->bnmh", queries, keys) * (c // 8) ** -0.5
+        out = torch.einsum("bnmh,bmhd->bnhd", attention.softmax(dim=2), values).reshape(b, n, c)
+        return self.project(out)
+
+
+class OfficialFeedForward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(F.relu(self.fc1(x)))
+
+
+class OfficialLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.attn = nn.LayerNorm(WIDTH), OfficialAttention()
+        self.norm2, self.mlp = nn.LayerNorm(WIDTH), OfficialFeedForward()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class OfficialTransformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([OfficialLayer() for _ in range(LAYERS)])
+
+
+class OfficialTransformerMapper(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, CONSTANTS * WIDTH)
+        self.prefix_const = nn.Parameter(torch.randn(PREFIX, WIDTH))
+        self.transformer = OfficialTransformer()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.cat([self.linear(x).view(len(x), CONSTANTS, -1), self.prefix_const.expand(len(x), -1, -1)], dim=1)
+        for layer in self.transformer.layers:
+            x = layer(x)
+        return x[:, CONSTANTS:]
+
+
+class OfficialClipCap(nn.Module):
+    """A mapper before transformers' own GPT-2."""
+
+    def __init__(self, mapper: nn.Module, gpt2: Path) -> None:
+        super().__init__()
+        self.clip_project, self.gpt = mapper, GPT2LMHeadModel.from_pretrained(gpt2)
+
+    def forward(self, features: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        words = self.gpt.transformer.wte(tokens)
+        return self.gpt(inputs_embeds=torch.cat([self.clip_project(features), words], dim=1)).logits
+
+
+def published(mapper: nn.Module, gpt2: Path, path: Path) -> OfficialClipCap:
+    """The model, and its checkpoint with the buffers that GPT-2 had when ClipCap was released."""
+    torch.manual_seed(3)
+    for parameter in mapper.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    model = OfficialClipCap(mapper, gpt2).eval()
+    state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    for layer in range(LAYERS):
+        state[f"gpt.transformer.h.{layer}.attn.bias"] = torch.ones(1, 1, 64, 64).tril()
+        state[f"gpt.transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    torch.save(state, path)
+    return model
+
+
+MAPPERS = {"mlp": OfficialMlp, "transformer": OfficialTransformerMapper}
+
+
+def pictures() -> list[Image.Image]:
+    return [Image.new("RGB", (40, 30), colour) for colour in ("red", "green")]
+
+
+@pytest.mark.parametrize("mapper", MAPPERS)
+def test_clipcaps_own_checkpoint_gives_its_own_scores(
+    mapper: str, clip: Path, gpt2: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = published(MAPPERS[mapper](), gpt2, tmp_path / "weights.pt")
+    captioner: Any = load_captioner(f"{tmp_path}/weights.pt?vision={clip}&language_model={gpt2}")
+    assert re.search(r"weights\.pt: left out 4 entries .*such as .*h\.0\.attn\.bias", capsys.readouterr().err)
+    assert captioner.model.config.mapper == mapper and captioner.model.config.prefix_length == PREFIX
+    pixels = captioner.pixels(pictures())
+    features = CLIPModel.from_pretrained(clip).get_image_features(pixels).pooler_output.detach()
+    assert torch.allclose(captioner.encode(pixels), features, atol=1e-6)
+    tokens = torch.tensor([[5, 6, 7, 2], [8, 4, 2, 2]])
+    expected = theirs(features, tokens)[:, PREFIX - 1 : -1]
+    assert torch.allclose(captioner.logits(features, tokens, tokens > 0), expected, atol=1e-5)
+
+
+def test_clipcaps_checkpoint_saved_as_a_folder_writes_the_same(clip: Path, gpt2: Path, tmp_path: Path) -> None:
+    published(OfficialMlp(), gpt2, tmp_path / "weights.pt")
+    captioner = load_captioner(f"{tmp_path}/weights.pt?vision={clip}&language_model={gpt2}")
+    captioner.save(tmp_path / "saved")
+    again, decoding = load_captioner(str(tmp_path / "saved")), Decoding(kind="beam", beams=3, max_tokens=6)
+    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
+    assert told[0] == told[1] and any(told[0])
+
+
+def test_weights_that_do_not_fit_what_was_named_are_one_line(clip: Path, gpt2: Path, tmp_path: Path) -> None:
+    model = published(OfficialMlp(), gpt2, tmp_path / "weights.pt")
+    pair = f"vision={clip}&language_model={gpt2}"
+
+    def refused(state: Any, match: str, options: str = pair) -> None:
+        torch.save(state, tmp_path / "bad.pt")
+        with pytest.raises(TellapartError, match=match) as caught:
+            load_captioner(f"{tmp_path}/bad.pt?{options}")
+        assert "\n" not in str(caught.value)
+
+    state = model.state_dict()
+    refused({k: v for k, v in state.items() if "h.1.mlp" not in k}, r"lacks 4 weights such as .*h\.1\.mlp")
+    refused({**state, "gpt.extra": torch.ones(1)}, r"also has 1 weights such as language_model\.extra")
+    wider = {**state, "clip_project.model.0.weight": torch.ones(24, 9)}
+    refused(wider, r"does not fit vision=.*: mapper\.model\.0\.weight is \(24, 9\), expected \(24, 8\)")
+    refused({"some.weight": torch.ones(2)}, r"is no captioner's checkpoint: its weights are called some\.weight")
+    refused([1, 2], "holds no weights by name")
+    refused({"clip_project.model.0.weight": torch.ones(2, 2)}, "has no language model in it")
+    with pytest.raises(UsageError, match="no such checkpoint"):
+        load_captioner(f"{tmp_path}/nowhere.pt")
+    with pytest.raises(UsageError, match="no option 'visoin=x'; did you mean 'vision'"):
+        load_captioner(f"{tmp_path}/weights.pt?visoin=x")
+
+
+class Mischief:
+    def __reduce__(self) -> Any:
+        return (print, ("unpickled!",))
+
+
+def test_a_checkpoint_that_holds_more_than_tensors_is_not_unpickled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"clip_project.x": Mischief()}, tmp_path / "bad.pt")
+    with pytest.raises(TellapartError, match="expected a checkpoint that holds tensors alone"):
+        load_captioner(f"{tmp_path}/bad.pt")
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "bad.pt").read_bytes()[:100])
+    with pytest.raises(TellapartError, match="cannot load"):
+        load_captioner(f"{tmp_path}/cut.pt")
+    assert "unpickled" not in capsys.readouterr().out
+
+
+# --- any encoder before any language model
+
+
+@pytest.mark.parametrize("vision", ["clip", "siglip"])
+@pytest.mark.parametrize("language", ["gpt2", "opt", "llama"])
+def test_any_encoder_goes_before_any_language_model(vision: str, language: str, tmp_path: Path) -> None:
+    eyes, mouth = save_clip(tmp_path / "eyes", vision), save_language(tmp_path / "mouth", language)
+    captioner: Any = load_captioner(f"clipcap?vision={eyes}&language_model={mouth}&prefix_length=2&mapper=mlp")
+    own = AutoModelForCausalLM.from_pretrained(mouth).state_dict()
+    assert all(torch.equal(own[key], x) for key, x in captioner.model.language_model.state_dict().items())
+    with torch.no_grad():
+        for parameter in captioner.model.parameters():
+            parameter.mul_(3.0)
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    for decoding in (Decoding(max_tokens=6), Decoding(kind="sample", samples=2, max_tokens=6)):
+        told = captioner.generate(visual, decoding)
+        scores_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT).detach()
+        prefix = captioner.model.mapper(visual).repeat_interleave(decoding.samples, 0)
+        words = captioner.model.language_model.get_input_embeddings()(told.tokens_RT)
+        whole = captioner.model.language_model(inputs_embeds=torch.cat([prefix, words], 1)).logits[:, 1:-1].detach()
+        assert torch.allclose(scores_RTV[told.valid_RT], whole[told.valid_RT], atol=1e-4)
+        if decoding.kind == "greedy":
+            assert torch.equal(scores_RTV.argmax(-1)[told.valid_RT], told.tokens_RT[told.valid_RT])
+        assert (token_log_probs(scores_RTV, told.tokens_RT)[told.valid_RT] <= 0).all()
+    captioner.save(tmp_path / "saved")
+    again = load_captioner(str(tmp_path / "saved"))
+    assert write_captions(again, visual, Decoding(max_tokens=6)) == write_captions(
+        captioner, visual, Decoding(max_tokens=6)
+    )
+
+
+def test_an_unknown_mapper_is_one_line() -> None:
+    with pytest.raises(UsageError, match="mapper is 'mlp' or 'transformer'; found 'linear'"):
+        load_captioner("clipcap?mapper=linear")
+
+
+# --- BLIP
+
+
+def official_blip(width: int, layers: int, patches: int, *, text: int = 768, words: int = 30524) -> dict[str, Any]:
+    """Name to shape of all that is in a BLIP caption checkpoint: a ViT as timm names it, BERT with cross-attention."""
+    shapes: dict[str, Any] = {
+        "visual_encoder.cls_token": (1, 1, width),
+        "visual_encoder.pos_embed": (1, 1 + patches, width),
+        "visual_encoder.patch_embed.proj.weight": (width, 3, 16, 16),
+        "visual_encoder.patch_embed.proj.bias": (width,),
+        **both("visual_encoder.norm", (width,)),
+    }
+    for n in range(layers):
+        block = f"visual_encoder.blocks.{n}"
+        shapes |= both(f"{block}.norm1", (width,)) | both(f"{block}.norm2", (width,))
+        shapes |= both(f"{block}.attn.qkv", (3 * width, width)) | both(f"{block}.attn.proj", (width, width))
+        shapes |= both(f"{block}.mlp.fc1", (4 * width, width)) | both(f"{block}.mlp.fc2", (width, 4 * width))
+    bert = "text_decoder.bert"
+    shapes |= {
+        f"{bert}.embeddings.position_ids": (1, 512),
+        f"{bert}.embeddings.word_embeddings.weight": (words, text),
+        f"{bert}.embeddings.position_embeddings.weight": (512, text),
+        **both(f"{bert}.embeddings.LayerNorm", (text,)),
+    }
+    for n in range(min(layers, 12)):
+        layer = f"{bert}.encoder.layer.{n}"
+        for name, seen in (("attention", text), ("crossattention", width)):
+            shapes |= both(f"{layer}.{name}.self.query", (text, text))
+            shapes |= both(f"{layer}.{name}.self.key", (text, seen)) | both(f"{layer}.{name}.self.value", (text, seen))
+            shapes |= both(f"{layer}.{name}.output.dense", (text, text))
+            shapes |= both(f"{layer}.{name}.output.LayerNorm", (text,))
+        shapes |= both(f"{layer}.intermediate.dense", (4 * text, text)) | both(
+            f"{layer}.output.dense", (text, 4 * text)
+        )
+        shapes |= both(f"{layer}.output.LayerNorm", (text,))
+    head = "text_decoder.cls.predictions"
+    shapes |= {f"{head}.bias": (words,), **both(f"{head}.decoder", (words, text))}
+    return shapes | both(f"{head}.transform.dense", (text, text)) | both(f"{head}.transform.LayerNorm", (text,))
+
+
+def both(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+
+
+@pytest.mark.parametrize(("width", "layers"), [(768, 12), (1024, 24)], ids=["base", "large"])
+def test_every_key_of_the_full_size_layout_has_its_place(width: int, layers: int) -> None:
+    """BLIP with ViT-B and ViT-L at 384 pixels; nothing is missing, nothing is left but what is named."""
+    shapes = official_blip(width, layers, 576)
+    with torch.device("meta"):
+        state = {key: torch.empty(shape) for key, shape in shapes.items()}
+        config = blip_config(state, None)
+        model = BlipForConditionalGeneration(config)
+    assert config.vision_config.image_size == 384 and config.vision_config.num_attention_heads == width // 64
+    wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    given = {key: tuple(tensor.shape) for key, tensor in blip_names(state).items()}
+    assert given.pop("text_decoder.bert.embeddings.position_ids") == (1, 512)
+    assert given == wanted
+
+
+TINY = {"width": 128, "layers": 2, "patches": 4, "text": 128}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """BERT's tokenizer, as it is before BLIP adds its two tokens."""
+    folder = tmp_path_factory.mktemp("bert")
+    words = ["a", "picture", "of", "red", "dog", "on", "grass", "cat", "the", "green"]
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *words]))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+def write_blip(path: Path, **extra: torch.Tensor) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    shapes = official_blip(**TINY, words=17)
+    state = {key: torch.randn(shape, generator=generator) * 0.2 for key, shape in shapes.items()}
+    state["text_decoder.bert.embeddings.position_ids"] = torch.arange(512)[None]
+    state["text_decoder.cls.predictions.decoder.weight"] = state["text_decoder.bert.embeddings.word_embeddings.weight"]
+    state["text_decoder.cls.predictions.decoder.bias"] = state["text_decoder.cls.predictions.bias"]
+    torch.save({"model": state | extra, "epoch": 3, "config": {"image_size": 32}}, path)
+    return state
+
+
+def transformers_own(state: dict[str, torch.Tensor]) -> BlipForConditionalGeneration:
+    """transformers' module with the same weights, put there by hand."""
+    small = {"hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**small, "vocab_size": 17, "encoder_hidden_size": 128, "max_position_embeddings": 512, "bos_token_id": 15}
+    vision = {**small, "image_size": 32, "patch_size": 16, "layer_norm_eps": 1e-6}
+    model = BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=vision)).eval()
+    names = {
+        "cls_token": "embeddings.class_embedding", "pos_embed": "embeddings.position_embedding",
+        "patch_embed.proj": "embeddings.patch_embedding", "blocks": "encoder.layers", "norm1": "layer_norm1",
+        "norm2": "layer_norm2", "attn.qkv": "self_attn.qkv", "attn.proj": "self_attn.projection",
+    }  # fmt: skip
+    with torch.no_grad():
+        for key, parameter in {**dict(model.named_parameters(remove_duplicate=False))}.items():
+            if key.startswith("vision_model."):
+                key = key.replace("post_layernorm", "norm")
+                for old, new in names.items():
+                    key = key.replace(new, old)
+                key = key.replace("vision_model.", "visual_encoder.")
+            parameter.copy_(state[key])
+    return model
+
+
+def test_blips_own_checkpoint_gives_transformers_scores(
+    bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = transformers_own(write_blip(tmp_path / "blip.pth", temp=torch.tensor(0.07)))
+    captioner: Any = load_captioner(f"{tmp_path}/blip.pth?tokenizer={bert}")
+    assert re.search(r"blip\.pth: left out 2 entries .* such as temp", capsys.readouterr().err)
+    assert captioner.start == [15, 5, 6, 7], "[DEC] a picture of"
+    pixels = captioner.pixels(pictures())
+    assert pixels.shape[2:] == (32, 32)
+    tokens, valid = captioner.pad(captioner.tokenize(["red dog on grass", "the cat"]))
+    ids = torch.cat([torch.tensor([captioner.start] * 2), tokens], dim=1)
+    expected = theirs(pixel_values=pixels, input_ids=ids).logits[:, len(captioner.start) - 1 : -1]
+    assert torch.allclose(captioner.logits(captioner.encode(pixels), tokens, valid), expected, atol=1e-5)
+
+
+def test_another_prompt_and_picture_size_and_the_folder_it_is_saved_to(bert: Path, tmp_path: Path) -> None:
+    state = write_blip(tmp_path / "blip.pth")
+    captioner: Any = load_captioner(f"{tmp_path}/blip.pth?tokenizer={bert}&image_size=64&prompt=the red")
+    assert captioner.start == [15, 13, 8] and captioner.pixels(pictures()).shape[2:] == (64, 64)
+    places = captioner.model.vision_model.embeddings.position_embedding
+    old = state["visual_encoder.pos_embed"]
+    assert torch.equal(places[:, :1], old[:, :1]) and places.shape == (1, 17, 128)
+    grid = old[:, 1:].reshape(-1, 2, 2, 128).permute(0, 3, 1, 2)  # BLIP's own interpolate_pos_embed
+    grid = F.interpolate(grid, size=(4, 4), mode="bicubic", align_corners=False).permute(0, 2, 3, 1).flatten(1, 2)
+    assert torch.allclose(places[:, 1:], grid, atol=1e-6)
+    captioner.save(tmp_path / "saved")
+    again: Any = load_captioner(str(tmp_path / "saved"))
+    assert again.start == captioner.start
+    decoding = Decoding(kind="beam", beams=3, max_tokens=6)
+    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
+    assert told[0] == told[1] and any(told[0])
+
+
+def test_a_blip_checkpoint_with_another_tokenizer_or_half_its_weights_is_one_line(
+    bert: Path, gpt2: Path, tmp_path: Path
+) -> None:
+    state = write_blip(tmp_path / "blip.pth")
+    with pytest.raises(TellapartError, match=r"knows 17 tokens and .* 2\d; name the tokenizer"):
+        load_captioner(f"{tmp_path}/blip.pth?tokenizer={gpt2}")
+    torch.save({"model": {k: v for k, v in state.items() if "visual" not in k}}, tmp_path / "half.pth")
+    with pytest.raises(TellapartError, match=r"half\.pth lacks visual_encoder\.patch_embed"):
+        load_captioner(f"{tmp_path}/half.pth?tokenizer={bert}")
+    with pytest.raises(UsageError, match="image_size is a number; found 'big'"):
+        load_captioner(f"{tmp_path}/blip.pth?image_size=big")
