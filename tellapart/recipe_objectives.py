@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from tellapart.decode import Decoding
+from tellapart.dotted import PATTERN
 from tellapart.recipe_fields import ModelName, Strict, fill_in
 
 Greedy = Literal["greedy"]
@@ -111,7 +112,7 @@ class Own(Strict):
 
     kind: Literal["own"]
     weight: float = 1.0
-    reward: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    reward: str = Field(pattern=PATTERN)
     options: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from tellapart import recipe_objectives as tables
+from tellapart.dotted import made_by
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import DocumentFrequencies
 from tellapart.objectives import Smile
@@ -14,7 +14,6 @@ from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, Term
 from tellapart.objectives.shift import other_forms
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.rewards.distances import distance_of
-from tellapart.scorers import load_scorer
 
 
 def reinforce_of(settings: tables.Reinforce, stage: Any) -> Reinforce:
@@ -58,7 +57,7 @@ def smile_of(settings: tables.Smile, learner: Any) -> Smile:
 def reward_of(table: tables.RewardTable, stage: Any) -> Reward:
     """A reward from its table, with the training pictures' features and references."""
     if isinstance(table, tables.SelfRetrieval):
-        scorers = [load_scorer(stage.upstream(name), stage.device) for name in table.scorers] or [stage.scorer]
+        scorers = [stage.judge(name) for name in table.scorers] or [stage.scorer]
         each = [
             SelfRetrieval(
                 scorer, stage.store.features(stage.train_items, scorer.encoder), score=table.score, among=table.among
@@ -88,33 +87,13 @@ def cider_of(table: tables.Cider, stage: Any) -> Cider:
 def own_reward(table: tables.Own) -> Reward:
     """A user's reward: ``reward = "my.module:factory"`` is called with ``options`` and makes the callable.
 
-    Raises `UsageError` of one line where there is no such module or function, or it fails.
+    Raises `UsageError` of one line where there is no such module or function, it fails, or it makes no callable.
     """
-    module, _, name = table.reward.partition(":")
     key = f"objective.rewards.reward = '{table.reward}'"
-    try:
-        factory = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{key}: no module '{error.name}'; expected one that python can import; "
-            "type: PYTHONPATH=FOLDER before the command"
-        ) from None
-    except AttributeError:
-        raise UsageError(f"{key}: module {module} has no '{name}'") from None
-    except Exception as error:
-        raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
-    try:
-        reward = factory(**table.options)
-    except Exception as error:
-        told = ", ".join(f"{option}={value!r}" for option, value in table.options.items())
-        raise UsageError(f"{key}: its call ({told}) failed: {one_line(error)}") from error
+    reward = made_by(table.reward, key, table.options)
     if not callable(reward):
         raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
     return reward
-
-
-def one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
 
 
 def baseline_of(name: str) -> Baseline | tables.Greedy:

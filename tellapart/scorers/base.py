@@ -1,4 +1,4 @@
-"""Any dual encoder of transformers (CLIP, SigLIP, vision-text dual encoders) as a scorer."""
+"""Any dual encoder of transformers (CLIP, SigLIP, SigLIP 2, vision-text dual encoders) as a scorer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.errors import TellapartError
+from tellapart.dotted import is_dotted, made_by
+from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
@@ -55,12 +56,25 @@ class Scorer:
         return Encoder(self.fingerprint, self.pixels, self._frozen_image_features, self.frames, mean_feature)
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """PIL pictures as the model wants them: float B×C×height×width."""
-        return self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+        """PIL pictures as the model wants them: float B×C×height×width.
+
+        SigLIP 2 in its NaFlex form keeps a picture's shape: B×patches×(pixels + 3), with each patch's validity and
+        the shape of the grid behind its pixels.
+        """
+        read = self.processor(images=list(images), return_tensors="pt")
+        pixels = read["pixel_values"]
+        if "spatial_shapes" not in read:
+            return pixels
+        shapes_BP2 = read["spatial_shapes"][:, None].expand(-1, pixels.shape[1], -1)
+        return torch.cat([pixels, read["pixel_attention_mask"][..., None].to(pixels), shapes_BP2.to(pixels)], dim=2)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """L2-normalised features B×D."""
-        output = self.model.get_image_features(pixel_values=pixels_BCHW.to(self.device))
+        """L2-normalised features B×D of what `pixels` gives."""
+        pixels, shapes = pixels_BCHW.to(self.device), {}
+        if pixels.ndim == 3:
+            shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
+            pixels = pixels[..., :-3]
+        output = self.model.get_image_features(pixel_values=pixels, **shapes)
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def text_features(self, texts: Sequence[str], batch_size: int = 256) -> torch.Tensor:
@@ -144,6 +158,12 @@ class Scorer:
             extra = self.window - tokens_RT.shape[1]
             tokens_RT = F.pad(tokens_RT, (0, extra), value=self.tokenizer.pad_token_id or 0)
             valid_RT = F.pad(valid_RT, (0, extra), value=False)
+            if self.tokenizer.padding_side == "left":  # its feature is that of the last place, so the side tells
+                sizes = [len(row) for row in rows]
+                tokens_RT, valid_RT = (
+                    torch.stack([row.roll(-size) for row, size in zip(x, sizes, strict=True)])
+                    for x in (tokens_RT, valid_RT)
+                )
         return tokens_RT, valid_RT
 
     @property
@@ -182,9 +202,18 @@ def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
 
 
 def text_window(model: Any, tokenizer: Any) -> int:
-    """The longest text, in tokens, that the text tower takes."""
+    """The longest text, in tokens, that the text tower takes.
+
+    Of CLIP's tower the model's positions decide: tokenizers of long-text CLIPs often still say 77. RoBERTa's kin lose
+    some positions to padding.
+    """
     text = getattr(model.config, "text_config", model.config)
-    return min(int(getattr(text, "max_position_embeddings", 512)), int(tokenizer.model_max_length))
+    kind, positions = str(getattr(text, "model_type", "")), int(getattr(text, "max_position_embeddings", 512))
+    if kind.startswith("clip"):
+        return positions
+    if "roberta" in kind:
+        positions -= 1 + int(getattr(text, "pad_token_id", None) or 0)
+    return min(positions, int(tokenizer.model_max_length))
 
 
 def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
@@ -193,20 +222,27 @@ def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    digest.update(json.dumps(processor.to_dict(), sort_keys=True, default=str).encode())
+    preprocessing = {} if processor is None else processor.to_dict()
+    digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 
 def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
-    """A scorer from a folder, a hub name, or ``scenes`` (ships with the package).
+    """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
-    Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
+    The factory, a user's own, is called with ``device`` and makes a `Scorer`. Safetensors only, float32. Raises
+    `TellapartError` with the line to type where there is no such model.
     """
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.loading import model_folder, reading
 
+    if is_dotted(name) and not Path(name).exists():
+        made = made_by(name, f"scorer '{name}'", {"device": device})
+        if not isinstance(made, Scorer):
+            raise UsageError(f"scorer '{name}' made a {type(made).__name__}; expected a tellapart.scorers.Scorer")
+        return made
     where = model_folder(name, "scorer")
     with reading(name, "a scorer such as openai/clip-vit-base-patch32"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
