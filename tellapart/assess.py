@@ -56,7 +56,7 @@ def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
     systems = {}
     for name, captioner in captioners.items():
         say(f"captions of {len(stage.test_items):,} test pictures: {name}")
-        visual = stage.store.features(stage.test_items, captioner.encoder)
+        visual = stage.view_of(captioner).rows(stage.test_items)
         texts = write_captions(captioner, visual, decoding)
         systems[name] = {item.id: text for item, text in zip(stage.test_items, texts, strict=True)}
     return systems

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.recipe import NewCaptioner, NewScorer
+from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
+from tellapart.recipe import NewCaptioner, NewRecurrent, NewScorer
 from tellapart.scorers.base import Scorer
 from tellapart.tokens import word_tokenizer
 from tellapart.vision import grid_resnet_config
@@ -74,3 +75,28 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
     with torch.no_grad():
         model.vision.load_state_dict(tower.state_dict())
     return ClipCap(model, tokenizer, vision_of.processor, name)
+
+
+def build_recurrent(
+    new: NewRecurrent, texts: Iterable[str], name: str, vision: Any = None, processor: Any = None, width: int = 0
+) -> Recurrent:
+    """Paper 4's captioner with a new LSTM, behind a copy of ``vision``, or behind features of ``width`` numbers."""
+    tokenizer = word_tokenizer(texts, min_count=new.min_count)
+    if vision is not None:
+        width = getattr(vision.config, "hidden_size", None) or vision.config.hidden_sizes[-1]
+    config = RecurrentConfig(
+        vision_config=None if vision is None else vision.config,
+        visual_size=width,
+        attention=new.attention,
+        vocab_size=len(tokenizer),
+        hidden_size=new.width,
+        dropout=new.dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = RecurrentModel(config)
+    if vision is not None:
+        with torch.no_grad():
+            model.vision.load_state_dict(vision.state_dict())
+    return Recurrent(model, tokenizer, processor, name)

@@ -57,13 +57,15 @@ def caption_pictures(
     resume: bool = True,
     overwrite: bool = False,
     store: FeatureStore | None = None,
+    features: str | None = None,
     progress: bool = True,
 ) -> CaptionSummary:
     """Caption every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
 
     ``resume``: go on in a file that the same settings began, skipping the ids that it has; ``overwrite``: begin it
     anew (with ``txt``: replace text files that are there). ``store``: keep the captioner's features (None: do not;
-    worth it where the pictures are used again). Unreadable pictures are named in the summary and in
+    worth it where the pictures are used again). ``features``: files with features by item id, in place of the
+    captioner's own encoder (`tellapart.feature_files`). Unreadable pictures are named in the summary and in
     ``dataset.unreadable``.
 
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
@@ -82,11 +84,13 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     settings = _settings(captioner, dataset, decoding, best_of, scorer)
+    if features is not None:
+        settings["features"] = str(Path(features).expanduser().resolve())
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
         already = len(dataset) - len(todo)
-        job = _Job(captioner, decoding, store, dataset.unreadable)
+        job = _Job(captioner, decoding, store, dataset.unreadable, features)
         chooser = None
         if best_of is not None and scorer is not None and todo:
             chooser = BestOf(dataset, scorer, store, progress=progress)
@@ -111,9 +115,22 @@ def caption_pictures(
 class _Job:
     """From a few items to their captions."""
 
-    def __init__(self, captioner: Captioner, decoding: Decoding, store: FeatureStore | None, skipped: Skipped) -> None:
-        self._captioner, self._decoding, self._store, self._skipped = captioner, decoding, store, skipped
-        self._encoder: Encoder = captioner.encoder  # once: its fingerprint is a hash of all its weights
+    def __init__(
+        self,
+        captioner: Captioner,
+        decoding: Decoding,
+        store: FeatureStore | None,
+        skipped: Skipped,
+        features: str | None = None,
+    ) -> None:
+        from tellapart.features import FeatureStore
+        from tellapart.views import Encoded, view_of
+
+        self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
+        self._view = view_of(captioner, store or FeatureStore(), features, progress=False)
+        self._encoder: Encoder | None = None  # without a store: pictures are encoded and forgotten
+        if isinstance(self._view, Encoded) and store is None:
+            self._encoder = self._view.encoder
 
     def sample(self, count: int) -> None:
         """Draw ``count`` captions a picture from now on, at the temperature that was set."""
@@ -139,9 +156,9 @@ class _Job:
         from tellapart.errors import PictureError
         from tellapart.features import encoder_rows
 
-        if self._store is not None:
-            kept = self._store.readable(items, self._encoder, skipped=self._skipped, progress=False)
-            return kept, self._store.features(kept, self._encoder, progress=False) if kept else None
+        if self._encoder is None:
+            kept = self._view.readable(items, self._skipped)
+            return kept, self._view.rows(kept) if kept else None
         maker, kept, prepared = encoder_rows(self._encoder), [], []
         for item in items:
             try:

@@ -93,6 +93,9 @@ def caption(
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
+    features: Annotated[
+        str | None, typer.Option(help="Features by item id: a folder of .npz, or .h5. Default: of the pictures.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin anew; replace what is there.")] = False,
 ) -> None:
     """Caption pictures. Type the same command again to go on after an interruption."""
@@ -113,6 +116,7 @@ def caption(
         format=format,
         best_of=best_of,
         scorer=load_scorer(scorer) if scorer else None,
+        features=features,
         overwrite=overwrite,
     )
     say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")

@@ -16,7 +16,7 @@ from tellapart.decode import Decoding
 from tellapart.errors import UsageError
 from tellapart.hints import explain
 from tellapart.recipe_bags import Bags
-from tellapart.recipe_fields import DataSpecs, ModelName, Strict, absolute
+from tellapart.recipe_fields import DataSpec, DataSpecs, ModelName, Strict, absolute
 from tellapart.recipe_objectives import Objective, Reinforce
 
 
@@ -31,6 +31,7 @@ class Data(Strict):
 class NewCaptioner(Strict):
     """A ClipCap to be trained from scratch: a small GPT-2 behind a vision encoder."""
 
+    kind: Literal["clipcap"] = "clipcap"
     vision: ModelName = Field(description="whose vision tower: a scorer's name, folder or recipe")
     visual: Literal["pooled", "cells"] = "pooled"
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
@@ -41,6 +42,17 @@ class NewCaptioner(Strict):
     dropout: float = Field(0.1, ge=0, lt=1)
     min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
     max_tokens: int = Field(64, ge=4, description="positions of the language model, prefix included")
+
+
+class NewRecurrent(Strict):
+    """Paper 4's captioner to be trained from scratch: an LSTM behind a vision encoder, or behind ``features``."""
+
+    kind: Literal["recurrent"]
+    vision: ModelName | None = Field(None, description="any vision encoder of transformers, or a scorer's")
+    attention: bool = Field(False, description="attend to cells or regions at each word; else see their mean once")
+    width: int = Field(512, ge=8)
+    dropout: float = Field(0.5, ge=0, lt=1)
+    min_count: int = Field(5, ge=1, description="words that occur less often in the training references are unknown")
 
 
 class NewScorer(Strict):
@@ -75,16 +87,35 @@ class Lora(Strict):
 class Captioner(Strict):
     """Which captioner: an existing one by ``name``, or a ``new`` one.
 
+    ``features``: a folder or an HDF5 file with features by item id (`tellapart.feature_files`), in place of what its
+    own vision encoder makes of the pictures.
     ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
     ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
     for the mapper, which learns in full.
     """
 
     name: ModelName | None = None
-    new: NewCaptioner | None = None
+    new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = None
+    features: DataSpec | None = None
     frames: int | None = Field(None, ge=1, le=64)
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
     lora: Lora | None = None
+
+    @field_validator("new", mode="before")
+    @classmethod
+    def usual_kind(cls, new: Any) -> Any:
+        """Recipes from before there were two kinds name none."""
+        return {"kind": "clipcap", **new} if isinstance(new, dict) else new
+
+    @model_validator(mode="after")
+    def looks_at_something(self) -> Captioner:
+        if isinstance(self.new, NewRecurrent) and (self.new.vision is None) == (self.features is None):
+            raise ValueError("a recurrent one needs either new.vision = 'MODEL' or features = 'FOLDER', and not both")
+        if isinstance(self.new, NewCaptioner) and self.features is not None:
+            raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
+        if self.features is not None and "vision" in (self.train or ()):
+            raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
+        return self
 
 
 class Scorer(Strict):

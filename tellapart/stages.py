@@ -27,7 +27,8 @@ from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.stage_bags import sampler_of
 from tellapart.stage_objective import check_rewards, reinforce_of, smile_of
-from tellapart.types import Encoder, Item
+from tellapart.types import Item
+from tellapart.views import View, view_of
 
 
 class Stage:
@@ -37,6 +38,7 @@ class Stage:
         from accelerate import Accelerator
 
         self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
+        self.judges: list[Scorer] = []
         self.device = Accelerator().device
         check_trackers(recipe.training.trackers)
         if isinstance(recipe.objective, settings_of.Reinforce):
@@ -53,7 +55,21 @@ class Stage:
         named = self.recipe.scorer
         if self.recipe.trains == "scorer" or named is None or named.name is None:
             return None
-        return load_scorer(self.upstream(named.name), self.device)
+        return self.judge(named.name)
+
+    def judge(self, name: str) -> Scorer:
+        """A frozen scorer of this run; what it cut is told at the end (`cut_lines`)."""
+        self.judges.append(load_scorer(self.upstream(name), self.device))
+        return self.judges[-1]
+
+    def cut_lines(self) -> list[str]:
+        """What was longer than a scorer's window in training: captions are judged by what fits."""
+        return [
+            f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
+            "judged what fits"
+            for scorer in self.judges
+            if scorer.cut_texts
+        ]
 
     @cached_property
     def learner(self) -> Any:
@@ -64,13 +80,23 @@ class Stage:
         assert self.recipe.captioner is not None
         if self.recipe.captioner.name is not None:
             return self._adapted(self.start())
-        from tellapart.build import build_captioner
-
-        assert self.recipe.captioner.new is not None
-        vision_of = load_scorer(self.upstream(self.recipe.captioner.new.vision))
-        captioner = build_captioner(self.recipe.captioner.new, self._texts(), vision_of, self.recipe.name)
+        captioner = self._new(self.recipe.captioner)
         captioner.model.to(self.device)
         return self._with_frames(captioner)
+
+    def _new(self, described: Any) -> Captioner:
+        """A captioner with random weights behind somebody's vision encoder, or behind features from files."""
+        from tellapart.build import build_captioner, build_recurrent
+        from tellapart.captioners.load import load_vision
+        from tellapart.feature_files import FeatureFiles
+
+        new, name = described.new, self.recipe.name
+        if new.kind == "clipcap":
+            return build_captioner(new, self._texts(), load_scorer(self.upstream(new.vision)), name)
+        if new.vision is not None:
+            return build_recurrent(new, self._texts(), name, *load_vision(self.upstream(new.vision)))
+        width = FeatureFiles(described.features).width(self.train_data)
+        return build_recurrent(new, self._texts(), name, width=width)
 
     def _adapted(self, captioner: Captioner) -> Captioner:
         """The same one, with LoRA where the recipe has it."""
@@ -153,7 +179,10 @@ class Stage:
         """The pictures that can be read, each decoded once; the others are named on stderr."""
         from tellapart.messages import say
 
-        items = self.store.readable(dataset, self._rows(), skipped=dataset.unreadable)
+        if self.reads_pixels:
+            items = self.store.readable(dataset, pixel_rows(self.picture_size), skipped=dataset.unreadable)
+        else:
+            items = self.view.readable(dataset, dataset.unreadable)
         for line in (
             dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
             dataset.unreadable.line(len(dataset)),
@@ -164,12 +193,14 @@ class Stage:
             raise UsageError(f"{dataset.spec}: none of its {len(dataset)} pictures can be read")
         return items
 
-    def _rows(self) -> Any:
-        return pixel_rows(self.picture_size) if self.reads_pixels else self._frozen_encoder
-
     @cached_property
-    def _frozen_encoder(self) -> Encoder:
-        return self.learner.encoder
+    def view(self) -> View:
+        """What the captioner in training looks at, where its vision encoder does not learn."""
+        return self.view_of(self.learner)
+
+    def view_of(self, captioner: Captioner) -> View:
+        assert self.recipe.captioner is not None
+        return view_of(captioner, self.store, self.recipe.captioner.features)
 
     @property
     def picture_size(self) -> int:
@@ -204,11 +235,11 @@ class Stage:
             augment=settings.augment,
         )
 
-    def visual(self, items: list[Item]) -> np.ndarray:
-        """What the learner looks at: pixels where a vision encoder learns, else features, encoded once."""
+    def visual(self, items: list[Item]) -> Any:
+        """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""
         if self.reads_pixels:
             return self.store.pixels_uint8(items, self.picture_size)
-        return self.store.features(items, self._frozen_encoder)
+        return self.view.rows(items)
 
     # The objective
     def objective(self) -> Objective:
@@ -248,7 +279,7 @@ class Stage:
         return values
 
     @cached_property
-    def _validation_pictures(self) -> np.ndarray:
+    def _validation_pictures(self) -> Any:
         return self.visual(self.validation_items)
 
     @cached_property

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tellapart.captioners.adapt import is_adapter
 from tellapart.errors import TellapartError, UsageError
+from tellapart.messages import say
 from tellapart.recipe import Recipe, read_recipe
 from tellapart.run import Run
 
@@ -55,6 +56,8 @@ def complete(run: Run, evaluate: bool) -> None:
         run.stamp(str(stage.device))
     if not run.trained:
         fit(stage, run)
+        for line in stage.cut_lines():
+            say(line)
     if evaluate:
         assess(stage, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))

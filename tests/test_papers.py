@@ -15,7 +15,7 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
-from tellapart.recipe import read_recipe
+from tellapart.recipe import Recipe, read_recipe
 from tellapart.run import Run
 from tellapart.stages import Stage
 from tellapart.train import fit, upstream
@@ -38,15 +38,49 @@ def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_blip(tmp_path_factory.mktemp("blip"), words, positions=64)
 
 
+@pytest.fixture(scope="module")
+def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of paper 4's captioner with random weights."""
+    from tellapart.build import build_recurrent
+    from tellapart.captioners.load import load_vision
+    from tellapart.recipe import NewRecurrent
+    from tellapart.scenes import Scenes
+
+    folder = tmp_path_factory.mktemp("recurrent")
+    texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
+    torch.manual_seed(0)
+    new = NewRecurrent(kind="recurrent", vision=str(tiny_scorer), width=16, min_count=1)
+    build_recurrent(new, texts, "tiny", *load_vision(str(tiny_scorer))).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a LLaMA with random weights, and a few instructions in Alpaca's layout beside it."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from tellapart.tokens import word_tokenizer
+
+    folder = tmp_path_factory.mktemp("llama")
+    told = [{"instruction": f"say {word}", "input": "", "output": f"{word} it is"} for word in "abcdefghijklmnopqrst"]
+    (folder / "alpaca_data.json").write_text(json.dumps(told))
+    tokenizer = word_tokenizer([text for entry in told for text in entry.values()])
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    torch.manual_seed(0)
+    LlamaForCausalLM(
+        LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **size, **ends)
+    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:
     """What stands for names, data and size; objective, optimiser and what is trained stay those of the recipe."""
     published = read_recipe(path)
     changed = [
-        'data.train="scenes:plain?n=40&split=train"',
-        'data.validation="scenes:plain?n=20&split=validation"',
-        'data.test="scenes:plain?n=20&split=test"',
-        f"captioner.name='{captioner}'",
-        f"scorer.name='{scorer}'",
+        *data_of(published, captioner),
+        *([f"scorer.name='{scorer}'"] if published.scorer is not None else []),
         "training.steps=2",
         "training.batch_size=20",
         "training.learning_rate=1e-3",
@@ -56,20 +90,39 @@ def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:
         "validation.decoding={kind='greedy', max_tokens=5}",
         "evaluation.lookalike=5",
     ]
+    if published.captioner is not None and published.captioner.new is not None:
+        changed += [f"captioner.new.vision='{scorer}'", "captioner.new.width=16", "captioner.new.min_count=1"]
+    else:
+        changed.append(f"captioner.name='{captioner}'")
     if published.objective.kind == "reinforce":
         changed.append("objective.decoding.max_tokens=5")
     if published.bags is not None:
         changed.append("bags.schedule=[[0, 2], [1, 3]]")
-    if published.captioner is not None and published.captioner.lora is not None:
+    if published.captioner is not None and published.captioner.lora is not None and "alpaca" not in path.stem:
         changed.append("captioner.lora.modules=['c_attn', 'attn.c_proj', 'convolution']")  # the tower is a ResNet
     return changed
 
 
+def data_of(published: Recipe, captioner: Path) -> list[str]:
+    """Scenes for pictures, and a few instructions where the recipe's data are instructions."""
+    if str(published.data.train).startswith("instructions:"):
+        return [f"data.{part}='instructions:{captioner}/alpaca_data.json'" for part in ("train", "validation")]
+    sizes = {"train": 40, "validation": 20, "test": 20}
+    return [f'data.{part}="scenes:plain?n={n}&split={part}"' for part, n in sizes.items()]
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_of_a_full_size_row_runs_on_tiny_models(
-    path: Path, tiny_captioner: Path, tiny_scorer: Path, tiny_blip: Path, tmp_path: Path
+    path: Path,
+    tiny_captioner: Path,
+    tiny_scorer: Path,
+    tiny_blip: Path,
+    tiny_recurrent: Path,
+    tiny_llama: Path,
+    tmp_path: Path,
 ) -> None:
-    start = tiny_blip if "blip" in path.stem else tiny_captioner
+    others = {"blip": tiny_blip, "sle": tiny_recurrent, "alpaca": tiny_llama}
+    start = next((model for kind, model in others.items() if kind in path.stem.split("_")), tiny_captioner)
     recipe = read_recipe(path, settings(path, start, tiny_scorer))
     stage = Stage(recipe, upstream)
     before = parameters(stage.learner)
