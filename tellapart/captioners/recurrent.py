@@ -201,6 +201,8 @@ class Recurrent(Captioner):
 
     sees_clips = True
 
+    sees_clips = True
+
     @property
     def encoder(self) -> Encoder:
         if self.model.vision is None:

@@ -18,6 +18,7 @@ from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
 from tellapart.data import open_data
 from tellapart.decode import Decoding
 from tellapart.errors import UsageError
+from tellapart.features import FeatureStore
 from tellapart.recipe import NewRecurrent, check_recipe
 from tellapart.run import Run
 from tellapart.stages import Stage
@@ -142,6 +143,24 @@ def test_saved_and_loaded_it_says_the_same(captioner: Recurrent, tmp_path: Path)
     assert again.model.config.bos_token_id == captioner.tokenizer.bos_token_id
     with pytest.raises(UsageError, match="has no vision encoder: it reads features from files"):
         _ = again.encoder
+
+
+def test_a_clip_is_its_frames(tiny_scorer: Path, tmp_path: Path) -> None:
+    """Pooled: the mean over the frames, kept as one row. With attention: the cells of all of them."""
+    items = list(open_data("scenes:plain?n=2&frames=4"))
+    for attention in (False, True):
+        new = NewRecurrent(kind="recurrent", vision=str(tiny_scorer), attention=attention, width=16, min_count=1)
+        captioner = build_recurrent(new, TEXTS, "tiny", *load_vision(str(tiny_scorer)))
+        captioner.frames = 3
+        captioner.model.eval()
+        found = FeatureStore(tmp_path / "cache").features(items, captioner.encoder, progress=False)
+        for item, row in zip(items, torch.from_numpy(np.array(found)), strict=True):
+            with torch.no_grad():
+                frames = captioner.encode(captioner.pixels(item.truth.frames(3)))
+            assert torch.allclose(row, frames.flatten(0, 1) if attention else frames.mean(0), atol=1e-5)
+        captioner.save(tmp_path / str(attention))
+        assert load_captioner(str(tmp_path / str(attention))).frames == 3
+        assert len(write_captions(captioner, found, Decoding(max_tokens=5))) == 2
 
 
 # --- behind a vision encoder
