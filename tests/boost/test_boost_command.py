@@ -1,0 +1,97 @@
+"""``tellapart boost`` on scenes, from the command to a data set, its statistics and its page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tellapart.boost import statistics as counted
+from tellapart.boost.template import BUILTIN
+from tellapart.cli import app
+from tellapart.data import open_data
+from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
+
+DATA = "scenes:plain?split=train&n=12&seed=31"
+SCRIPTED = ["--llm", "scripted", "--mllm", "scripted:error=0.3"]
+
+
+@pytest.fixture(autouse=True)
+def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """HanTa takes seconds to load."""
+    monkeypatch.setattr(counted, "_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
+
+
+def boost(out: Path, *more: str) -> dict[str, Any]:
+    done = CliRunner().invoke(
+        app, ["boost", DATA, *(SCRIPTED if "--llm" not in more else ()), *more, "-o", str(out), "--json"]
+    )
+    assert done.exit_code == 0, done.exception
+    return dict(json.loads(done.stdout))
+
+
+def test_the_result_is_a_data_set_with_all_captions_beside(tmp_path: Path) -> None:
+    told = boost(tmp_path / "b.jsonl")
+    items = list(open_data(str(tmp_path / "b.jsonl")))
+    scenes = {scene.id: scene for scene in Scenes(12, seed=31)}
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [item.id for item in items] == [row["id"] for row in rows] and {item.id for item in items} == set(scenes)
+    for item, row in zip(items, rows, strict=True):
+        assert item.references == (row["stages"]["holistic"],) and item.split == "train"
+        assert row["references"] == list(scenes[item.id].references) and set(row["stages"]) == {*counted.NAMES}
+    statistics = told["statistics"]
+    assert statistics["items"] == 12 and statistics["captions"]["human"]["words"]["n"] == 60
+    assert statistics["captions"]["describe"]["precision"] < 90 < statistics["captions"]["blend"]["precision"]
+    assert statistics["describer_errors"]["made"] > 20
+    page = (tmp_path / "b.html").read_text()
+    assert page.count('<article class="item">') == 12 and rows[0]["stages"]["holistic"] in page
+
+
+def test_one_stage_alone_gives_its_captions(tmp_path: Path) -> None:
+    told = boost(tmp_path / "b.jsonl", "--stages", "blend", "--llm", "scripted")
+    assert set(told["statistics"]["captions"]) == {"human", "blend"}
+    assert all(len(item.references) == 1 for item in open_data(str(tmp_path / "b.jsonl")))
+
+
+def test_parts_are_counted_again_as_a_whole(tmp_path: Path) -> None:
+    whole = boost(tmp_path / "whole.jsonl")["statistics"]
+    parts = []
+    for part in ("1/2", "2/2"):
+        parts.append(tmp_path / f"part{part[0]}.jsonl")
+        assert boost(parts[-1], "--shard", part)["statistics"]["items"] == 6
+    done = CliRunner().invoke(app, ["boost-merge", *map(str, parts), "-o", str(tmp_path / "m.jsonl"), "--json"])
+    merged = json.loads(done.stdout)["statistics"]
+    for kind, own in merged["captions"].items():
+        assert (
+            own["words"] == whole["captions"][kind]["words"]
+            and own["histogram"] == whole["captions"][kind]["histogram"]
+        )
+        assert "precision" not in own  # the pictures are files now, and their truth is not known
+    assert (tmp_path / "m.html").is_file()
+
+
+def test_a_prompt_of_ones_own_asks_anew_for_its_stage_alone(tmp_path: Path) -> None:
+    first = boost(tmp_path / "b.jsonl")["stages"]
+    (tmp_path / "describe.txt").write_text((BUILTIN / "describe.txt").read_text().replace("Briefly", "At length"))
+    again = boost(tmp_path / "b.jsonl", "--prompts", str(tmp_path))["stages"]
+    assert [first[name]["asked"] for name in counted.NAMES] == [12, 12, 12]
+    assert again["blend"]["asked"] == 0 and again["describe"]["asked"] == 12 and again["holistic"]["asked"] > 6
+
+
+def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
+    out = ["-o", str(tmp_path / "b.jsonl")]
+    for arguments, line in (
+        (["--stages", "holistic", "--llm", "scripted"], "stage holistic needs blend and describe before it"),
+        (["--llm", "scripted"], "stage describe needs a model; type --mllm"),
+        (["--stages", "describe", *SCRIPTED], "--llm is of no use to stages describe"),
+        ([*SCRIPTED, "--prompts", str(tmp_path)], "holds none of blend.txt"),
+        ([*SCRIPTED, "--tokenizer", str(tmp_path)], "has no tokenizer"),
+        (["--llm", "scripted", "--mllm", "scripted:error=2"], "expected a probability"),
+    ):
+        error = CliRunner().invoke(app, ["boost", DATA, *arguments, *out]).exception
+        assert isinstance(error, UsageError) and line in str(error), (arguments, error)
+    assert not list(tmp_path.iterdir())
