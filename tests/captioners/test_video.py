@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from real_data import DATA
 from tiny_blip import save_blip
 
 from tellapart.caption import caption_pictures
@@ -130,6 +131,20 @@ def test_a_folder_of_clips_and_pictures_is_captioned_and_broken_clips_are_named(
         ]
         files.append(out.read_text())
     assert files[0] == files[1] and '"clip1.gif"' in files[0]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (DATA / "clips").is_dir(), reason="no clips in ../shared/data")
+def test_real_clips_are_captioned(blip: Path, tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    (tmp_path / "clips").mkdir()
+    for name in ("video9971.mp4", "WTf5EgVY5uU_124_128.avi", "UXs3eq68ZjE_250_255.gif"):
+        (tmp_path / "clips" / name).symlink_to(DATA / "clips" / name)
+    out, dataset = tmp_path / "said.jsonl", open_data(str(tmp_path / "clips"))
+    summary = caption_pictures(load_captioner(str(blip)), dataset, out, decoding=GREEDY, progress=False)
+    said = [json.loads(line) for line in out.read_text().splitlines()]
+    assert summary.written == 3 and not summary.skipped
+    assert {row["id"] for row in said if "id" in row} == {item.id for item in dataset}
 
 
 def test_a_captioner_of_single_pictures_says_so(blip: Path) -> None:
