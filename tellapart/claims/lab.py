@@ -238,6 +238,15 @@ class Lab:
         sets = self._once(("bags", heard.pictures, size), mine)
         return retrieve(sets, self.text_features(heard), self.image_features(heard)).hit(1)
 
+    def frame_hits(self, heard: Heard) -> np.ndarray:
+        """1 where the scorer finds the picture among the frames of its clip: ids are ``CLIP#FRAME``."""
+        from tellapart.benchmarks.retrieval import retrieve, whole_sets
+
+        clips: dict[str, list[int]] = {}
+        for row, item in enumerate(heard.items):
+            clips.setdefault(item.id.rpartition("#")[0], []).append(row)
+        return retrieve(whole_sets(list(clips.values())), self.text_features(heard), self.image_features(heard)).hit(1)
+
     def cosines(self, heard: Heard) -> np.ndarray:
         """The cosine of each caption with its picture."""
         return np.asarray((self.text_features(heard) * self.image_features(heard)).sum(1))

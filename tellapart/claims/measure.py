@@ -78,6 +78,11 @@ def hard_recall(heard: Heard) -> Sample:
     return heard.mean(100 * heard.lab.hits(heard, hard=True))
 
 
+def frame_recall(heard: Heard) -> Sample:
+    """R@1 in percent among the frames of one clip, of which each is a picture."""
+    return heard.mean(100 * heard.lab.frame_hits(heard))
+
+
 def listener(heard: Heard) -> Sample:
     """Percent that the exact listener, which knows the truth and not the scorer, tells from their look-alikes."""
     from tellapart.scenes.truth import listener_accuracy
@@ -214,6 +219,7 @@ MEASURES: dict[str, Callable[[Heard], Sample]] = {
     "vocabulary": vocabulary,
     "r1": recall,
     "hard": hard_recall,
+    "frames": frame_recall,
     "listener": listener,
     "cider": cider,
     "sampled-cider": sampled_cider,

@@ -60,7 +60,7 @@ COMMON_KEYS = ("split", "part", "limit")
 
 # A new layout is a module with a `read`, one line here, and a test.
 READERS: dict[str, Reader] = {
-    "scenes": Reader(scenes.read, (*scenes.WHOLE, "detail"), "the embedded world; the path is a domain"),
+    "scenes": Reader(scenes.read, scenes.KEYS, "the embedded world; the path is a domain"),
     "folder": Reader(folder.read, (), "the pictures in a folder and below it"),
     "jsonl": Reader(jsonl.read, ("images",), "a JSON object a line: image, captions, id, split"),
     "instructions": Reader(instructions.read, (), "prompts and answers for a language model, Alpaca's JSON or JSONL"),
@@ -89,7 +89,8 @@ BY_SUFFIX = {
     ".parquet": "parquet",
     ".tar": "webdataset",
 }
-BY_CONTENT = {"dataset_dict.json": "hf", "state.json": "hf", "*.tar": "webdataset", "*.parquet": "parquet"}
+BY_CONTENT = {".tar": "webdataset", ".parquet": "parquet"}
+SAVED = ("dataset_dict.json", "state.json")  # what `save_to_disk` writes
 
 
 def open_data(spec: str) -> Dataset:
@@ -167,7 +168,7 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
     """The kind of a path without one; a `UsageError` where there is no such path or its kind is not plain."""
     path = Path(body).expanduser()
     if path.is_dir():
-        return next((kind for pattern, kind in BY_CONTENT.items() if any(path.glob(pattern))), "folder")
+        return _folder_kind(path)
     if _is_picture(path):
         return "folder"
     by_suffix = BY_SUFFIX.get(path.suffix.lower())
@@ -180,6 +181,21 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
     raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(READERS)})")
+
+
+def _folder_kind(folder: Path) -> str:
+    """A folder that has a picture is one of pictures, whatever else lies there."""
+    if any((folder / name).is_file() for name in SAVED):
+        return "hf"
+    found = "folder"
+    try:
+        for file in folder.iterdir():
+            if file.suffix.lower() in SUFFIXES | CLIP_SUFFIXES:
+                return "folder"
+            found = BY_CONTENT.get(file.suffix.lower(), found)
+    except OSError:  # its reader says why
+        pass
+    return found
 
 
 def _is_picture(path: Path) -> bool:

@@ -1,8 +1,9 @@
 """``scenes:DOMAIN``: the embedded world; nothing is read from disk.
 
 ``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is how often a
-reference names a detail, ``family`` how many scenes one attribute apart stand together; ``frames=4`` makes clips. See
-`tellapart.scenes.Scenes`, whose defaults hold for what is not named.
+reference names a detail, ``family`` how many scenes one attribute apart stand together; ``frames=4`` makes clips, and
+``stills=true`` their frames, one after the other, pictures of their own. See `tellapart.scenes.Scenes`, whose defaults
+hold for what is not named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 WHOLE = ("n", "seed", "size", "family", "references", "frames")
+KEYS = (*WHOLE, "detail", "stills")
 DEFAULT_N = 500
 
 
@@ -35,4 +37,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if str(path) not in ("", "."):
         wanted["domain"] = str(path)
     scenes = Scenes(wanted.pop("n", DEFAULT_N), **wanted)
-    return [replace(item, split=split_name(item.split)) for item in (scene.item() for scene in scenes)], Skipped()
+    stills = options.text("stills")
+    if stills not in ("", "true") or (stills and scenes.frames == 1):
+        raise UsageError(f"{options.spec}: stills=true takes the frames of clips apart; type frames=4&stills=true")
+    items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))
+    return [replace(item, split=split_name(item.split)) for item in items], Skipped()

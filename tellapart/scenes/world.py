@@ -153,6 +153,33 @@ class Scene:
         """As the rest of tellapart wants it."""
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
+    def stills(self) -> list[Item]:
+        """The frames of a clip in order, each as a picture of its own. What is true of the clip need not be of one."""
+        numbers = range(self.length)
+        return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
+
+
+@dataclass(frozen=True)
+class Still:
+    """One frame of a clip, as a picture. Satisfies `types.Picture`."""
+
+    clip: Scene
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.clip.id}#{self.number}"
+
+    def key(self) -> str:
+        return hashlib.blake2b(f"{self.clip.key()}#{self.number}".encode(), digest_size=16).hexdigest()
+
+    def image(self) -> Image.Image:
+        from PIL import Image
+
+        from .render import draw
+
+        return Image.fromarray(draw(self.clip, self.clip.size, frame=self.number))
+
 
 class Scenes(Sequence[Scene]):
     """``n`` scenes, fixed by ``seed``, ``split`` and ``domain``; ``scenes[i]`` makes that one only.

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reader_help import draw, ids, wrong
 
@@ -318,3 +319,15 @@ def test_table_of_readers() -> None:
     text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     assert all(reader.help and reader.read.__doc__ for reader in READERS.values())
     assert [kind for kind in READERS if f"`{kind}:" not in text] == []
+
+
+def test_the_frames_of_clips_of_scenes_as_pictures() -> None:
+    clips = list(open_data("scenes:plain?n=3&frames=4&split=test"))
+    stills = list(open_data("scenes:plain?n=3&frames=4&split=test&stills=true"))
+    assert [item.id for item in stills] == [f"{clip.id}#{number}" for clip in clips for number in range(4)]
+    shown = [np.asarray(item.picture.image()) for item in stills]
+    expected = [np.asarray(frame) for clip in clips for frame in clip.truth.frames()]
+    assert all(np.array_equal(own, other) for own, other in zip(shown, expected, strict=True))
+    assert len({item.picture.key() for item in stills}) == 12 and stills[0].references == clips[0].references
+    with pytest.raises(UsageError, match="type frames=4&stills=true"):
+        open_data("scenes:plain?n=3&stills=true")
