@@ -205,7 +205,7 @@ class Stage:
     @property
     def picture_size(self) -> int:
         """The side of the pictures that a vision encoder in training sees."""
-        return processor_size(self.learner.processor)
+        return getattr(self.learner, "picture_size", None) or processor_size(self.learner.processor)
 
     @property
     def reads_pixels(self) -> bool:

@@ -118,7 +118,26 @@ class Hf(Captioner):
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         if self.grids is not None:
             return torch.stack([self.grids.pack_picture(image, self.processor) for image in images])
-        return torch.cat([self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images])
+        rows = [self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images]
+        other = next((row for row in rows if row.shape != self._row_shape), None)
+        if other is not None:
+            raise TellapartError(
+                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another; this "
+                "adapter needs one shape; switch the cutting off in its preprocessor_config.json (do_image_splitting, "
+                "crop_to_patches or do_pan_and_scan = false)"
+            )
+        return torch.cat(rows)
+
+    @cached_property
+    def _row_shape(self) -> torch.Size:
+        """1×… : what the processor makes of one picture."""
+        shape = self.processor(images=[_blank(64)], return_tensors="pt")["pixel_values"].shape
+        return torch.Size([1, *shape[1:]])
+
+    @property
+    def picture_size(self) -> int | None:
+        """The side of the pictures that a tower in training sees; None where the processor names one."""
+        return self.grids.side if self.grids else None
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
