@@ -107,8 +107,8 @@ def table(rows: Sequence[Row], title: str) -> Table:
     for row in rows:
         against = ("–",) * 4
         if row.ratio is not None:
-            met = "yes" if row.met else "no"
-            against = (_amount(row.theirs_R, row.unit), f"{row.ratio:.1f}×", f"{row.goal:g}×" if row.goal else "–", met)
+            asked = (f"{row.goal:g}×", "yes" if row.met else "no") if row.goal else ("–", "–")
+            against = (_amount(row.theirs_R, row.unit), f"{row.ratio:.1f}×", *asked)
         style = None if row.met else "bold red"
         shown.add_row(row.work, _amount(row.ours_R, row.unit), *against, style=style)
     return shown
