@@ -55,13 +55,15 @@ class Scripted:
         else:
             raise BackendError(
                 "the scripted backend reads 'Reference caption N:', or 'Correct caption:' and 'New noisy caption:', "
-                "and the question has neither; keep these lines in the prompt's last [user] section"
+                "and the question has neither; keep these lines in the prompt's last [user] section",
+                fatal=True,
             )
         return Answer(text, sum(len(m.text.split()) for m in request.messages), len(text.split()))
 
     def _describe(self, request: Request) -> str:
         if (scene := request.truth) is None:
-            raise BackendError("the scripted describer knows pictures of scenes alone; name a model with --mllm")
+            line = "the scripted describer knows pictures of scenes alone; name a model with --mllm"
+            raise BackendError(line, fatal=True)
         asked = (*(m.text for m in request.messages), request.temperature, request.seed)
         chance = Chance("describe", self.seed, scene.key(), *asked)
         return full_description(mistaken(scene, self.error, chance), chance)
@@ -175,6 +177,7 @@ def _of_scenes(captions: Sequence[str]) -> list[str]:
     readings = [read(caption) for caption in captions]
     if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
         raise BackendError(
-            f"the scripted backend knows the words of scenes, and not '{captions[0][:60]}'; name a model with --llm"
+            f"the scripted backend knows the words of scenes, and not '{captions[0][:60]}'; name a model with --llm",
+            fatal=True,
         )
     return list(captions)

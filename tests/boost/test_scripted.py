@@ -133,7 +133,7 @@ def test_what_it_cannot_answer_is_one_line() -> None:
     ):
         with pytest.raises(BackendError, match=line.replace("+", ".")) as error:
             Scripted().complete(request)
-        assert not error.value.retry and "\n" not in str(error.value)
+        assert error.value.fatal and "\n" not in str(error.value)
     with pytest.raises(UsageError, match="expected a probability"):
         Scripted(1.5)
 
