@@ -202,6 +202,8 @@ class Hf(Captioner):
     @cached_property
     def plain(self) -> bool:
         """Whether scores are nothing but the output layer of the states before it (some models squash or scale)."""
+        if hasattr(self.output_layer, "base_layer"):
+            return False  # LoRA stands beside it
         device = self.device.type
         training = self.model.training
         self.model.eval()

@@ -23,18 +23,27 @@ DROPLESS: dict[str, Any] = {"attention_dropout": 0.0, "dropout": 0.0}
 
 
 def tokenizer(
-    special: dict[str, str], *, extra: tuple[str, ...] = (), before: str | None = None, after: str | None = None
+    special: dict[str, str],
+    *,
+    extra: tuple[str, ...] = (),
+    named: dict[str, str] | None = None,
+    before: str | None = None,
+    after: str | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Whole words; ``before`` and ``after`` stand around every text, as the families have it."""
-    words = list(dict.fromkeys([*special.values(), *extra, *WORDS.split()]))
+    """Whole words; ``before`` and ``after`` stand around every text, as the families have it.
+
+    ``named``: further special tokens that the tokenizer knows by name.
+    """
+    words = list(dict.fromkeys([*special.values(), *extra, *(named or {}).values(), *WORDS.split()]))
     vocabulary = {word: place for place, word in enumerate(words)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     wrapped = " ".join(filter(None, [before, "$A", after]))
     around = [(token, vocabulary[token]) for token in dict.fromkeys(filter(None, [before, after]))]
     made.post_processor = processors.TemplateProcessing(single=wrapped, special_tokens=around)
+    more: Any = named if named else list(extra)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, **special, additional_special_tokens=list(extra), clean_up_tokenization_spaces=False
+        tokenizer_object=made, **special, extra_special_tokens=more, clean_up_tokenization_spaces=False
     )
 
 
@@ -180,6 +189,43 @@ def llava(folder: Path) -> Path:
     return save(folder, config, processor)
 
 
+def vipllava(folder: Path) -> Path:
+    """A family without a layout of its own: its projector reads several layers of the tower."""
+    from transformers import LlavaProcessor, VipLlavaConfig
+
+    words = tokenizer(LLAMA, extra=("<image>",), before="<s>")
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    processor = LlavaProcessor(
+        pictures, words, patch_size=16, vision_feature_select_strategy="default", num_additional_image_tokens=1
+    )
+    config = VipLlavaConfig(
+        vision_config={"model_type": "clip_vision_model", **VISION, "projection_dim": 8},
+        text_config=decoder("llama", words), image_token_index=id_of(words, "<image>"), vision_feature_layers=[-2, -1],
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def gemma3(folder: Path) -> Path:
+    from transformers import Gemma3Config, Gemma3ImageProcessorPil, Gemma3Processor
+
+    special = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+    marks = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+    words = tokenizer(special, named=marks, before="<bos>")
+    pictures = Gemma3ImageProcessorPil(size={"height": 32, "width": 32})
+    processor = Gemma3Processor(pictures, words, image_seq_length=4, chat_template=GEMMA_CHAT)
+    text = decoder("gemma3_text", words, sliding_window=64, layer_types=["sliding_attention", "full_attention"])
+    config = Gemma3Config(
+        vision_config={"model_type": "siglip_vision_model", **VISION}, text_config=text, mm_tokens_per_image=4,
+        image_token_index=id_of(words, "<image_soft_token>"), boi_token_index=id_of(words, "<start_of_image>"),
+        eoi_token_index=id_of(words, "<end_of_image>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+GEMMA_CHAT = (
+    "<bos> {% for message in messages %}{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "<start_of_image> {% else %}{{ part['text'] }}{% endif %}{% endfor %} {% endfor %}"
+)
 CHAT = (
     "{% for message in messages %}<|im_start|> {{ message['role'] }} {% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}<|vision_start|> <|image_pad|> <|vision_end|> "
@@ -206,10 +252,8 @@ def qwen(folder: Path, family: str) -> Path:
     pictures = Qwen2VLImageProcessorPil(
         patch_size=4, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 64, "longest_edge": 4096}
     )
-    text = decoder(
-        f"{family}_text", words,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
-    )  # fmt: skip
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    text = decoder(f"{family}_text", words, rope_parameters=rope)
     vision: dict[str, Any] = {
         "depth": 2,
         "num_heads": 2,
@@ -217,7 +261,10 @@ def qwen(folder: Path, family: str) -> Path:
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
     }
-    if family == "qwen2_vl":
+    if family == "qwen3_vl":
+        vision |= {"hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 32, "num_position_embeddings": 64}
+        vision |= {"deepstack_visual_indexes": [0, 1]}
+    elif family == "qwen2_vl":
         vision |= {"embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2}
     else:
         vision |= {
@@ -243,6 +290,11 @@ def qwen2_5_vl(folder: Path) -> Path:
     return qwen(folder, "qwen2_5_vl")
 
 
+def qwen3_vl(folder: Path) -> Path:
+    """A family without a layout of its own: its language model reads several layers of the tower."""
+    return qwen(folder, "qwen3_vl")
+
+
 def vit_gpt2(folder: Path) -> Path:
     """A vision encoder before a causal language model that attends to it."""
     from transformers import GPT2Config, VisionEncoderDecoderConfig, ViTConfig, ViTImageProcessorPil
@@ -263,5 +315,18 @@ def vit_gpt2(folder: Path) -> Path:
 
 FAMILIES: dict[str, Callable[[Path], Path]] = {
     made.__name__: made
-    for made in (blip2, blip2_t5, instructblip, git, paligemma, llava, qwen2_vl, qwen2_5_vl, vit_gpt2)
+    for made in (
+        blip2,
+        blip2_t5,
+        instructblip,
+        git,
+        paligemma,
+        gemma3,
+        llava,
+        vipllava,
+        qwen2_vl,
+        qwen2_5_vl,
+        qwen3_vl,
+        vit_gpt2,
+    )
 }

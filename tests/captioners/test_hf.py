@@ -82,7 +82,8 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     """From the pixels, by the model's own ``generate``, one picture at a time."""
     image = pictures()[0]
     ours = captioner.generate(captioner.encode(captioner.pixels([image])), Decoding(max_tokens=7)).tokens_RT[0]
-    read = dict(captioner.processor(images=[image], return_tensors="pt"))
+    made = captioner.processor(images=[image], return_tensors="pt")
+    read = {name: x for name, x in made.items() if name in captioner.accepted}
     told = dict(captioner.asked)
     if captioner.grids is not None:
         ids = torch.tensor([captioner._with_places(int(read["image_grid_thw"].prod()) // 4)])
@@ -136,6 +137,29 @@ def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> N
     assert not torch.allclose(adapted, before, atol=1e-2) and torch.allclose(adapted, again, atol=1e-4)
 
 
+def test_lora_may_stand_beside_the_output_layer(tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES["llava"](tmp_path)))
+    visual, tokens = captioner.encode(captioner.pixels(pictures())).detach(), torch.tensor([[5, 6, 7]] * 3)
+    add_lora(captioner, ["language_model"], rank=2, modules=["lm_head"])
+    before = captioner.logits(visual, tokens, tokens > 0).detach()
+    with torch.no_grad():
+        captioner.model.lm_head.lora_B["default"].weight.normal_()
+    assert not torch.allclose(captioner.logits(visual, tokens, tokens > 0), before, atol=1e-2)
+
+
+@pytest.mark.parametrize("family", ["blip2", "qwen2_vl", "vit_gpt2"])
+def test_a_checkpoints_own_settings_of_generation_are_left_out(family: str, tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    before = captioner.generate(visual, Decoding(max_tokens=7)).texts
+    for owner in (captioner.model, getattr(captioner.model, "language_model", captioner.model)):
+        if hasattr(owner, "generation_config"):
+            owner.generation_config.repetition_penalty = 9.0
+            owner.generation_config.min_new_tokens = 7
+    assert captioner.generate(visual, Decoding(max_tokens=7)).texts == before
+    assert captioner.model.generation_config.repetition_penalty == 9.0, "and they are saved as they were"
+
+
 OBJECTIVES = {
     "mle": {"kind": "mle"},
     "smile": {"kind": "smile"},
@@ -165,6 +189,23 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
         mapper = {id(p) for p in stage.learner.parts()["mapper"].parameters()}
         names = {name for name, p in stage.learner.model.named_parameters() if id(p) in mapper}
         assert moved & names, "the mapper learns though pictures are encoded once"
+
+
+@pytest.mark.parametrize("family", ["blip2", "git", "llava", "qwen2_5_vl", "vit_gpt2"])
+def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    small = {part: f"scenes:plain?n=6&split={part}" for part in ("train", "validation")}
+    captioner = {"name": str(FAMILIES[family](tmp_path)), "train": ["vision", "language_model"]}
+    training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
+    changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES["reinforce"], "training": training}
+    stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
+    data, made = stage.training_set(), stage.objective()
+    trained = Trained(stage.learner, stage.trained_parts)
+    optimiser = make_optimiser(trained, stage.recipe.training)
+    before = {name: p.clone() for name, p in stage.learner.parts()["vision"].named_parameters()}
+    stage.learner.model.train()
+    logs = train_step(stage, data, made, trained, optimiser, make_scheduler(optimiser, stage.recipe.training), 0)
+    moved = {n for n, p in stage.learner.parts()["vision"].named_parameters() if not torch.equal(p, before[n])}
+    assert logs["gradient_norm"] > 0 and len(moved) > len(before) / 2
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
