@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from abc import abstractmethod
 from collections import Counter
@@ -293,7 +294,7 @@ def absent(path: Path) -> str | None:
     try:
         size = path.stat().st_size
     except OSError:
-        part = next((suffix for suffix in UNFINISHED if path.with_name(path.name + suffix).exists()), None)
+        part = next((suffix for suffix in UNFINISHED if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
         return f"its download was interrupted: only {path.name}{part} is there" if part else "no such file"
     return None if size else "empty file"
 
@@ -326,7 +327,7 @@ def said_plainly(path: Path) -> Iterator[None]:
 
 def several_files(pattern: Path) -> list[Path]:
     """The files of ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar``, in natural order; or the plain path."""
-    paths = [Path(written) for written in _braces(str(pattern))]
+    paths = [pattern] if pattern.exists() else [Path(written) for written in _braces(str(pattern))]
     found = [
         file
         for path in paths

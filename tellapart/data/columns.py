@@ -71,7 +71,9 @@ class Columns:
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
         """The captions of a row: texts, lists of texts (in CSV as JSON), or lists of ``{"raw": text}``."""
-        return clean_captions(text for name in self.captions for text in _texts(row[name], f"{where}, column '{name}'"))
+        return clean_captions(
+            text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'")
+        )
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
         """The id of a row, or ``otherwise`` where no column has it."""
@@ -89,16 +91,17 @@ def _first(known: Iterable[str], names: Collection[str]) -> str:
     return next((lower[name] for name in known if name in lower), "")
 
 
-def _texts(value: Any, where: str) -> list[str]:
+def texts_of(value: Any, where: str) -> list[str]:
+    """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
     if value is None:
         return []
     if isinstance(value, str):
         return _listed(value) if value.startswith("[") else [value]
     if isinstance(value, dict):
         value = next((value[key] for key in ("raw", "caption", "text", "en") if key in value), value)
-        return _texts(value, where) if isinstance(value, str) else _no_text(value, where)
+        return texts_of(value, where) if isinstance(value, str) else _no_text(value, where)
     if isinstance(value, list | tuple):
-        return [text for part in value for text in _texts(part, where)]
+        return [text for part in value for text in texts_of(part, where)]
     return _no_text(value, where)
 
 

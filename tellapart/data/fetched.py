@@ -14,6 +14,7 @@ Any suffix of a picture or none. Which one it is, is learned from the files that
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -22,13 +23,16 @@ from urllib.parse import unquote, urlsplit
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
 ENOUGH = 200  # files found: by then it is clear how they are called
-MOST_ROWS = 50_000  # looked at, where hardly any file is there
+MOST_ROWS = 5_000  # looked at, where hardly any file is there
 Naming = Callable[[str, int], str]
 
 
 def last_part(url: str) -> str:
     """The name of the file that an address ends in: ``cat.jpg`` of ``https://a.org/b/cat.jpg?w=1``."""
-    return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    try:
+        return Path(unquote(urlsplit(url).path)).name  # a name only, whatever an address has encoded
+    except ValueError:  # not an address after all
+        return ""
 
 
 def _crc(url: str) -> int:
@@ -75,5 +79,11 @@ class Fetched:
 
     def _find(self, naming: Naming, url: str, row: int) -> Path | None:
         stem = naming(url, row)
-        names = (stem + suffix for suffix in dict.fromkeys((Path(last_part(url)).suffix, *SUFFIXES)))
-        return next((path for name in names if name and (path := self._folder / name).is_file()), None)
+        if not stem:
+            return None
+        own = Path(last_part(url)).suffix
+        for suffix in (own, *SUFFIXES) if own not in SUFFIXES else SUFFIXES:
+            path = f"{self._folder}/{stem}{suffix}"
+            if os.path.isfile(path):  # noqa: PTH113 (a Path for every name takes longer than the look)
+                return Path(path)
+        return None

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, natural_key, several_files, split_in_name
+from tellapart.data.base import Options, Skipped, absent, natural_key, several_files, split_in_name
 from tellapart.data.columns import Columns, Where
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.rows import Place, stream
@@ -78,6 +78,9 @@ class Tables:
     def _rows(self, missing: Skipped) -> Iterator[tuple[Place, dict[str, Any]]]:
         number = 0
         for place, file in enumerate(self._files):
+            if reason := absent(file):
+                missing.add(str(file), reason)
+                continue
             try:
                 rows = cursor(file, self._wanted, TEXT_ROWS)
                 for row in range(len(rows)):
@@ -189,6 +192,9 @@ def _first_schema(files: Sequence[Path]) -> Any:
     """The schema of the first file that is not damaged. Raises `UsageError` where there is none."""
     reasons = []
     for file in files:
+        if reason := absent(file):
+            reasons.append(f"{file}: {reason}")
+            continue
         try:
             with _damage_is_a_picture_error(file):
                 return _pyarrow().parquet.read_schema(file)

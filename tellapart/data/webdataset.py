@@ -3,8 +3,8 @@
 ``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption`` or ``captions``, ``split``). SHARDS is a
 tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``; uncompressed, since pictures are read at their
 place. The text wins over the JSON. The split is the JSON's, else in the shard's name. The id is ``SHARD/0001``: names
-often begin anew in each shard. A shard that is damaged is named and counted, and the samples before the damage and
-those of the other shards are read.
+often begin anew in each shard. Samples without a picture or with texts that cannot be read are named and counted, and
+so is a shard that is damaged: the samples before the damage and those of the other shards are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.base import Options, Skipped, clean_captions, natural_key, several_files, split_in_name, split_name
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    absent,
+    clean_captions,
+    natural_key,
+    several_files,
+    split_in_name,
+    split_name,
+)
+from tellapart.data.columns import texts_of
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
 from tellapart.data.rows import Place, stream
 from tellapart.errors import PictureError, UsageError
@@ -50,16 +60,20 @@ class Shards:
         """See `Source`."""
         number = 0
         for place, shard in enumerate(self._shards):
+            if reason := absent(shard):
+                missing.add(str(shard), reason)
+                continue
             try:
                 with shard.open("rb") as file:
                     refuse_compressed(file, shard)
                     for start, members in samples(file):
                         number += 1
-                        item = _item(file, shard, members)
-                        if item is not None:
-                            yield (place * SHARD + start, number), item
-                        else:
-                            missing.add(f"{shard}#{members[0].name}", "no picture in this sample")
+                        try:
+                            item = _item(file, shard, members)
+                        except UsageError as error:
+                            missing.add(f"{shard}#{_key(members[0])}", str(error))
+                            continue
+                        yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
 
@@ -79,10 +93,8 @@ class Shards:
                 if found is None or found[0] != start:
                     going = samples(file, start)
                     found = next(going)
-                item = _item(file, self._shards[shard], found[1])
-                assert item is not None
-                yield item
-        except (tarfile.TarError, OSError, StopIteration, AssertionError) as error:
+                yield _item(file, self._shards[shard], found[1])
+        except (tarfile.TarError, OSError, StopIteration) as error:
             raise UsageError(f"{self._shards[shard]}: has changed since it was opened ({error})") from None
         finally:
             if file is not None:
@@ -125,38 +137,37 @@ def _key(member: tarfile.TarInfo) -> str:
     return folder + slash + name.partition(".")[0]
 
 
-def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item | None:
-    """The sample as an item; None where it has no picture. Raises `UsageError` for a text that cannot be read."""
+def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
+    """The sample as an item. Raises `UsageError` where it has no picture, or texts that cannot be read."""
     by_suffix = {Path(member.name).suffix.lower(): member for member in reversed(members)}
     picture = next((m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)), None)
     if picture is None:
-        return None
-    texts = {suffix: _text(file, shard, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
-    record = _record(texts.pop(".json", "{}"), f"{shard}#{_key(picture)}.json")
+        raise UsageError("no picture in this sample")
+    texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
+    record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines()]
-    captions = plain or record.get("captions") or record.get("caption") or []
-    references = clean_captions([captions] if isinstance(captions, str) else map(str, captions))
+    references = clean_captions(plain or texts_of(record.get("captions", record.get("caption")), ".json"))
     split = split_name(str(record.get("split") or "")) or split_in_name(shard.name)
     kind = ClipMember if is_clip(picture.name) else Member
     return Item(f"{shard.stem}/{_key(picture)}", kind(shard, picture), references, split)
 
 
-def _text(file: BinaryIO, shard: Path, member: tarfile.TarInfo) -> str:
+def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
+    suffix = Path(member.name).suffix
     if member.size > LONGEST_TEXT:
-        raise UsageError(f"{shard}#{member.name}: {member.size:,} bytes of text; at most {LONGEST_TEXT:,} are expected")
+        raise UsageError(f"{suffix}: {member.size:,} bytes of text; at most {LONGEST_TEXT:,} are expected")
     file.seek(member.offset_data)
-    data = file.read(member.size)
     try:
-        return data.decode("utf-8-sig")
+        return file.read(member.size).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{shard}#{member.name}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+        raise UsageError(f"{suffix}: not UTF-8 (byte {error.start:,})") from None
 
 
-def _record(text: str, where: str) -> dict[str, Any]:
+def _record(text: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON ({error})") from None
+        raise UsageError(f".json: not JSON ({error})") from None
     return record if isinstance(record, dict) else {}
 
 

@@ -11,6 +11,7 @@ from reader_help import all_of, draw, ids, wrong
 
 from tellapart.clips import ClipFile
 from tellapart.data import open_data
+from tellapart.data.fetched import last_part
 
 # -- Conceptual Captions
 
@@ -59,6 +60,15 @@ def test_conceptual_12m_validation_and_wrong(tmp_path: Path) -> None:
     assert "type images=FOLDER" in wrong(spec)
     (tmp_path / "cc.tsv").write_text("a caption without an address\n")
     assert "line 1: 'caption<TAB>https://…' was expected" in wrong(f"conceptual:{tmp_path}/cc.tsv")
+
+
+def test_an_address_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
+    assert last_part("https://a.org/%2e%2e%2f%2e%2e%2fsecret.png?x=/y") == "secret.png"
+    assert last_part("https://[a.org/x.png") == ""
+    picture(tmp_path / "secret.png")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "t.csv").write_text("url\nhttps://a.org/%2e%2e%2fsecret.png\nhttps://[a.org/x.png\n")
+    assert "2 of 2 were left out" in wrong(tmp_path / "in" / "t.csv")
 
 
 # -- nocaps

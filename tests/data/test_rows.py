@@ -1,6 +1,7 @@
 """Readers of rows: CSV, WebDataset, and what they share; and what interrupted downloads leave behind."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from reader_help import all_of, draw, ids, png, tar, wrong
 from tellapart.data import Skipped, open_data
 from tellapart.data.base import several_files
 from tellapart.data.rows import Index
+from tellapart.data.webdataset import Member
 from tellapart.errors import PictureError
+from tellapart.features import FeatureStore
 
 # -- what rows share
 
@@ -180,11 +183,13 @@ def test_webdataset(tmp_path: Path) -> None:
         ("train-0/0002", ("собака",), "val"),
         ("train-1/0001", ("a", "b"), "train"),
     ]
-    assert [Path(name).name for name, _ in dataset.missing] == ["train-0.tar#0003.cls"]
+    assert [Path(name).name for name, _ in dataset.missing] == ["train-0.tar#0003"]
     colours = [image.getpixel((0, 0)) for item in dataset if (image := dataset.load_image(item))]
     assert colours == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
 
-    assert ids(open_data(str(tmp_path))) == ids(dataset)
+    assert ids(open_data(str(tmp_path))) == ids(dataset)  # until there is a picture, too
+    draw(tmp_path / "cover.png")
+    assert ids(open_data(str(tmp_path))) == ["cover.png"]
     assert ids(open_data(f"{tmp_path}/*.tar?split=val")) == ["train-0/0002"]
     assert [dataset[n].id for n in (2, 0, 1)] == ["train-1/0001", "train-0/0001", "train-0/0002"]
 
@@ -221,16 +226,46 @@ def test_a_corrupt_tar_amid_others_is_named_and_the_rest_is_read(tmp_path: Path,
     dataset = open_data(str(tmp_path))
     assert ids(dataset) == [*(f"0/{k}" for k in "abcd"), *(f"1/{k}" for k in kept), *(f"2/{k}" for k in "abcd")]
     [(name, why)] = dataset.missing
-    assert name == str(tmp_path / "1.tar") and why.startswith("damaged, read up to there")
+    assert name == str(tmp_path / "1.tar")
+    assert why.startswith("damaged, read up to there" if kept else "empty file")
     assert len(dataset.report()) == 1
+
+
+def test_shards_that_are_not_there_yet_are_counted(tmp_path: Path) -> None:
+    shards(tmp_path)
+    (tmp_path / "train-2.tar.part").touch()
+    dataset = open_data(f"{tmp_path}/train-{{1..3}}.tar")
+    assert ids(dataset) == ["train-1/0001"]
+    assert [why for _, why in dataset.missing] == [
+        "its download was interrupted: only train-2.tar.part is there",
+        "no such file",
+    ]
+
+
+def test_the_feature_store_reads_each_member_once_and_then_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards(tmp_path)
+    for shard in tmp_path.glob("*.tar"):
+        os.utime(shard, (1e9, 1e9))  # long settled
+    read: list[str] = []
+    data = Member.data
+    monkeypatch.setattr(Member, "data", lambda self: (read.append(self.name), data(self))[1])
+    dataset, store = open_data(str(tmp_path)), FeatureStore(tmp_path / "cache")
+    pixels_NHWC = store.pixels_uint8(dataset, 2, progress=False)
+    assert [tuple(pixel) for pixel in pixels_NHWC[:, 0, 0]] == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
+    assert len(read) == 3
+    assert (store.pixels_uint8(dataset[1:], 2, progress=False) == pixels_NHWC[1:]).all() and len(read) == 3
 
 
 def test_webdataset_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08")
     assert "type: gunzip" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.txt", b"\xff"))
-    assert "a.tar#1.txt: not UTF-8" in wrong(tmp_path / "a.tar")
+    assert "a.tar#1 (.txt: not UTF-8 (byte 0))" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b"{"))
-    assert "not JSON" in wrong(tmp_path / "a.tar")
+    assert "a.tar#1 (.json: not JSON" in wrong(tmp_path / "a.tar")
+    tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b'{"caption": 3}'), ("2.png", png()))
+    assert ids(open_data(f"{tmp_path}/a.tar")) == ["a/2"]
     tar(tmp_path / "a.tar", ("1.png", png()), ("2.png", png()), ("1.png", png()))
     assert "1 ids stand there more than once: 'a/1'" in wrong(tmp_path / "a.tar")
