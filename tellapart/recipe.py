@@ -89,6 +89,8 @@ class Captioner(Strict):
 
     ``features``: a folder or an HDF5 file with features by item id (`tellapart.feature_files`), in place of what its
     own vision encoder makes of the pictures.
+    ``new_words``: words of the training references that its tokenizer of whole words lacks, and that occur at least so
+    often, are learned as well.
     ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
     ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
     for the mapper, which learns in full.
@@ -97,6 +99,7 @@ class Captioner(Strict):
     name: ModelName | None = None
     new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = None
     features: DataSpec | None = None
+    new_words: int | None = Field(None, ge=1)
     frames: int | None = Field(None, ge=1, le=64)
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
     lora: Lora | None = None
@@ -113,6 +116,8 @@ class Captioner(Strict):
             raise ValueError("a recurrent one needs either new.vision = 'MODEL' or features = 'FOLDER', and not both")
         if isinstance(self.new, NewCaptioner) and self.features is not None:
             raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
+        if self.new is not None and self.new_words is not None:
+            raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
         if self.features is not None and "vision" in (self.train or ()):
             raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
         return self
@@ -249,6 +254,8 @@ class Recipe(Strict):
             )
         if rewarded and self.training.captions_per_picture > 1:
             yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
+        if rewarded and self.captioner and self.captioner.new_words is not None:
+            yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
         shuffled = self.training.batches == "shuffled"
         if rewarded and shuffled and any(getattr(table, "among", "") == "bag" for table in rewarded.rewards):
             yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"

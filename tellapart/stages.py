@@ -99,8 +99,13 @@ class Stage:
         return build_recurrent(new, self._texts(), name, width=width)
 
     def _adapted(self, captioner: Captioner) -> Captioner:
-        """The same one, with LoRA where the recipe has it."""
+        """The same one, with new words and LoRA where the recipe has them."""
         assert self.recipe.captioner is not None
+        if (often := self.recipe.captioner.new_words) is not None:
+            from tellapart.captioners.words import learn_words
+            from tellapart.messages import say
+
+            say(f"{learn_words(captioner, self._texts(), often):,} new words")
         if (lora := self.recipe.captioner.lora) is not None:
             from tellapart.captioners.adapt import add_lora
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -17,27 +21,55 @@ def word_tokenizer(texts: Iterable[str], *, min_count: int = 1, max_length: int 
 
     Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in.
     """
-    from collections import Counter
-
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
 
     normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\p{L}\p{N}' ]+"), " ")]
     )
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(normalizer.normalize_str(text).split())
-    words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+    splitter = pre_tokenizers.WhitespaceSplit()
+    words = frequent_words(texts, normalizer, splitter, min_count)
     # The end is not number 2: CLIP's text tower takes an end of 2 for a sign of old, wrong configurations.
     vocabulary = {word: i for i, word in enumerate([PAD, START, UNKNOWN, END, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = splitter
     tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=False)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{START} $A {END}", special_tokens=[(START, vocabulary[START]), (END, vocabulary[END])]
     )
+    return _wrapped(tokenizer, max_length)
+
+
+def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
+    """A `word_tokenizer` that also knows the words of ``texts`` that occur so often; the old ones keep their numbers.
+
+    Raises `UsageError` for a tokenizer of another kind, which cuts any word into pieces that it knows.
+    """
+    from tokenizers import Tokenizer
+
+    backend = tokenizer.backend_tokenizer
+    described = json.loads(backend.to_str())
+    if described["model"]["type"] != "WordLevel":
+        raise UsageError(
+            f"its tokenizer, of kind {described['model']['type']}, knows every word by its pieces; leave new_words out"
+        )
+    vocabulary = described["model"]["vocab"]
+    for word in frequent_words(texts, backend.normalizer, backend.pre_tokenizer, min_count):
+        vocabulary.setdefault(word, len(vocabulary))
+    return _wrapped(Tokenizer.from_str(json.dumps(described)), tokenizer.model_max_length)
+
+
+def frequent_words(texts: Iterable[str], normalizer: Any, splitter: Any, min_count: int) -> list[str]:
+    """The words that occur at least so often, the most frequent first."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    return sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
+
+
+def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

@@ -117,6 +117,12 @@ def clips_rich() -> Arm:
     return Arm(arm.name, {**(arm.table or {}), "captioner": captioner})
 
 
+def alt() -> Arm:
+    """The alt-text captioner: it learns the manner, and the words, of captions found beside pictures."""
+    arm = mle("alt", rate=BOLD, domain="alt", steps=160)
+    return Arm(arm.name, {**(arm.table or {}), "captioner": {"new_words": 5}}, arm.start)
+
+
 def overlap(weight: float = 1.0) -> dict[str, Any]:
     return {"kind": "cider", "weight": weight}
 
@@ -187,7 +193,7 @@ LISTED = (
     reward("rich_both", rewards=[RETRIEVAL, overlap(2.0)], pictures=data(RICH, 1500), **MIXED),
     reward("rich_both_more", rewards=[RETRIEVAL, overlap(8.0)], pictures=data(RICH, 1500), **MIXED),
     # Paper 3
-    mle("alt", rate=BOLD, domain="alt"),
+    alt(),
     mle("alt_more", "alt", domain="alt"),
     reward("sr_alt", "alt", pictures=ON_ALT),
     reward("sr_running", baseline="running_mean", steps=80),
