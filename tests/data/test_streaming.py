@@ -86,5 +86,5 @@ def test_many_rows_need_no_more_memory_than_few(tmp_path: Path, write: Callable[
         read = rows // 10 if write in (conceptual, webdataset) else rows
         assert captions + missing == read and items + missing == (read // 2 if write is csv else read)
         found[rows] = megabytes
-    print(f"{write.__name__}: {found[FEW]} MB for {FEW:,} rows, {found[MANY]} MB for {MANY:,}")
+        print(f"{write.__name__}: {megabytes} MB for {read:,} rows")
     assert found[MANY] - found[FEW] <= ALLOWED_MB, found
