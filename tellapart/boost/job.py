@@ -23,6 +23,7 @@ from tellapart.types import Item
 WINDOW = 64  # items taken and not yet written, for each one in flight
 IN_A_ROW = 32  # items without an answer, with none in between that has one: the job ends
 STRIPES = 4096
+SPARE = 4  # one thread more for so many in flight: while an answer is flushed to disk, another question is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Job:
         self.tally = {stage.name: Tally() for stage in stages}
         backends = {id(stage.backend): stage.backend for stage in stages}
         self._patient = {key: Patient(backend, self.stop, **patience) for key, backend in backends.items()}
-        self._lock = threading.Lock()
+        self._lock, self._slots = threading.Lock(), threading.Semaphore(in_flight)
         self._stripes = [threading.Lock() for _ in range(STRIPES)]
         self._failed_in_a_row = 0
 
@@ -73,9 +74,8 @@ class Job:
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
         """The items boosted, in their order. Raises `TellapartError` where no request can succeed."""
-        found = in_order(
-            self.boost, items, self.in_flight, self.stop, window=WINDOW * self.in_flight, finished=finished
-        )
+        threads, window = self.in_flight + self.in_flight // SPARE, WINDOW * self.in_flight
+        found = in_order(self.boost, items, threads, self.stop, window=window, finished=finished)
         with contextlib.closing(found):  # type: ignore[type-var]
             yield from found
 
@@ -129,7 +129,8 @@ class Job:
             if answer is not None:
                 self._count(stage, kept=1)
                 return answer
-            answer = self._patient[id(stage.backend)].complete(request)
+            with self._slots:
+                answer = self._patient[id(stage.backend)].complete(request)
             answer = self.ledger.put(key, answer, {"stage": stage.name, "model": stage.backend.name, "id": item.id})
         self._failed_in_a_row = 0
         price_in, price_out = getattr(stage.backend, "prices", (0.0, 0.0))

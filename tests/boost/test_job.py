@@ -269,3 +269,19 @@ def test_a_file_that_boosting_did_not_write_is_left_alone(tmp_path: Path, items:
     with pytest.raises(UsageError, match="exists, and no 'tellapart boost' wrote it"):
         boost_dataset(items, [stage("first", Scribe())], tmp_path / "mine.jsonl")
     assert (tmp_path / "mine.jsonl").read_text() == "{}\n"
+
+
+def test_no_more_than_so_many_requests_are_in_flight(ledger: Ledger) -> None:
+    now, most, lock = [0], [0], threading.Lock()
+
+    def reply(text: str) -> str:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.01)
+        with lock:
+            now[0] -= 1
+        return text
+
+    run(ledger, open_data("scenes:plain?n=40"), stage("first", Scribe(reply)), in_flight=8)
+    assert 4 < most[0] <= 8
