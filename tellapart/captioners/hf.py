@@ -16,7 +16,7 @@ from tellapart.captioners.base import Captioner, check_room
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
 from tellapart.decode import Decoding, to_rollout
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Encoder, Rollout
 
 if TYPE_CHECKING:
@@ -46,26 +46,29 @@ class Hf(Captioner):
         processor: Any,
         name: str,
         prompt: str | None = None,
-        visual_tokens: int = VISUAL_TOKENS,
+        visual_tokens: int | None = None,
     ) -> None:
         """``processor`` is the whole one, of pictures and text."""
         super().__init__(model, tokenizer, processor.image_processor, name)
-        self.whole, self.prompt, self.visual_tokens = processor, prompt, visual_tokens
+        self.whole, self.prompt, self.visual_tokens = processor, prompt, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
         self.tower: Any = found(model, self.layout.vision) if self.layout.output and self.layout.vision else None
         self.text_config = model.config.get_text_config(decoder=True)
         self.two_sided = bool(model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False))
         self.places = placeholders(model.config)
-        self.grids = Grids.of(self.processor, visual_tokens)
+        self.grids = Grids.of(self.processor, self.visual_tokens)
+        if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
+            most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
+            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
         self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
         self.asked = self._asked()
 
     # What is before a caption
     def _asked(self) -> dict[str, torch.Tensor]:
         """What the model reads of one (blank) picture and the prompt, but for the pixels."""
-        size = self.grids.side if self.grids else 64
-        blank = _blank(size)
         if self.model.config.model_type == "vision-encoder-decoder":
+            if self.prompt:
+                raise UsageError(f"{self.name}: this model reads pictures alone; leave prompt out")
             return {}
         if self.model.config.model_type == "git":  # its tokenizer would end the text before the caption
             ids = self.tokenizer(self.prompt or "", add_special_tokens=False)["input_ids"]
@@ -76,7 +79,7 @@ class Hf(Captioner):
         image = self.tokenizer.convert_ids_to_tokens(self.places[0]) if self.places else ""
         text = prompt_text(self.layout, self.prompt, self.whole, image)
         begun = {"add_special_tokens": False} if text.startswith(self.tokenizer.bos_token or "\0") else {}
-        read = self.whole(images=[blank], text=[text], return_tensors="pt", **begun)
+        read = self.whole(images=[self._blank], text=[text], return_tensors="pt", **begun)
         return {name: x for name, x in read.items() if name in self.accepted and name != "pixel_values"}
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -128,10 +131,17 @@ class Hf(Captioner):
             )
         return torch.cat(rows)
 
+    @property
+    def _blank(self) -> Image.Image:
+        from PIL import Image
+
+        side = self.picture_size or 64
+        return Image.new("RGB", (side, side))
+
     @cached_property
     def _row_shape(self) -> torch.Size:
         """1×… : what the processor makes of one picture."""
-        shape = self.processor(images=[_blank(64)], return_tensors="pt")["pixel_values"].shape
+        shape = self.processor(images=[self._blank], return_tensors="pt")["pixel_values"].shape
         return torch.Size([1, *shape[1:]])
 
     @property
@@ -208,7 +218,7 @@ class Hf(Captioner):
         training = self.model.training
         self.model.eval()
         with torch.no_grad(), torch.autocast(device, enabled=False):
-            visual = self._encode_frozen(self.pixels([_blank(self.grids.side if self.grids else 64)]))
+            visual = self._encode_frozen(self.pixels([self._blank]))
             tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
             scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
             with standing_in(self.output_layer, same):
@@ -304,12 +314,6 @@ class Hf(Captioner):
     def save(self, folder: Path) -> None:
         super().save(folder)
         self.whole.save_pretrained(folder)
-
-
-def _blank(size: int) -> Image.Image:
-    from PIL import Image
-
-    return Image.new("RGB", (size, size))
 
 
 def same(states: torch.Tensor) -> torch.Tensor:

@@ -102,7 +102,14 @@ def test_options_that_it_does_not_have(llava: Path, tiny_captioner: Path) -> Non
     assert "no option 'promt=hi'; did you mean 'prompt'?" in told(f"{llava}?promt=hi", UsageError)
     assert "no option 'prompt'; did you mean 'prompt'?" in told(f"{llava}?prompt", UsageError)
     assert "visual_tokens is a number; found 'many'" in told(f"{llava}?visual_tokens=many", UsageError)
+    assert "visual_tokens is 9; its pictures have one shape" in told(f"{llava}?visual_tokens=9", UsageError)
     assert "no option 'prompt=hi'; this captioner has none" in told(f"{tiny_captioner}?prompt=hi", UsageError)
+
+
+def test_options_without_a_place(tmp_path: Path) -> None:
+    folders = [FAMILIES[family](tmp_path / family) for family in ("vit_gpt2", "qwen2_vl")]
+    assert "this model reads pictures alone; leave prompt out" in told(f"{folders[0]}?prompt=hi", UsageError)
+    assert "visual_tokens is 1; expected at least 4" in told(f"{folders[1]}?visual_tokens=1", UsageError)
 
 
 def test_a_causal_language_model_is_not_taken_for_a_captioner_of_pictures(tmp_path: Path) -> None:
