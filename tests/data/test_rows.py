@@ -145,6 +145,15 @@ def test_csv_wrong(tmp_path: Path, text: str, said: str) -> None:
     assert said in wrong(table(tmp_path, text))
 
 
+def test_rows_are_found_again_whatever_ends_their_lines(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png"):
+        draw(tmp_path / name)
+    (tmp_path / "d.csv").write_bytes(b'\xef\xbb\xbfimage,caption\r\na.png,"x\r\ny"  \r\n\r\n  b.png,z\t\nc.png,w')
+    dataset = open_data(f"{tmp_path}/d.csv")
+    assert all_of(dataset) == [("a.png", ("x y",), ""), ("b.png", ("z",), ""), ("c.png", ("w",), "")]
+    assert [dataset[n].id for n in (2, 1, 0)] == ["c.png", "b.png", "a.png"]
+
+
 def test_csv_that_is_not_text_names_the_byte_and_unknown_columns_are_named(tmp_path: Path) -> None:
     draw(tmp_path / "a.png")
     (tmp_path / "d.csv").write_bytes(b"image,caption\na.png,caf\xe9\n")
