@@ -16,7 +16,6 @@ from tellapart.errors import MissingExtra, PictureError
 from tellapart.pictures import FilePicture
 from tellapart.scenes import Scenes
 
-
 SIDE = 64
 
 
