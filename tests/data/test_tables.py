@@ -112,6 +112,16 @@ class TestParquet:
         with pytest.raises(PictureError):
             cursor[9]
 
+    def test_rows_of_one_group_in_any_order(self, tmp_path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from tellapart.data import parquet
+
+        pq.write_table(pa.table({"n": list(range(9))}), tmp_path / "a.parquet")
+        cursor = parquet.cursor(tmp_path / "a.parquet", ("n",), 2)
+        assert [cursor[n]["n"] for n in (8, 1, 5, 4, 0, 7)] == [8, 1, 5, 4, 0, 7]
+
 
 @pytest.mark.long
 class TestHuggingFace:
