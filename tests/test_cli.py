@@ -266,9 +266,10 @@ def test_odd_pictures_are_captioned_and_broken_ones_are_named(
     done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--max-tokens", 3)
     assert done.status == 0 and "9 captions written" in done.err
     assert {"one.png", "cmyk.jpg", "deep.png", "moving.gif"} <= {row["id"] for row in rows(tmp_path / "c.jsonl")}
-    told = done.err.splitlines()[-1]
-    assert told.startswith("3 of 12 pictures could not be read: ")
-    for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "it is a text file"), ("empty.png", "empty file")):
+    absent, told = done.err.splitlines()[-2:]
+    assert absent.startswith("1 of 12 were left out at opening: ") and "empty.png (empty file)" in absent
+    assert told.startswith("2 of 11 pictures could not be read: ")
+    for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "it is a text file")):
         assert name in told and reason in told
 
 
