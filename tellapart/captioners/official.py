@@ -138,14 +138,22 @@ def clipcap_from_parts(
 def vision_tower(name: str) -> tuple[Any, str]:
     """A vision encoder with its weights, and which of its outputs is the picture (`ClipCapConfig.visual`)."""
     from transformers import AutoConfig, AutoModel, CLIPVisionModelWithProjection
+    from transformers.utils import logging
 
     config = AutoConfig.from_pretrained(name)
     told: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     vision = getattr(config, "vision_config", config)
+    family: Any = AutoModel
+    visual = "pooled"
     if config.model_type in ("clip", "clip_vision_model"):
         vision.projection_dim = config.projection_dim  # a whole CLIP's own; its vision's may be left at a default
-        return CLIPVisionModelWithProjection.from_pretrained(name, config=vision, **told), "projected"
-    return AutoModel.from_pretrained(name, config=vision, **told), "pooled"
+        family, visual = CLIPVisionModelWithProjection, "projected"
+    loudness = logging.get_verbosity()
+    logging.set_verbosity_error()  # that the text tower is not needed is no news
+    try:
+        return family.from_pretrained(name, config=vision, **told), visual
+    finally:
+        logging.set_verbosity(loudness)
 
 
 # BLIP
