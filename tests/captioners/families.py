@@ -174,35 +174,35 @@ def paligemma(folder: Path) -> Path:
     return save(folder, config, processor)
 
 
-def llava(folder: Path) -> Path:
-    from transformers import LlavaConfig, LlavaProcessor
+def llava_parts() -> tuple[Any, dict[str, Any]]:
+    """The processor of LLaVA and its kin, and what their configurations share."""
+    from transformers import LlavaProcessor
 
     words = tokenizer(LLAMA, extra=("<image>",), before="<s>")
     pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
     processor = LlavaProcessor(
         pictures, words, patch_size=16, vision_feature_select_strategy="default", num_additional_image_tokens=1
     )
-    config = LlavaConfig(
-        vision_config={"model_type": "clip_vision_model", **VISION, "projection_dim": 8},
-        text_config=decoder("llama", words), image_token_index=id_of(words, "<image>"),
-    )  # fmt: skip
-    return save(folder, config, processor)
+    return processor, {
+        "vision_config": {"model_type": "clip_vision_model", **VISION, "projection_dim": 8},
+        "text_config": decoder("llama", words),
+        "image_token_index": id_of(words, "<image>"),
+    }
+
+
+def llava(folder: Path) -> Path:
+    from transformers import LlavaConfig
+
+    processor, shared = llava_parts()
+    return save(folder, LlavaConfig(**shared), processor)
 
 
 def vipllava(folder: Path) -> Path:
     """A family without a layout of its own: its projector reads several layers of the tower."""
-    from transformers import LlavaProcessor, VipLlavaConfig
+    from transformers import VipLlavaConfig
 
-    words = tokenizer(LLAMA, extra=("<image>",), before="<s>")
-    pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    processor = LlavaProcessor(
-        pictures, words, patch_size=16, vision_feature_select_strategy="default", num_additional_image_tokens=1
-    )
-    config = VipLlavaConfig(
-        vision_config={"model_type": "clip_vision_model", **VISION, "projection_dim": 8},
-        text_config=decoder("llama", words), image_token_index=id_of(words, "<image>"), vision_feature_layers=[-2, -1],
-    )  # fmt: skip
-    return save(folder, config, processor)
+    processor, shared = llava_parts()
+    return save(folder, VipLlavaConfig(**shared, vision_feature_layers=[-2, -1]), processor)
 
 
 def gemma3(folder: Path) -> Path:
