@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -201,7 +202,7 @@ def evaluate(
         bags=bags or (),
         distractors=distractors,
     )
-    show(results.to_json(), results.table(), as_json)
+    show(results.to_json(), results.table, as_json)
 
 
 @app.command()
@@ -236,7 +237,7 @@ def cache(
     from tellapart.cache import describe_cache, empty_cache
 
     value, told = empty_cache() if empty else describe_cache()
-    show(value, told, as_json)
+    show(value, lambda: told, as_json)
 
 
 @app.command()
@@ -252,7 +253,7 @@ def bench(
 
     rows = run_bench(work, repeat, only)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
-    show({"rows": [row.to_json() for row in rows]}, table(rows, title), as_json)
+    show({"rows": [row.to_json() for row in rows]}, lambda: table(rows, title), as_json)
 
 
 def main() -> None:
@@ -261,13 +262,31 @@ def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        status = app(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
+        status = with_command(arguments)(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
     except Exception as error:
         if debug or (line := one_line(error)) is None:
             raise
         fail(line, getattr(error, "exit_code", 1))
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
+
+
+def with_command(arguments: list[str]) -> typer.Typer:
+    """The app with only the command that is typed, where it is one: to build all takes longer than some commands."""
+    typed = next((argument for argument in arguments if not argument.startswith("-")), None)
+    chosen = copy(app)
+    chosen.registered_commands = [command for command in app.registered_commands if name_of(command) == typed]
+    chosen.registered_groups = [group for group in app.registered_groups if typed in names_of(group.typer_instance)]
+    return chosen if chosen.registered_commands or chosen.registered_groups else app
+
+
+def names_of(group: Any) -> list[str]:
+    """What is typed for a group of commands: its name, or where it has none, its commands'."""
+    return [name] if isinstance(name := group.info.name, str) else [name_of(one) for one in group.registered_commands]
+
+
+def name_of(command: Any) -> str:
+    return command.name or command.callback.__name__.replace("_", "-")
 
 
 def one_line(error: Exception) -> str | None:

@@ -65,7 +65,7 @@ def mine(
 
     _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact)
     write_bags(out, mined.file)
-    show({"bags": str(out), **summary(mined)}, table(mined), as_json)
+    show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
 
 @app.command()
@@ -107,7 +107,7 @@ def build(
         repeat=repeat,
     )
     write_card(card, out)
-    show({"folder": str(out), **card.to_json()}, card_table(card), as_json)
+    show({"folder": str(out), **card.to_json()}, lambda: card_table(card), as_json)
 
 
 @app.command()
@@ -135,7 +135,7 @@ def card(
     image_ND = FeatureStore().features(items, model.encoder)
     made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence)
     write_card(made, out)
-    show({"folder": str(out), **made.to_json()}, card_table(made), as_json)
+    show({"folder": str(out), **made.to_json()}, lambda: card_table(made), as_json)
 
 
 def mined_from(
@@ -279,4 +279,4 @@ def export(
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
     told = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
             f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
-    show(done.to_json(), told, as_json)
+    show(done.to_json(), lambda: told, as_json)

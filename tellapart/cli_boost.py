@@ -101,7 +101,7 @@ def show_all(told: dict[str, Any], tables: list[Any], found: Statistics, out: Pa
 
     page = out.with_suffix(".html")
     write_page(found, page)
-    show(told, Group(*tables, found.table(), *found.lines()), as_json)
+    show(told, lambda: Group(*tables, found.table(), *found.lines()), as_json)
     say(f"page: {page}")
 
 

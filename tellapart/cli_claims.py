@@ -35,10 +35,10 @@ def claims(
     if listed:
         some = chosen(ids or (), all_claims())
         value = [{"id": c.id, "paper": c.number, "place": c.place, "says": c.says, "pending": c.pending} for c in some]
-        show({"claims": value}, listing(some), as_json)
+        show({"claims": value}, lambda: listing(some), as_json)
         return
     outcomes = run_claims(ids or (), "quick" if quick else seeds or "verdict")
-    show({"claims": [outcome.to_json() for outcome in outcomes]}, table(outcomes), as_json)
+    show({"claims": [outcome.to_json() for outcome in outcomes]}, lambda: table(outcomes), as_json)
 
 
 @app.command()
@@ -68,4 +68,4 @@ def tables(
 def show_tables(filled: list[Filled], as_json: bool) -> None:
     from rich.console import Group
 
-    show({"tables": [one.to_json() for one in filled]}, Group(*(one.shown() for one in filled)), as_json)
+    show({"tables": [one.to_json() for one in filled]}, lambda: Group(*(one.shown() for one in filled)), as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +14,13 @@ WIDE = 200  # columns of a table that goes to a file or a pipe: rich would fold 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 
 
-def show(value: Any, told: Any, as_json: bool) -> None:
-    """A result as JSON alone, or as a table (or a line) for people."""
+def show(value: Any, tell: Callable[[], Any], as_json: bool) -> None:
+    """A result as JSON alone, or as the table (or the line) for people that ``tell`` makes."""
     if as_json:
         import json
 
         print(json.dumps(value, ensure_ascii=False))
-    elif isinstance(told, str):
+    elif isinstance(told := tell(), str):
         print(told)
     else:
         from rich.console import Console
@@ -37,7 +38,7 @@ def show_run(folder: Path, as_json: bool) -> None:
     path = folder / "results.json"
     empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
     value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
-    show(value, results_from_json(value).table(without=("human", "chance")), as_json)
+    show(value, lambda: results_from_json(value).table(without=("human", "chance")), as_json)
     for what, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{what}: {file}")

@@ -128,6 +128,8 @@ def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:
 
 def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ...]]) -> Statistic:
     statistics = [build(list(column)) for column in zip(*rows, strict=True)]
+    if len(statistics) == 1:
+        return statistics[0]
     return lambda weight_N: float(np.mean([statistic(weight_N) for statistic in statistics]))
 
 

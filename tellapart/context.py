@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.clips import frames_of, is_clip
 from tellapart.metrics.significance import Statistic
 
 if TYPE_CHECKING:
@@ -173,6 +172,8 @@ class Context:
 
     def frames_of(self, item: Item) -> int:
         """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
+        from tellapart.clips import is_clip
+
         if not is_clip(item.picture):
             return 1
         return int(getattr(item.picture, "length", self.scorer.frames))
@@ -241,7 +242,7 @@ class Context:
     def scorer_name(self) -> str:
         """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
         name = f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
-        if any(is_clip(item.picture) for item in self.items or ()):
+        if any(self.frames_of(item) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
 
@@ -268,6 +269,8 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Any, count: int) -> list[Image.Image]:
     """The frames of a clip: they are asked for one after the other."""
+    from tellapart.clips import frames_of
+
     return frames_of(clip, count)
 
 

@@ -58,11 +58,22 @@ class GramTable:
 
     def add(self, sentences: Sequence[Sequence[Hashable]], group_M: np.ndarray | None = None) -> Counts:
         """Count the n-grams of sentences; those that are new are known from now on. ``group_M`` (ascending) sorts."""
-        flat, words = list(chain.from_iterable(sentences)), self.words
+        return self._add(list(chain.from_iterable(sentences)), _lengths(sentences), group_M)
+
+    def add_texts(self, texts: Sequence[str], group_M: np.ndarray | None = None) -> Counts:
+        """`add` of texts whose words stand between blanks: one cut for all of them."""
+        flat = " ".join(texts).split()
+        length_M = np.fromiter((text.count(" ") + 1 if text else 0 for text in texts), np.int64, len(texts))
+        if length_M.sum() != len(flat):  # words between other blanks, such as a no-break space
+            return self.add([text.split() for text in texts], group_M)
+        return self._add(flat, length_M, group_M)
+
+    def _add(self, flat: Sequence[Hashable], length_M: np.ndarray, group_M: np.ndarray | None) -> Counts:
+        words = self.words
         for word in dict.fromkeys(flat):
             words.setdefault(word, len(words))
         word_P = np.fromiter(map(words.__getitem__, flat), np.int64, len(flat))
-        return self._counts(word_P, _lengths(sentences), True, group_M)
+        return self._counts(word_P, length_M, True, group_M)
 
     def look_up(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
         """Count the n-grams of sentences; an unknown one has a number of its own, not below `size`, in this call."""

@@ -69,7 +69,7 @@ def counted(references: list[list[str]]) -> Counted:
     """The n-grams of references that are already tokenised. The table is shared: look up in it, do not add."""
     image_R = np.repeat(np.arange(len(references)), [len(texts) for texts in references])
     table = GramTable()
-    return Counted(table, table.add([text.split() for texts in references for text in texts], image_R), image_R)
+    return Counted(table, table.add_texts([text for texts in references for text in texts], image_R), image_R)
 
 
 def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:

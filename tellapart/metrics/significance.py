@@ -166,7 +166,8 @@ def _percentiles(drawn_R: np.ndarray, level: float) -> tuple[float, float]:
     drawn_R = drawn_R[~np.isnan(drawn_R)]  # a resample in which the statistic is 0 of 0
     if not len(drawn_R):
         return _NAN, _NAN
-    low, high = np.quantile(drawn_R, [(1 - level) / 2, (1 + level) / 2])
+    places = np.array([(1 - level) / 2, (1 + level) / 2]) * (len(drawn_R) - 1)
+    low, high = np.interp(places, np.arange(len(drawn_R)), np.sort(drawn_R))  # np.quantile loads numpy.ma
     return float(low), float(high)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # how signatures call it
 
@@ -71,18 +72,24 @@ class _Chunks(dict[str, str | None]):
         self.alone = alone
 
     def __missing__(self, chunk: str) -> str | None:
-        from tellapart.metrics.ptb_rules import SPECIAL_WORDS
-
         if len(self) >= _KEPT_CHUNKS:
             self.clear()
         plain = _PLAIN.fullmatch(chunk)
-        if plain is not None and (word := plain[1].lower()) not in SPECIAL_WORDS:
+        if plain is not None and (word := plain[1].lower()) not in _special_words():
             self[chunk] = word + " "
         elif self.alone and _SUSPECT.search(chunk):
             self[chunk] = None
         else:
             self[chunk] = (tokens + " ") if (tokens := _scan(chunk)) else ""
         return self[chunk]
+
+
+@cache
+def _special_words() -> frozenset[str]:
+    """Plain words that are more than one token, such as "cannot"."""
+    from tellapart.metrics.ptb_rules import SPECIAL_WORDS
+
+    return SPECIAL_WORDS
 
 
 _PLAIN_CHUNKS, _CHUNKS = _Chunks(alone=True), _Chunks(alone=False)

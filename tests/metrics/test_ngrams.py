@@ -37,3 +37,15 @@ def test_a_quickened_table_counts_the_same_and_still_learns(
         a, b = plain.look_up(asked), quick.look_up(asked)
         for name in ("sentence_E", "gram_E", "count_E", "length_M"):
             assert (getattr(a, name) == getattr(b, name)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "c", "1\u00a0½"]), max_size=6), max_size=6))
+def test_texts_are_cut_at_once_as_each_alone(sentences: list[list[str]]) -> None:
+    """A fraction is one token with a no-break space inside: two words, whichever way texts are cut."""
+    texts = [" ".join(words) for words in sentences]
+    one, other = GramTable(), GramTable()
+    a, b = one.add_texts(texts), other.add([text.split() for text in texts])
+    assert list(one.words) == list(other.words)
+    for name in ("sentence_E", "gram_E", "count_E", "length_M"):
+        assert (getattr(a, name) == getattr(b, name)).all()
