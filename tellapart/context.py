@@ -170,6 +170,15 @@ class Context:
 
         return self.once("frames", make)
 
+    @property
+    def of_clips(self) -> bool:
+        """Whether the items are clips, all of them."""
+        if self.items is None:
+            return False
+        from tellapart.clips import is_clip
+
+        return all(is_clip(item.picture) for item in self.items)
+
     def frames_of(self, item: Item) -> int:
         """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
         from tellapart.clips import is_clip

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.clips import is_clip
 from tellapart.context import POOL, Context, Corpus, Measured, Slot
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
@@ -44,7 +43,7 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
     ),
     "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
     "clips": (
-        lambda context: context.items is not None and all(is_clip(item.picture) for item in context.items),
+        lambda context: context.of_clips,
         "clips; add --data 'scenes:plain?frames=8'",
     ),
     "tokens": (

@@ -8,15 +8,11 @@ arrays, found by 64-bit hashes of words and phrases. KEY names the content of th
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
 import importlib.util
 import itertools
 import json
 import os
-import shutil
-import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +99,9 @@ def open_tables() -> Tables:
         return _read(folder)
     except (OSError, ValueError, KeyError):  # absent or damaged
         pass
+    import shutil
+    import tempfile
+
     try:
         home.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
@@ -170,6 +169,8 @@ def _read(folder: Path) -> Tables:
 
 def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
     stem = english_stemmer()
+    import zipfile
+
     with zipfile.ZipFile(jar) as archive:
         text = {
             name: archive.read(f"{place}/english.{name}").decode()
@@ -256,6 +257,8 @@ def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
     """The table (three lines each for a probability, a phrase and its paraphrase), and its words."""
     words = _Words()
     found: list[tuple[np.ndarray, np.ndarray]] = []
+    import gzip
+
     with file.open("rb") as raw, gzip.open(raw) as stream:
         size = file.stat().st_size
         with Progress(size >> 20, "METEOR's index, built once (MB of paraphrases)") as progress:
