@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-ORDERS = 4
+ORDERS = 4  # a power of two: the last bits of a number are its length
 WORDS = 1 << 31  # room for words in a key, above which stands the number of the n-gram before
 
 
@@ -32,7 +32,7 @@ class Counts:
     @property
     def order_E(self) -> np.ndarray:
         """The entries' lengths, 0 for single words to 3."""
-        return self.gram_E % ORDERS
+        return self.gram_E & (ORDERS - 1)
 
 
 @dataclass
@@ -116,8 +116,9 @@ class GramTable:
         if learn:
             self._quick = []
         id_S = np.full(len(key_S), -1, np.int64)
-        if self._quick:
-            id_S = self._quick[order](key_S)
+        if self._quick:  # an n-gram that begins with an unknown one is unknown
+            asked = np.flatnonzero(key_S < beyond * WORDS)
+            id_S[asked] = self._quick[order](key_S[asked])
         elif len(keys):
             sorted_S = np.argsort(key_S)  # what is looked for in order is found much sooner
             place_S = np.empty(len(key_S), np.int64)
@@ -207,11 +208,12 @@ def _lengths(sentences: Sequence[Sequence[Hashable]]) -> np.ndarray:
 
 def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray, group_M: np.ndarray | None) -> Counts:
     """One sort of all n-grams said: a key has the group above, then the n-gram, then the sentence in its group."""
-    many = len(length_M)
-    group_M = np.arange(many) if group_M is None else group_M
+    many, middle = len(length_M), int(gram_S.max(initial=0)).bit_length()
+    if group_M is None:  # each sentence is a group
+        key_E, _, count_E = sorted_unique(np.sort((sentence_S << middle) | gram_S))
+        return Counts(key_E >> middle, key_E & ((1 << middle) - 1), count_E, length_M)
     first_M = np.searchsorted(group_M, group_M)  # the group's first sentence
     low = int(np.max(np.arange(many) - first_M, initial=0)).bit_length()
-    middle = int(gram_S.max(initial=0)).bit_length()
     above_M = (group_M << (low + middle)) | (np.arange(many) - first_M)
     key_E, _, count_E = sorted_unique(np.sort(above_M[sentence_S] | (gram_S << low)))
     group_E = key_E >> (low + middle)

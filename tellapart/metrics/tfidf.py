@@ -83,14 +83,15 @@ class Vectors:
         size = self.table.size
         gram_E = np.minimum(said.gram_E, size)  # `size` stands for all that the table does not know
         weight_E = said.count_E * self.idf_G[gram_E]
-        asked_E = image_N[said.sentence_E] * (size + 1) + gram_E
-        place_E = self._places(asked_E)
-        hit_C = np.flatnonzero(place_E >= 0)
+        known_C = np.flatnonzero(said.gram_E < size)
+        place_C = self._places(image_N[said.sentence_E[known_C]] * (size + 1) + gram_E[known_C])
+        there = place_C >= 0
+        hit_C, place_C = known_C[there], place_C[there]
         cell_E = said.sentence_E * ORDERS + said.order_E
         cells = len(said.length_M) * ORDERS
         agreed = np.bincount(
             cell_E[hit_C],
-            self._agreement(weight_E[hit_C], said.length_M[said.sentence_E[hit_C]], place_E[hit_C]),
+            self._agreement(weight_E[hit_C], said.length_M[said.sentence_E[hit_C]], place_C),
             minlength=cells,
         )
         total_N = (agreed / _norm(cell_E, weight_E, cells)).reshape(-1, ORDERS).sum(1)
