@@ -30,7 +30,7 @@ from tellapart.errors import TellapartError
 from tellapart.messages import say
 from tellapart.types import Item
 
-CACHE_KB = 4096
+CACHE_KB = 512
 CHUNK = 1 << 20
 
 
@@ -173,7 +173,8 @@ class Ledger:
         with self._index:
             self._read.seek(self._end)
             rest = b""
-            while chunk := self._read.read(CHUNK):
+            # Not more than there is: threads that each set aside a megabyte for some lines leave memory in pieces.
+            while chunk := self._read.read(min(CHUNK, size - self._read.tell())):
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()
