@@ -71,11 +71,18 @@ def clipcap_of(state: State, path: Path, vision: str = CLIP, language_model: str
     """A ClipCap from its weights (mapper and language model) and the two models that it was made from."""
     mapper, settings = mapper_of(state, path)
     captioner = clipcap_from_parts(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
-    renamed = {re.sub(r"^clip_project\.", "mapper.", re.sub(r"^gpt\.", "language_model.", k)): k for k in state}
     stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
     pair = f"vision={vision} and language_model={language_model}"
-    put(captioner.model, {new: state[old] for new, old in renamed.items()}, path, stray, pair, skip="vision.")
+    put(captioner.model, clipcap_names(state), path, stray, pair, skip="vision.")
     return captioner
+
+
+def clipcap_names(state: State) -> State:
+    """The weights under the names that `ClipCapModel` has for them."""
+    return {
+        re.sub(r"^clip_project\.", "mapper.", re.sub(r"^gpt\.", "language_model.", key)): weights
+        for key, weights in state.items()
+    }
 
 
 def mapper_of(state: State, path: Path) -> tuple[str, dict[str, int]]:

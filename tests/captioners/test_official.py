@@ -28,7 +28,8 @@ from transformers import (
 )
 
 from tellapart.captioners import load_captioner, write_captions
-from tellapart.captioners.official import blip_config, blip_names
+from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
+from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_of
 from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
 from tellapart.objectives.base import token_log_probs
@@ -204,6 +205,61 @@ def test_clipcaps_own_checkpoint_gives_its_own_scores(
     tokens = torch.tensor([[5, 6, 7, 2], [8, 4, 2, 2]])
     expected = theirs(features, tokens)[:, PREFIX - 1 : -1]
     assert torch.allclose(captioner.logits(features, tokens, tokens > 0), expected, atol=1e-5)
+
+
+def official_clipcap(mapper: str) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the published checkpoints: GPT-2 small as transformers 4 saved it, and either mapper.
+
+    The MLP's prefix is of 10 positions behind ViT-B/32 (512), the transformer's of 40 behind 40 constants.
+    """
+    H, V = 768, 50257
+    shapes: dict[str, tuple[int, ...]] = {
+        "gpt.transformer.wte.weight": (V, H), "gpt.transformer.wpe.weight": (1024, H), "gpt.lm_head.weight": (V, H),
+        "gpt.transformer.ln_f.weight": (H,), "gpt.transformer.ln_f.bias": (H,),
+    }  # fmt: skip
+    for n in range(12):
+        block = f"gpt.transformer.h.{n}"
+        shapes |= {f"{block}.{norm}.{part}": (H,) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")}
+        for layer, i, o in (
+            ("attn.c_attn", H, 3 * H), ("attn.c_proj", H, H), ("mlp.c_fc", H, 4 * H), ("mlp.c_proj", 4 * H, H),
+        ):  # fmt: skip
+            shapes |= {f"{block}.{layer}.weight": (i, o), f"{block}.{layer}.bias": (o,)}
+        shapes |= {f"{block}.attn.bias": (1, 1, 1024, 1024), f"{block}.attn.masked_bias": ()}
+    if mapper == "mlp":
+        sizes = {"0": (5 * H, 512), "2": (10 * H, 5 * H)}
+        return shapes | {
+            f"clip_project.model.{n}.{part}": size if part == "weight" else size[:1]
+            for n, size in sizes.items()
+            for part in ("weight", "bias")
+        }
+    shapes |= {"clip_project.linear.weight": (40 * H, 512), "clip_project.linear.bias": (40 * H,)}
+    shapes |= {"clip_project.prefix_const": (40, H)}
+    for n in range(8):
+        layer = f"clip_project.transformer.layers.{n}"
+        shapes |= {f"{layer}.{norm}.{part}": (H,) for norm in ("norm1", "norm2") for part in ("weight", "bias")}
+        shapes |= {f"{layer}.attn.to_queries.weight": (H, H), f"{layer}.attn.to_keys_values.weight": (2 * H, H)}
+        shapes |= {f"{layer}.attn.project.weight": (H, H), f"{layer}.attn.project.bias": (H,)}
+        shapes |= {f"{layer}.mlp.fc1.weight": (2 * H, H), f"{layer}.mlp.fc1.bias": (2 * H,)}
+        shapes |= {f"{layer}.mlp.fc2.weight": (H, 2 * H), f"{layer}.mlp.fc2.bias": (H,)}
+    return shapes
+
+
+@pytest.mark.parametrize("mapper", ["mlp", "transformer"])
+def test_every_key_of_clipcaps_full_size_layout_has_its_place(mapper: str) -> None:
+    """Nothing is missing, and nothing is left but GPT-2's old masks, which are named."""
+    with torch.device("meta"):
+        state = {key: torch.empty(shape) for key, shape in official_clipcap(mapper).items()}
+        kind, sizes = mapper_of(state, Path("weights.pt"))
+        text = GPT2Config(tie_word_embeddings=False)  # so that the output layer is counted too
+        model = ClipCapModel(ClipCapConfig(text_config=text, mapper=kind, **sizes))
+    assert kind == mapper and sizes["prefix_length"] == (10 if mapper == "mlp" else 40)
+    wanted = {key: tuple(t.shape) for key, t in model.state_dict().items() if not key.startswith("vision.")}
+    given = {new: tuple(tensor.shape) for new, tensor in clipcap_names(state).items()}
+    left = {key for key in given if key not in wanted}
+    assert left == {
+        f"language_model.transformer.h.{n}.attn.{mask}" for n in range(12) for mask in ("bias", "masked_bias")
+    }
+    assert {key: shape for key, shape in given.items() if key in wanted} == wanted
 
 
 def test_clipcaps_checkpoint_saved_as_a_folder_writes_the_same(clip: Path, gpt2: Path, tmp_path: Path) -> None:
