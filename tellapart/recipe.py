@@ -149,6 +149,9 @@ class Training(Strict):
     betas: tuple[Moment, Moment] = (0.9, 0.999)
     clip_norm: float = Field(1.0, gt=0)
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
+    checkpointing: bool = Field(
+        False, description="the language model's states are computed again in the backward pass: less memory, more time"
+    )
     augment: Literal["none", "crop", "crop-flip"] = "none"
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(100, ge=1)
@@ -238,6 +241,8 @@ class Recipe(Strict):
             yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
         if (select := self.validation.select) in ("loss", "cider"):
             yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
+        if self.training.checkpointing:
+            yield "training.checkpointing is of a captioner's language model, and this trains a scorer; leave it out"
         if self.training.accumulate > 1:
             yield "training.accumulate parts the batch, and objective 'contrastive' is over the whole; leave it out"
 
@@ -256,6 +261,8 @@ class Recipe(Strict):
             yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
         if rewarded and self.captioner and self.captioner.new_words is not None:
             yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
+        if rewarded and self.training.checkpointing:
+            yield "training.checkpointing is without the cache that objective 'reinforce' writes with; set accumulate"
         shuffled = self.training.batches == "shuffled"
         if rewarded and shuffled and any(getattr(table, "among", "") == "bag" for table in rewarded.rewards):
             yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"

@@ -79,10 +79,15 @@ class Stage:
             return self._scorer_in_training()
         assert self.recipe.captioner is not None
         if self.recipe.captioner.name is not None:
-            return self._adapted(self.start())
-        captioner = self._new(self.recipe.captioner)
-        captioner.model.to(self.device)
-        return self._with_frames(captioner)
+            captioner = self._adapted(self.start())
+        else:
+            captioner = self._with_frames(self._new(self.recipe.captioner))
+            captioner.model.to(self.device)
+        if self.recipe.training.checkpointing:
+            from tellapart.captioners.adapt import checkpoint_states
+
+            checkpoint_states(captioner)
+        return captioner
 
     def _new(self, described: Any) -> Captioner:
         """A captioner with random weights behind somebody's vision encoder, or behind features from files."""

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021) on a captioner's parts: SR-L, SR-V and SR-LV of paper 2, where the mapper learns in full."""
+"""How a captioner learns: LoRA (Hu et al. 2021) on its parts (paper 2's SR-L, SR-V, SR-LV), and checkpointed states."""
 
 from __future__ import annotations
 
@@ -41,6 +41,22 @@ def add_lora(
             if ".lora_A." in name:
                 torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
     captioner.adapted = True
+
+
+def checkpoint_states(captioner: Captioner) -> None:
+    """The language model keeps the states between its blocks alone, and computes the others again for the gradient.
+
+    Raises `UsageError` for a language model that cannot.
+    """
+    language_model: Any = captioner.parts()["language_model"]
+    if not getattr(language_model, "supports_gradient_checkpointing", False):
+        raise UsageError(
+            f"training.checkpointing: the language model of {captioner.name} ({type(language_model).__name__}) cannot; "
+            "leave it out, or part the batch with training.accumulate"
+        )
+    # Renamed within transformers 5; the older name goes with 6.
+    enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
 
 
 def is_adapter(name: str) -> bool:

@@ -173,7 +173,7 @@ class ClipCapModel(PreTrainedModel):
         embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1])
         inputs = torch.cat([prefix_RPH, embeds.to(prefix_RPH.dtype)], dim=1)
         # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-        output = self.language_model.base_model(inputs_embeds=inputs)
+        output = self.language_model.base_model(inputs_embeds=inputs, use_cache=False)
         return output.last_hidden_state[:, prefix_RPH.shape[1] - 1 :]
 
 

@@ -14,6 +14,8 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.adapt import add_lora, is_adapter
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import UsageError
+from tellapart.recipe import check_recipe
+from tellapart.stages import Stage
 from tellapart.train import Trained
 
 
@@ -111,3 +113,36 @@ def test_with_lora_a_part_learns_in_it_alone_and_the_mapper_in_full(captioner: C
 def test_names_that_no_layer_has_are_one_line(captioner: ClipCap) -> None:
     with pytest.raises(UsageError, match=r"no layer of vision of tiny is called query; .* end in .*fc1.*q_proj"):
         add_lora(captioner, ["vision"], modules=["query"])
+
+
+def test_checkpointed_states_give_the_same_gradient(
+    tiny_recipe: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the blocks do run again in the backward pass."""
+    gradients, runs = [], []
+    for checkpointing in (False, True):
+        training = {**tiny_recipe["training"], "checkpointing": checkpointing}
+        recipe = check_recipe({**tiny_recipe, "objective": {"kind": "mle"}, "training": training}, "test")
+        captioner = Stage(recipe, lambda name: name).learner
+        captioner.model.train()
+        for module in captioner.model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        count = [0]
+        block = captioner.model.language_model.transformer.h[0].ln_1
+        block.register_forward_hook(lambda *a, count=count: count.__setitem__(0, count[0] + 1))
+        visual = captioner._encode_frozen(torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+        tokens_RT, valid_RT = captioner.pad(captioner.tokenize(["a red circle", "a blue square"]))
+        captioner.logits(visual, tokens_RT, valid_RT).square().mean().backward()
+        named = captioner.model.language_model.named_parameters()
+        gradients.append({name: p.grad for name, p in named if p.grad is not None})
+        runs.append(count[0])
+    assert runs == [1, 2] and gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)
+
+
+def test_checkpointing_where_it_cannot_be_is_told(tiny_recipe: dict[str, Any]) -> None:
+    training = {**tiny_recipe["training"], "checkpointing": True}
+    with pytest.raises(UsageError, match="without the cache"):
+        check_recipe({**tiny_recipe, "training": training}, "test")
