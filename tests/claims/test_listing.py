@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tellapart.claims import all_claims
 from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
+from tellapart.claims.claim import Claim
 from tellapart.claims.lab import Lab
 from tellapart.claims.measure import MEASURES
 from tellapart.cli import app
@@ -74,7 +75,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
 
 def test_pending_claims_alone_train_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["claims", "sr-transfer", "--json"])
+    waiting = Claim("later", 1, "Table 99", "says", "9", pending="comes with part Z")
+    monkeypatch.setattr("tellapart.claims.all_claims", lambda: (waiting,))
+    shown = CliRunner().invoke(app, ["claims", "later", "--json"])
     told = json.loads(shown.stdout)["claims"]
-    assert [(c["id"], c["holds"]) for c in told] == [("sr-transfer", None)] and "part E" in told[0]["ours"]
+    assert [(c["id"], c["holds"]) for c in told] == [("later", None)] and "part Z" in told[0]["ours"]
     assert (tmp_path / "runs/claims/claims-verdict.html").is_file()
