@@ -53,15 +53,14 @@ def tables(
 
     What claims or an earlier call trained is used again, and the same command goes on after Ctrl-C.
     """
-    import os
-
+    from tellapart.claims import cores
     from tellapart.claims.replay import SEEDS
     from tellapart.claims.tables import run_tables
     from tellapart.errors import nearest
 
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
-    filled = run_tables(numbers or (), SEEDS[seeds], workers=len(os.sched_getaffinity(0)))
+    filled = run_tables(numbers or (), SEEDS[seeds], workers=cores())
     show_tables(filled, as_json)
 
 
