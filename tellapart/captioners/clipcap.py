@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, CLIPVisionModelWithProjection, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    Cache,
+    CLIPVisionModelWithProjection,
+    PreTrainedModel,
+)
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room
@@ -166,15 +173,34 @@ class ClipCapModel(PreTrainedModel):
         return self.language_model.get_output_embeddings()(self.hidden(self.encode(pixel_values), input_ids))
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
-        """Last hidden states R×T×H; with R = B·S the prefix of a picture is computed once for its S rows."""
+        """Last hidden states R×T×H; with R = B·S the prefix of a picture is read once for its S rows."""
         prefix_BPH = self.mapper(visual)
         check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
-        prefix_RPH = prefix_BPH.repeat_interleave(len(tokens_RT) // len(prefix_BPH), dim=0)
-        embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1])
-        inputs = torch.cat([prefix_RPH, embeds.to(prefix_RPH.dtype)], dim=1)
+        embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
+        model, S = self.language_model.base_model, len(tokens_RT) // len(prefix_BPH)
         # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-        output = self.language_model.base_model(inputs_embeds=inputs, use_cache=False)
-        return output.last_hidden_state[:, prefix_RPH.shape[1] - 1 :]
+        if S == 1 or embeds.shape[1] == 0 or not self.keeps_keys():
+            inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds], dim=1)
+            output = model(inputs_embeds=inputs, use_cache=False)
+            return output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
+        first_B1H, keys = self.read(prefix_BPH, S)
+        rest = model(inputs_embeds=embeds, past_key_values=keys, use_cache=True).last_hidden_state
+        return torch.cat([first_B1H.repeat_interleave(S, dim=0), rest], dim=1)
+
+    def read(self, prefix_BPH: torch.Tensor, S: int) -> tuple[torch.Tensor, Cache]:
+        """The last hidden state B×1×H of a prefix, and its keys and values for B·S rows."""
+        output = self.language_model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
+        output.past_key_values.batch_repeat_interleave(S)
+        return output.last_hidden_state[:, -1:], output.past_key_values
+
+    def keeps_keys(self) -> bool:
+        """Whether the language model can go on from the keys and values of what it has read."""
+        model = self.language_model
+        asked = "is_activation_checkpointing"  # its name in newer transformers
+        asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
+        if model.training and getattr(model, asked):
+            return False
+        return model._supports_default_dynamic_cache() and not model._is_stateful
 
 
 class ClipCap(Captioner):
@@ -206,8 +232,12 @@ class ClipCap(Captioner):
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
             mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
+            read = {}
+            if decoding.kind == "sample" and min(decoding.samples, mask_BP.shape[1]) > 1 and self.model.keeps_keys():
+                # All but the last position, which `generate` reads itself to begin with.
+                read = {"past_key_values": self.model.read(prefix_BPH[:, :-1], decoding.samples)[1]}
             tokens_RT = self.model.language_model.generate(
-                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config
+                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, **read
             )
         return to_rollout(tokens_RT, self.tokenizer, ends, decoding.samples)
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
 from tellapart.captioners import load_captioner, write_captions
-from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
+from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
 from tellapart.vision import grid_resnet_config
@@ -74,6 +74,53 @@ def test_the_samples_of_a_picture_lie_side_by_side(tiny_captioner: Path) -> None
     together = captioner.logits(visual, tokens, tokens > 0)
     alone = captioner.logits(visual[1:2], tokens[:1], tokens[:1] > 0)
     assert torch.allclose(together[2:4], alone.expand(2, -1, -1), atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["gpt2", "opt", "llama", "mamba"])
+def test_a_prefix_read_once_for_several_captions_changes_nothing(text: str) -> None:
+    """Scores, gradients and what is sampled are those of every row with a prefix of its own."""
+    captioner, visual, tokens = of_language_model(text)
+    assert captioner.model.keeps_keys() == (text != "mamba")
+    valid = torch.ones_like(tokens, dtype=torch.bool)
+
+    def scores(visual: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        logits = captioner.logits(visual, tokens, valid)
+        return logits, list(torch.autograd.grad(logits.square().mean(), captioner.model.mapper.parameters()))
+
+    def sampled(visual: torch.Tensor, samples: int) -> torch.Tensor:
+        torch.manual_seed(3)
+        return captioner.generate(visual, Decoding(kind="sample", samples=samples, max_tokens=5)).tokens_RT
+
+    (once, once_gradients), (plain, plain_gradients) = scores(visual), scores(visual.repeat_interleave(3, dim=0))
+    torch.testing.assert_close(once, plain, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(once_gradients, plain_gradients, atol=1e-6, rtol=1e-3)
+    assert torch.equal(sampled(visual, 3), sampled(visual.repeat_interleave(3, dim=0), 1))
+
+
+def of_language_model(name: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """A tiny ClipCap around such a language model, features of two pictures, and three captions of each."""
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2}
+    heads = {"num_attention_heads": 2, "max_position_embeddings": 40}
+    texts = {
+        "gpt2": {**sizes, **heads},
+        "opt": {**sizes, **heads, "ffn_dim": 32, "word_embed_proj_dim": 16},
+        "llama": {**sizes, **heads, "intermediate_size": 32},
+        "mamba": {**sizes, "state_size": 4},
+    }
+    torch.manual_seed(0)
+    settings = ClipCapConfig(vision_config=tiny_clip(), text_config={"model_type": name, **texts[name]})
+    model = ClipCapModel(settings).eval()
+    captioner = ClipCap(model, Words(), None, name)
+    return captioner, torch.randn(2, settings.visual_size), torch.randint(3, 50, (6, 5))
+
+
+class Words:
+    """Of a tokenizer what generation asks for."""
+
+    bos_token_id, eos_token_id, pad_token_id = 1, 2, 0
+
+    def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool) -> list[str]:
+        return [" ".join(map(str, row)) for row in rows]
 
 
 def test_decodings_give_what_they_promise(tiny_captioner: Path) -> None:
