@@ -49,6 +49,10 @@ class Stage:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.training.bf16)
 
     # The models
+    def load(self) -> tuple[Any, Scorer | None]:
+        """The learner and the scorer, made now. Raises where a name is no model's."""
+        return self.learner, self.scorer
+
     @cached_property
     def scorer(self) -> Scorer | None:
         """The frozen scorer of rewards and validation; None in a run that needs none."""

@@ -52,6 +52,8 @@ def complete(run: Run, evaluate: bool) -> None:
     from tellapart.stages import Stage
 
     stage, started = Stage(run.recipe, upstream), time.monotonic()
+    if not run.trained:
+        stage.load()  # a name that is no model's is told before there is a folder
     if not run.started:
         run.stamp(str(stage.device))
     if not run.trained:

@@ -233,6 +233,14 @@ def test_an_unfinished_run_is_not_overwritten(
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
 
 
+@pytest.mark.parametrize("table", ["captioner", "scorer"])
+def test_a_name_that_is_no_models_leaves_no_folder(table: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    recipe = recipe_of(tiny_recipe, **{table: {**tiny_recipe.get(table, {}), "name": "no/such/folder"}})
+    with pytest.raises(UsageError, match="no/such/folder"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_checkpoint_of_another_model_is_refused(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
