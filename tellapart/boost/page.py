@@ -46,8 +46,7 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 def render(statistics: Statistics, command: str = "") -> str:
     """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
-    from tellapart import __version__
-    from tellapart.report.page import style, template
+    from tellapart.report.page import template
     from tellapart.report.pictures import Album
 
     album = Album()
@@ -64,8 +63,6 @@ def render(statistics: Statistics, command: str = "") -> str:
         lines=statistics.told(),
         cards=cards,
         sprites=album.sprites(),
-        style=style(),
-        version=__version__,
         command=command,
     )
 

@@ -75,16 +75,13 @@ def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path) -> None:
 
 def render(outcomes: Sequence[Outcome], seeds: str) -> str:
     """The page as text; its look is the report's."""
-    from tellapart import __version__
-    from tellapart.report.page import style, template
+    from tellapart.report.page import template
 
     return template(Path(__file__).parent / "claims.html").render(
         outcomes=outcomes,
         summary=summary(outcomes),
         seeds=", ".join(map(str, SEEDS[seeds])),
         kind=seeds,
-        style=style(),
-        version=__version__,
         word=word,
         control_word=control_word,
         clock=clock,

@@ -79,30 +79,24 @@ def render(folders: Sequence[RunFolder]) -> str:
         overview=several,
         trade=trade_off(folders, unique_names(folders)),
         sprites=album.sprites(),
-        style=style(),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        version=__version__,
         chart_size=(WIDTH, HEIGHT),
     )
 
 
 def template(path: Path) -> jinja2.Template:
-    """A page's template, in which every text is escaped and every name has to be known."""
+    """A page's template, in which every text is escaped and every name has to be known; ``base.html`` is its frame."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(path.parent),
+        loader=jinja2.FileSystemLoader([path.parent, _HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=printable,
     )
+    environment.globals |= {"style": (_HERE / "page.css").read_text(encoding="utf-8"), "version": __version__}
     return environment.get_template(path.name)
-
-
-def style() -> str:
-    """The look of all pages."""
-    return (_HERE / "page.css").read_text(encoding="utf-8")
 
 
 def printable(value: Any) -> Any:
