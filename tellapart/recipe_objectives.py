@@ -126,7 +126,12 @@ class Exploration(Strict):
     alpha: float = Field(0.75, ge=0, le=1)
     distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
     reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
-    baseline: Literal["matching", "literal", "none"] = "matching"
+    baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
+
+    @property
+    def apart(self) -> bool:
+        """Whether a sample's distances are compared with those of the others."""
+        return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
 
     @model_validator(mode="after")
     def has_an_effect(self) -> Exploration:
@@ -160,6 +165,11 @@ class Reinforce(Strict):
             yield "baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say"
         if self.exploration is not None and self.decoding.samples < 2:
             yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+        elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
+            yield (
+                f"exploration.baseline '{self.exploration.baseline}' needs three samples of a picture: of two, each is "
+                "as different as the other; set decoding.samples = 5"
+            )
         if self.baseline == "greedy" and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
             yield (
                 "baseline 'greedy' is the reward of the very caption that greedy decoding without dropout writes: "

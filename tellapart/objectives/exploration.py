@@ -14,19 +14,38 @@ Distance = Callable[[Rollout], torch.Tensor]
 def exploration(
     precision_BS: torch.Tensor, distance_BSS: torch.Tensor, alpha: float = 0.75, baseline: str = "matching"
 ) -> torch.Tensor:
-    """What multiplies ∇ log p of each sample so as to ascend equation 8: equation 16 with both baselines.
+    """What multiplies ∇ log p of each sample, B×S, so as to ascend equation 8 of paper 4: its equation 16.
 
         α · (Δ_j − b)  +  (1 − α) · (2/s) · (Σ_k d(j, k) − b′)
 
-    precision_BS: Δ − b, the reward less its baseline. distance_BSS: d of every two samples of a picture.
-    alpha 1 is REINFORCE without diversity. baseline b′: ``matching`` is the picture's mean of Σ_k d; ``literal``
-    the paper's mean of all pairs (section 4.3), which is s times too small for what it is taken from; or ``none``.
+    precision_BS: Δ − b, the reward less its baseline. distance_BSS: d of every two samples of a picture, 0 or more.
+    alpha, 0 to 1: 1 is REINFORCE without diversity. baseline b′: ``matching`` is the picture's mean of Σ_k d;
+    ``literal`` the paper's mean of all pairs (section 4.3), which is s times too small for what it is taken from;
+    ``leave_one_out`` Σ_k d as the pairs without j have it; ``none`` is 0.
+
+    ``matching`` has j's own distances in it, so that a part of the diversity's gradient cancels: (1 − 1/s)(1 − 2/s)
+    of equation 8's is left, 0.48 with five samples and nothing with two. ``leave_one_out`` leaves what ``none`` does,
+    1 − 1/s (equation 14 counts k = j), and needs three samples. Raises `ValueError` for another baseline.
     """
     S = distance_BSS.shape[-1]
     diversity_BS = distance_BSS.sum(2)
-    mean_B1 = diversity_BS.mean(1, keepdim=True)
-    value_B1 = {"matching": mean_B1, "literal": mean_B1 / S, "none": torch.zeros_like(mean_B1)}[baseline]
-    return alpha * precision_BS + (1 - alpha) * 2 / S * (diversity_BS - value_B1)
+    return alpha * precision_BS + (1 - alpha) * 2 / S * (diversity_BS - expected(distance_BSS, baseline))
+
+
+def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
+    """The b′ of `exploration`, B×1, B×S or 0."""
+    S = distance_BSS.shape[-1]
+    if baseline == "none":
+        return 0.0
+    if baseline == "leave_one_out":
+        itself_BS = distance_BSS.diagonal(dim1=1, dim2=2)
+        apart_BSS = distance_BSS - torch.diag_embed(itself_BS)
+        without_BS = apart_BSS.sum((1, 2))[:, None] - apart_BSS.sum(1) - apart_BSS.sum(2)
+        return without_BS / (S - 2) + itself_BS
+    mean_B1 = distance_BSS.sum(2).mean(1, keepdim=True)
+    if baseline not in ("matching", "literal"):
+        raise ValueError(f"baseline is '{baseline}'; expected matching, literal, leave_one_out or none")
+    return mean_B1 if baseline == "matching" else mean_B1 / S
 
 
 class Exploration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -192,9 +193,10 @@ def whitened(advantage_BS: torch.Tensor) -> torch.Tensor:
 def log_of(terms: Sequence[Term], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
     """The weighted reward, each reward where they are several, and what the captions are like."""
     each = {term.name: float(reward_BS.nanmean()) for term, reward_BS in zip(terms, reward_TBS, strict=True)}
+    heard = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not told
     return {
-        "reward": sum(term.weight * each[term.name] for term in terms),
-        **({f"reward.{name}": value for name, value in each.items()} if len(terms) > 1 else {}),
+        **({"reward": sum(term.weight * heard.get(term.name, 0.0) for term in terms)} if heard else {}),
+        **({f"reward.{name}": value for name, value in heard.items()} if len(terms) > 1 else {}),
         "length": float(rollout.valid_RT.sum(1).float().mean()),
         "distinct": len(set(rollout.texts)) / len(rollout.texts),
     }

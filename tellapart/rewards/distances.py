@@ -20,12 +20,13 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     """BLEU-3 + BLEU-4 of every two samples, 0 to 2: what paper 4 calls d, read literally (section 4.3).
 
     BLEU is not symmetric. ``reference``: whether in d(y, y′) the ``other`` caption y′ is the reference, one's ``own``
-    y, or each in turn, and the mean (``both``). Equal captions are 2, also where they are too short for four-grams.
+    y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
     """
     texts, S = rollout.texts, rollout.samples
     first, second = pairs(len(texts), S)
     _, score_KP = bleus([texts[j] for j in first], [[texts[k]] for k in second])
-    equal_P = np.array([texts[j] == texts[k] for j, k in zip(first, second, strict=True)])
+    said = ptb_tokenize(texts)
+    equal_P = np.array([said[j] == said[k] for j, k in zip(first, second, strict=True)])
     score_BSS = np.where(equal_P, 2.0, score_KP[2] + score_KP[3]).reshape(-1, S, S)
     turned_BSS = score_BSS.transpose(0, 2, 1)
     chosen_BSS = {"both": (score_BSS + turned_BSS) / 2, "other": score_BSS, "own": turned_BSS}[reference]

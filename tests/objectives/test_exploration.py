@@ -43,6 +43,40 @@ def test_the_literal_baseline_is_s_times_too_small() -> None:
     assert none[0].tolist() == pytest.approx([2.0, 1.0, 5 / 3])
 
 
+def test_the_expected_gradient_of_each_baseline() -> None:
+    """Of all sets of four samples of a policy over three captions: what is left of equation 8's gradient, exactly.
+
+    E[Σ_j multiplier_j ∇ log p_j / s] against ∇ E[d(y, y′)], which is what (2/s)·Σ_k stands for (1 − α is 1).
+    """
+    S, d_VV = 4, DISTANCE[0].double()
+    table = torch.tensor([0.1, 0.4, -0.3], dtype=torch.double, requires_grad=True)
+    (exact,) = torch.autograd.grad(table.softmax(0) @ d_VV @ table.softmax(0), table)
+    sets_RS = torch.cartesian_prod(*[torch.arange(3)] * S)
+    log_p_RS = table.log_softmax(0)[sets_RS]
+    p_R = log_p_RS.sum(1).exp().detach()
+    left = {}
+    for baseline in ("none", "leave_one_out", "matching", "literal"):
+        multiplier_RS = exploration(
+            torch.zeros(len(sets_RS), S), d_VV[sets_RS[:, :, None], sets_RS[:, None]], 0.0, baseline
+        )
+        (found,) = torch.autograd.grad((p_R * (multiplier_RS * log_p_RS).mean(1)).sum(), table, retain_graph=True)
+        torch.testing.assert_close(found, exact * (found @ exact) / (exact @ exact), atol=1e-9, rtol=1e-6)
+        left[baseline] = float((found @ exact) / (exact @ exact))
+    assert left["none"] == pytest.approx(3 / 4) and left["leave_one_out"] == pytest.approx(3 / 4)
+    assert left["matching"] == pytest.approx(3 / 4 * 2 / 4)
+
+
+def test_the_leave_one_out_baseline_by_hand() -> None:
+    """The pair without the first sample is 0.5 apart: Σ_k d of either of its two is 0.5. What equals itself is 2."""
+    told = exploration(torch.zeros(1, 3), DISTANCE, alpha=0.0, baseline="leave_one_out")
+    expected = [2 / 3 * d for d in (3 - 2 * 0.5, 1.5 - 2 * 2.0, 2.5 - 2 * 1.0)]
+    assert told[0].tolist() == pytest.approx(expected)
+    alike = exploration(torch.zeros(1, 3), 2 - DISTANCE, alpha=0.0, baseline="leave_one_out")
+    assert alike[0].tolist() == pytest.approx([-value for value in expected])
+    with pytest.raises(ValueError, match="expected matching, literal, leave_one_out or none"):
+        exploration(PRECISION, DISTANCE, baseline="mean")
+
+
 class Policy:
     """Logits of one step over three captions: what is sampled is the word itself."""
 
