@@ -15,6 +15,7 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
+from tellapart.errors import UsageError
 from tellapart.recipe import Recipe, read_recipe
 from tellapart.run import Run
 from tellapart.stages import Stage
@@ -93,7 +94,10 @@ def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:
     if published.captioner is not None and published.captioner.new is not None:
         changed += [f"captioner.new.vision='{scorer}'", "captioner.new.width=16", "captioner.new.min_count=1"]
     else:
-        changed.append(f"captioner.name='{captioner}'")
+        assert published.captioner is not None and published.captioner.name is not None
+        options = published.captioner.name.partition("?")[2]
+        prompt = f"?{options}" if options.startswith("prompt=") else ""
+        changed.append(f"captioner.name='{captioner}{prompt}'")
     if published.objective.kind == "reinforce":
         changed.append("objective.decoding.max_tokens=5")
     if published.bags is not None:
@@ -162,6 +166,13 @@ def test_steps_are_the_papers_epochs() -> None:
     assert steps["smile_blip_coco"] == steps["smile_clipcap_coco"] == 5 * (pairs // 128)
     assert steps["discritune_clipcap_coco"] == 20 * (pictures // 100)
     assert steps["discritune_blip_coco"] == pictures // 100
+    mle = read_recipe(ROOT / "recipes" / "papers" / "mle_clipcap_coco.toml").training
+    assert (mle.steps, mle.warmup, mle.schedule, mle.batch_size * mle.captions_per_picture) == (
+        30000,
+        1000,
+        "linear",
+        40,
+    )
     bags = read_recipe(ROOT / "recipes" / "papers" / "sr_lv_bagcurri_coco.toml").bags
     assert bags is not None
     sizes = [[size for start, size in bags.stages if start <= epoch][-1] for epoch in range(20)]
@@ -213,10 +224,50 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_a_command_of_the_page_is_a_recipe_that_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    path, settings = settings_of(command)
+    told = read_recipe(path, settings).fingerprint()
+    for i in range(len(settings)):
+        assert fingerprint_or_none(path, settings[:i] + settings[i + 1 :]) != told, f"{settings[i]} changes nothing"
+
+
+def settings_of(command: str) -> tuple[Path, list[str]]:
+    """The recipe and what is set; ``--out FOLDER`` aside."""
     path, *options = shlex.split(command)[2:]
-    assert options[::2] == ["--set"] * (len(options) // 2) and len(options) % 2 == 0
-    plain, changed = read_recipe(Path(path)), read_recipe(Path(path), options[1::2])
-    assert not options or changed.fingerprint() != plain.fingerprint()
+    assert set(options[::2]) <= {"--set", "--out"} and len(options) % 2 == 0
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return Path(path), [value for option, value in pairs if option == "--set"]
+
+
+def fingerprint_or_none(path: Path, settings: list[str]) -> str | None:
+    """None for settings that do not go together without one that was left out."""
+    try:
+        return read_recipe(path, settings).fingerprint()
+    except UsageError:
+        return None
+
+
+@pytest.mark.parametrize("command", [command for command in commands() if "holistic" in command])
+def test_what_starts_from_holistic_captions_reads_them_too(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CIDEr reward, bags and measured CIDEr read references: those of the start's own kind, long ones."""
+    monkeypatch.chdir(ROOT)
+    recipe = read_recipe(*settings_of(command))
+    assert recipe.captioner is not None and recipe.captioner.name is not None
+    assert recipe.captioner.name.startswith(("clipcap-holistic", "clipcap?"))
+    files = (recipe.data.train, recipe.data.validation, recipe.data.test)
+    assert files == tuple(f"holistic/{part}.jsonl" for part in ("train", "validation", "test"))
+    assert recipe.bags is None or recipe.bags.captions == "references"
+    decodings = [recipe.validation.decoding, recipe.evaluation.decoding]
+    decodings += [recipe.objective.decoding] if recipe.objective.kind == "reinforce" else []
+    assert {decoding.max_tokens for decoding in decodings} == {67}
+
+
+def test_commands_from_a_named_start_come_after_the_one_that_makes_it() -> None:
+    page = PAGE.read_text()
+    made = {name: page.index(f"--out {name}") for name in re.findall(r"--out ([\w-]+)", page)}
+    assert made
+    for name, place in made.items():
+        first = re.search(rf"captioner\.name='?{name}\b", page)
+        assert first is None or place < first.start()
 
 
 # What each paper numbers, so that nothing of it is left out of the page.
