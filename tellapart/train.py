@@ -75,7 +75,14 @@ def upstream(name: str) -> str:
 
 
 def fit(stage: Any, run: Run) -> None:
-    """From the last checkpoint (or the start) to ``run.folder / 'model'``."""
+    """Train ``stage``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
+
+    One loop for all objectives: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of which
+    names the first as its captioner. Returns nothing; log, checkpoints and ``model/`` are in ``run.folder``. ``model/``
+    is what was best by ``validation.select``, the untouched start included (paper 1, section 3.3: by self-retrieval).
+    Raises `TellapartError` for a loss that is not finite, for validations that never gave a finite value, and for a
+    checkpoint of another model; `UsageError` for a part that the learner does not have.
+    """
     recipe, learner = stage.recipe, stage.learner
     settings = recipe.training
     data, objective = stage.training_set(), stage.objective()

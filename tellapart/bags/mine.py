@@ -134,9 +134,10 @@ def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
 
 
 def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
-    """Picture ⊕ mean of its captions (algorithm 1, lines 4 to 8): rows as they come, one behind the other.
+    """Picture ⊕ mean of its captions (paper 2, algorithm 1, lines 4 to 8): N×2D float32, rows as they come.
 
-    texts_ND: N×D, or one M×D of M captions for each picture. Hand in features of length 1, as a scorer gives them.
+    features_ND of pictures; texts_ND: N×D, or one M×D of M captions for each picture. Hand in features of length 1, as
+    a scorer gives them. Raises `UsageError` for another number of texts than pictures, and for a picture without one.
     """
     features_ND = np.asarray(features_ND, dtype=np.float32)
     if len(texts_ND) != len(features_ND):
@@ -161,7 +162,11 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 
 
 def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
-    """α of each bag, float64: the mean cosine of its first picture with the others, or of all pairs."""
+    """α of each bag, M float64 in [−1, 1] (paper 2): how alike its pictures are.
+
+    bag_MS: rows of ``vectors``, the query first. "query": the mean cosine of the query with the others (algorithm 1,
+    line 14); "pairs": of all pairs (section 3.1).
+    """
     if not len(bag_MS):
         return np.zeros(0)
     size = bag_MS.shape[1]

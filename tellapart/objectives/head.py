@@ -29,6 +29,9 @@ def head_loss(
 ) -> torch.Tensor:
     """The sum of ``terms``, a scalar in float32 (or 64) that can be differentiated once.
 
+    hidden_BTH is what the output layer reads; weight_VH and bias_V (or None) are that layer. Each term says which
+    tokens count, with which labels, and by how much; no paper has this, it is how `mle_head_loss` and
+    `smile_head_loss` are computed.
     Under autocast a `Whole` term of many tokens is multiplied in autocast's precision, all else in the weights'.
     """
     device = hidden_BTH.device.type

@@ -17,8 +17,8 @@ def mle_loss(
 ) -> torch.Tensor:
     """Cross-entropy of the references, mean over valid tokens, in nats (paper 1, eq. 1).
 
-    logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. Raises ValueError where no
-    token is valid.
+    logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. label_smoothing: the share of each label that
+    goes to all words of the vocabulary evenly, in [0, 1]. Raises ValueError where no token is valid.
     """
     count_valid(valid_BT)
     return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
@@ -33,7 +33,12 @@ def mle_head_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """`mle_loss` of the scores hidden·weightᵀ + bias, value and gradients, a few tokens' scores at a time."""
+    """`mle_loss` of the scores hidden·weightᵀ + bias, value and gradients, a few tokens' scores at a time.
+
+    Mean over valid tokens, in nats (paper 1, eq. 1): a scalar without second derivatives. hidden_BTH is what the
+    output layer reads, weight_VH and bias_V are that layer; labels_BT token ids; valid_BT False on padding.
+    Raises ValueError where no token is valid.
+    """
     count_valid(valid_BT)
     return head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
 

@@ -78,6 +78,9 @@ def smile_head_loss(
 ) -> torch.Tensor:
     """`smile_loss` of the scores hidden·weightᵀ + bias, value and gradients, without the B×T×V scores.
 
+    Paper 1, Algorithm 1, eq. 2-4: a scalar in nats, without second derivatives. hidden_BTH is what the output layer
+    reads, weight_VH and bias_V are that layer; labels_BT, valid_BT, the keywords and what raises ValueError are as in
+    `smile_loss`.
     Multiplied are the rows of each caption's subset, and the whole layer for its first token where ``first`` is
     ``mle``. ``reverse`` and λ > 0 need the whole vocabulary at each token, and have it a few tokens at a time.
     """
