@@ -22,7 +22,7 @@ def minus(term: Term) -> Term:
 
 
 def of_clips(arm: str, measure: str) -> Term:
-    return Term(arm, measure, "clips")
+    return Term(arm, measure, "clips", "clip")
 
 
 CLAIMS = (
@@ -68,15 +68,15 @@ CLAIMS = (
         "smile-mix", 1, "Table 5", "length rises as λ falls; a small λ gives the best R@1",
         "λ 1, 0.5, 0.1, 0.01, 0: length 10.0, 10.8, 12.6, 19.8, 22.3; R@1 6.7, 6.7, 7.6, 10.9, 10.0",
         (
-            more("length, λ 0.5 over 1", length("smile_half"), length("mle_long")),
-            more("length, λ 0.1 over 0.5", length("smile_tenth"), length("smile_half")),
-            more("length, λ 0.01 over 0.1", length("smile_hundredth"), length("smile_tenth")),
-            more("length, λ 0 over 0.01", length("smile_long"), length("smile_hundredth")),
-            more("R@1, λ 0.01 over 0", recall("smile_hundredth"), recall("smile_long")),
-            more("R@1, λ 0.01 over 0.5", recall("smile_hundredth"), recall("smile_half")),
+            more("length, λ 0.5 over 1", length("mix_half"), length("mix_one")),
+            more("length, λ 0.1 over 0.5", length("mix_tenth"), length("mix_half")),
+            more("length, λ 0.01 over 0.1", length("mix_hundredth"), length("mix_tenth")),
+            more("length, λ 0 over 0.01", length("mix_none"), length("mix_hundredth")),
+            more("R@1, λ 0.01 over 0", recall("mix_hundredth"), recall("mix_none")),
+            more("R@1, λ 0.01 over 0.5", recall("mix_hundredth"), recall("mix_half")),
         ),
         Control("every mixture replaced by more MLE",
-                {f"smile_{mix}": "mle_long" for mix in ("long", "half", "tenth", "hundredth")}),
+                {f"mix_{share}": "mix_one" for share in ("none", "half", "tenth", "hundredth")}),
     ),
     Claim(
         "smile-subsets", 1, "Figure 4a", "a random subset keeps the length, the reverse one shortens it",
