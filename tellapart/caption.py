@@ -7,7 +7,9 @@ captions of a picture and keep the one that tells it apart best.
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +70,9 @@ def caption_pictures(
     captioner's own encoder (`tellapart.feature_files`). Unreadable pictures are named in the summary and in
     ``dataset.unreadable``.
 
+    Where ``decoding`` writes several samples of a picture, all go into its line of a ``.jsonl`` file. What is sampled
+    depends on the ids of its batch alone, so that the same call writes the same again.
+
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
     the scorer's image features (which come from ``store``, or the default one). The captions' order in a
@@ -86,6 +91,11 @@ def caption_pictures(
     settings = _settings(captioner, dataset, decoding, best_of, scorer)
     if features is not None:
         settings["features"] = str(Path(features).expanduser().resolve())
+    if best_of is None and decoding.samples > 1 and (format or (out or Path()).suffix.lower().lstrip(".")) != "jsonl":
+        raise UsageError(
+            f"{decoding.samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or leave samples "
+            "out"
+        )
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -143,11 +153,12 @@ class _Job:
         kept, visual = self._visual(items)
         if not kept:
             return []
-        texts = [" ".join(text.split()) for text in write_captions(self._captioner, visual, self._decoding)]
+        with reproducible(kept, self._decoding):
+            texts = [" ".join(text.split()) for text in write_captions(self._captioner, visual, self._decoding)]
         samples = len(texts) // len(kept)
         groups = [tuple(texts[place * samples : (place + 1) * samples]) for place in range(len(kept))]
         if chooser is None:
-            return [Written(item, group[0]) for item, group in zip(kept, groups, strict=True)]
+            return [Written(item, group[0], samples=group) for item, group in zip(kept, groups, strict=True)]
         ranked = chooser.rank(kept, groups)
         return [Written(item, best[0][0], best) for item, best in zip(kept, ranked, strict=True)]
 
@@ -167,6 +178,19 @@ class _Job:
             except PictureError as error:
                 self._skipped.add_error(item.picture.name, error)
         return kept, maker.rows(prepared) if kept else None
+
+
+@contextmanager
+def reproducible(items: Sequence[Item], decoding: Decoding) -> Iterator[None]:
+    """Random draws in here depend on the items alone, and leave the caller's own as they were."""
+    import torch
+
+    if decoding.kind != "sample":
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed(zlib.crc32("\n".join(item.id for item in items).encode("utf-8", "surrogatepass")))
+        yield
 
 
 class BestOf:

@@ -30,11 +30,15 @@ SYNC_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Written:
-    """One picture's caption; with best-of, its score in nats and all that was sampled, best first."""
+    """One picture's caption; with best-of, its score in nats and all that was sampled, best first.
+
+    ``samples``: all captions of the picture where several are wanted, and ``caption`` is the first.
+    """
 
     item: Item
     caption: str
     candidates: tuple[tuple[str, float], ...] = ()
+    samples: tuple[str, ...] = ()
 
 
 class Writer(Protocol):
@@ -136,7 +140,8 @@ class LineFile:
             score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
             csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
             return text.getvalue()
-        record: dict[str, Any] = {"id": written.item.id, "caption": written.caption}
+        record: dict[str, Any] = {"id": written.item.id}
+        record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
         if written.candidates:
             record["score"] = round(written.candidates[0][1], 6)
             record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]

@@ -91,9 +91,10 @@ def caption(
         int | None,
         typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one that tells best."),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0.01, help="Of the samples of --best-of. Default: 1.")
+    samples: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Sample N captions, keep all, as diversity is measured on.")
     ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.01, help="Of --best-of and --samples. Default: 1.")] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
     features: Annotated[
@@ -108,7 +109,7 @@ def caption(
     from tellapart.messages import say
     from tellapart.scorers import load_scorer
 
-    decoding = caption_decoding(beams, max_tokens, best_of, temperature)
+    decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
     dataset = open_many(pictures)
     summary = caption_pictures(
         load_captioner(model),
@@ -127,17 +128,22 @@ def caption(
         say(line)
 
 
-def caption_decoding(beams: int | None, max_tokens: int, best_of: int | None, temperature: float | None) -> Decoding:
+def caption_decoding(
+    beams: int | None, max_tokens: int, best_of: int | None, samples: int | None, temperature: float | None
+) -> Decoding:
     """How ``caption`` decodes. Raises `UsageError` for an option that the others make idle."""
     from tellapart.decode import Decoding
 
-    if best_of is not None:
-        if beams is not None:
-            raise UsageError("--beams is of no use with --best-of, which samples; leave one of them out")
-        return Decoding(kind="sample", temperature=temperature or 1.0, max_tokens=max_tokens)
-    if temperature is not None:
-        raise UsageError("--temperature is of the samples of --best-of; type --best-of 10 --scorer MODEL with it")
-    return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
+    if best_of is not None and samples is not None:
+        raise UsageError("--best-of keeps one sample, --samples keeps all; leave one of them out")
+    if best_of is None and samples is None:
+        if temperature is not None:
+            raise UsageError("--temperature is of samples; type --best-of 10 --scorer MODEL, or --samples 5, with it")
+        return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
+    if beams is not None:
+        option = "--best-of" if samples is None else "--samples"
+        raise UsageError(f"--beams is of no use with {option}, which samples; leave one of them out")
+    return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)
 
 
 @app.command(name="eval")

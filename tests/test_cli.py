@@ -77,7 +77,9 @@ def test_the_version(cli: Cli) -> None:
         (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
         (["caption", "m", "p", "--temperature", "0", "--best-of", "3"], "Invalid value for '--temperature'"),
         (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["caption", "m", "p", "--temperature", "2"], "--temperature is of the samples of --best-of"),
+        (["caption", "m", "p", "--temperature", "2"], "--temperature is of samples; type --best-of"),
+        (["caption", "m", "p", "--samples", "5", "--best-of", "3"], "--best-of keeps one sample, --samples keeps all"),
+        (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams is of no use with --samples"),
         (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams is of no use with --best-of"),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics names none"),
         (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
@@ -248,6 +250,20 @@ def test_best_of_keeps_the_sample_that_the_scorer_prefers(
     for row in rows(out):
         scores = [one["score"] for one in row["candidates"]]
         assert len(scores) == 3 and row["score"] == max(scores) and row["caption"] == row["candidates"][0]["caption"]
+
+
+def test_samples_are_kept_all_and_eval_measures_how_they_differ(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    for out in (one, other):
+        assert cli("caption", tiny_captioner, photos, "-o", out, "--samples", 3, "--max-tokens", 6).status == 0
+    assert one.read_bytes() == other.read_bytes()
+    assert all(len(row["captions"]) == 3 and len(set(row["captions"])) > 1 for row in rows(one))
+    told = json.loads(cli("eval", "--captions", one, "--metrics", "div1,mbleu", "--json").out)
+    assert 0 < told["systems"]["one"]["div1"]["value"] <= 1
+    done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "no.csv", "--samples", 3)
+    assert done.status == 2 and done.line.startswith("3 captions of each picture go to a .jsonl file")
 
 
 def test_odd_pictures_are_captioned_and_broken_ones_are_named(
