@@ -93,8 +93,7 @@ def caption_pictures(
         settings["features"] = str(Path(features).expanduser().resolve())
     if best_of is None and decoding.samples > 1 and (format or (out or Path()).suffix.lower().lstrip(".")) != "jsonl":
         raise UsageError(
-            f"{decoding.samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or leave samples "
-            "out"
+            f"{decoding.samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
         )
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
