@@ -64,24 +64,36 @@ def approximate_neighbours(
 
 
 def measured_search(
-    unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True, seed: int = 0
+    unit_ND: np.ndarray,
+    k: int,
+    *,
+    max_cosine: float | None = None,
+    progress: bool = True,
+    seed: int = 0,
+    queries: int | None = None,
 ) -> Found:
-    """`approximate_neighbours` with its times, and no word. ``seed``: which pictures the recall is measured on."""
+    """`approximate_neighbours` with its times, and no word. ``seed``: which pictures the recall is measured on.
+
+    ``queries``: seek the neighbours of so many pictures alone, drawn at random; the found are theirs, in their order.
+    """
     n = len(unit_ND)
+    drawn = np.random.default_rng(seed)
+    row_M = np.arange(n) if queries is None else np.sort(drawn.choice(n, min(queries, n), replace=False))
     start = time.perf_counter()
     index = _index(unit_ND)
     built = time.perf_counter()
-    rows_NK, cosine_NK = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
-    with Progress(n, "approximate neighbours", enabled=progress) as shown:
-        for first in range(0, n, QUERIES):
-            row_Q = np.arange(first, min(first + QUERIES, n))
-            rows_NK[row_Q], cosine_NK[row_Q] = _search(index, unit_ND, row_Q, k, max_cosine)
-            shown.advance(len(row_Q))
+    M = len(row_M)
+    rows_MK, cosine_MK = np.empty((M, k), np.int32), np.empty((M, k), np.float32)
+    with Progress(M, "approximate neighbours", enabled=progress) as shown:
+        for first in range(0, M, QUERIES):
+            part = slice(first, min(first + QUERIES, M))
+            rows_MK[part], cosine_MK[part] = _search(index, unit_ND, row_M[part], k, max_cosine)
+            shown.advance(part.stop - first)
     searched = time.perf_counter()
-    sample_Q = np.sort(np.random.default_rng(seed).choice(n, min(SAMPLE, n), replace=False))
-    recall = _recall(unit_ND, rows_NK, sample_Q, max_cosine)
+    sample_Q = np.sort(drawn.choice(M, min(SAMPLE, M), replace=False))
+    recall = _recall(unit_ND, row_M[sample_Q], rows_MK[sample_Q], max_cosine)
     ended = time.perf_counter()
-    return Found(Neighbours(rows_NK, cosine_NK, recall), built - start, searched - built, ended - searched)
+    return Found(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
 
 
 def _index(unit_ND: np.ndarray) -> Any:
@@ -155,12 +167,11 @@ def _allowed(
     return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
 
 
-def _recall(unit_ND: np.ndarray, rows_NK: np.ndarray, sample_Q: np.ndarray, max_cosine: float | None) -> float:
+def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
     """The share of the exact neighbours of some pictures that were found."""
-    exact_QK = _exact_of(unit_ND, sample_Q, rows_NK.shape[1], max_cosine)
+    exact_QK = _exact_of(unit_ND, row_Q, rows_QK.shape[1], max_cosine)
     shared = sum(
-        len(np.intersect1d(exact_K[exact_K >= 0], found_K))
-        for exact_K, found_K in zip(exact_QK, rows_NK[sample_Q], strict=True)
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, rows_QK, strict=True)
     )
     return shared / max(1, int((exact_QK >= 0).sum()))
 

@@ -82,3 +82,12 @@ def test_the_seed_chooses_whom_recall_is_measured_on() -> None:
         measured_search(unit_ND, K, progress=False, seed=seed).neighbours.recall for seed in (0, 0, 1)
     )
     assert first == again and first != other
+
+
+def test_some_queries_find_what_all_of_them_find() -> None:
+    features_ND = scattered(4000)
+    unit_ND = features_ND / np.linalg.norm(features_ND, axis=1, keepdims=True)
+    every = measured_search(unit_ND, K, progress=False).neighbours
+    some = measured_search(unit_ND, K, progress=False, seed=3, queries=500).neighbours
+    row_M = np.sort(np.random.default_rng(3).choice(4000, 500, replace=False))
+    assert np.array_equal(some.rows_NK, every.rows_NK[row_M]) and some.recall is not None and 0.2 < some.recall < 1
