@@ -101,7 +101,7 @@ def replay(
     """The outcomes of the claims, in order; ``each`` hears of one as soon as it is there.
 
     Arms are trained in this process, or by ``workers`` others. An arm's time is told with the first claim of the list
-    that needs it, so that the times add up.
+    that needs it, and shared among the processes that run at once, so that the times add up to that of the call.
     """
     told: set[tuple[str, int]] = set()
     outcomes = []
@@ -112,7 +112,7 @@ def replay(
             if crew is not None:
                 crew.finish(needed)
             outcome = settle(claim, lab, tuple(seeds))
-            outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed)
+            outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed) / workers
             told |= needed
             outcomes.append(outcome)
             each(outcome)
