@@ -142,7 +142,7 @@ SELF_CRITICAL: dict[str, Any] = {
 ENTROPY: dict[str, Any] = {"entropy": 0.01}
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu"}}
 ON_CLIPS: dict[str, Any] = {
-    **SELF_CRITICAL, "rate": 2e-4, "pictures": data(FRAMES, 1500),
+    **SELF_CRITICAL, "steps": 80, "rate": 2e-4, "pictures": data(FRAMES, 1500),
     "decoding": {"kind": "sample", "samples": 5, "max_tokens": ROOM},
 }  # fmt: skip
 MIXED: dict[str, Any] = {  # sampled as in paper 2, though less coldly: with long captions most samples are worse
@@ -210,7 +210,7 @@ LISTED = (
     reward("rich_fixed", "rich", bags={"size": 50}, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_bags", "rich", bags=FINER, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_sr", rewards=[RETRIEVAL], **MIXED),
-    reward("rich_both", rewards=[RETRIEVAL, overlap(2.0)], **MIXED),
+    reward("rich_both", rewards=[RETRIEVAL, overlap(0.5)], **MIXED),
     reward("rich_both_more", rewards=[RETRIEVAL, overlap(8.0)], **MIXED),
     # Paper 3
     alt(),
