@@ -91,10 +91,6 @@ def caption_pictures(
     settings = _settings(captioner, dataset, decoding, best_of, scorer)
     if features is not None:
         settings["features"] = str(Path(features).expanduser().resolve())
-    if best_of is None and decoding.samples > 1 and (format or (out or Path()).suffix.lower().lstrip(".")) != "jsonl":
-        raise UsageError(
-            f"{decoding.samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
-        )
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]

@@ -60,6 +60,11 @@ def open_writer(
 ) -> Writer:
     """The writer for ``out``; its suffix says the format where ``format`` does not."""
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
+    samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
+    if samples > 1 and chosen != "jsonl":
+        raise UsageError(
+            f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
+        )
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
     if chosen == "txt":
