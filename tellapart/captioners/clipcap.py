@@ -10,13 +10,13 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForCausalLM,
-    Cache,
     CLIPVisionModelWithProjection,
     PreTrainedModel,
 )
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
 from tellapart.decode import Decoding, to_rollout
 from tellapart.types import Rollout
 
@@ -172,35 +172,14 @@ class ClipCapModel(PreTrainedModel):
         """Scores B×T×V: position t scores ``input_ids[:, t]`` from the picture and the tokens before it."""
         return self.language_model.get_output_embeddings()(self.hidden(self.encode(pixel_values), input_ids))
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+    def hidden(
+        self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Last hidden states R×T×H; with R = B·S the prefix of a picture is read once for its S rows."""
         prefix_BPH = self.mapper(visual)
         check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
-        embeds = self.language_model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
-        model, S = self.language_model.base_model, len(tokens_RT) // len(prefix_BPH)
-        # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-        if S == 1 or embeds.shape[1] == 0 or not self.keeps_keys():
-            inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds], dim=1)
-            output = model(inputs_embeds=inputs, use_cache=False)
-            return output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
-        first_B1H, keys = self.read(prefix_BPH, S)
-        rest = model(inputs_embeds=embeds, past_key_values=keys, use_cache=True).last_hidden_state
-        return torch.cat([first_B1H.repeat_interleave(S, dim=0), rest], dim=1)
-
-    def read(self, prefix_BPH: torch.Tensor, S: int) -> tuple[torch.Tensor, Cache]:
-        """The last hidden state B×1×H of a prefix, and its keys and values for B·S rows."""
-        output = self.language_model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-        output.past_key_values.batch_repeat_interleave(S)
-        return output.last_hidden_state[:, -1:], output.past_key_values
-
-    def keeps_keys(self) -> bool:
-        """Whether the language model can go on from the keys and values of what it has read."""
-        model = self.language_model
-        asked = "is_activation_checkpointing"  # its name in newer transformers
-        asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
-        if model.training and getattr(model, asked):
-            return False
-        return model._supports_default_dynamic_cache() and not model._is_stateful
+        valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
+        return hidden_after(self.language_model, prefix_BPH, tokens_RT, valid_RT.sum(1))
 
 
 class ClipCap(Captioner):
@@ -217,29 +196,27 @@ class ClipCap(Captioner):
         return self.model.encode(pixels_BCHW.to(self.device))
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        return self.model.hidden(visual, tokens_RT)
+        return self.model.hidden(visual, tokens_RT, valid_RT)
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         layer = self.model.language_model.get_output_embeddings()
         return layer.weight, layer.bias
 
     def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
-        ends = [self.end]
-        config = decoding.generation_config(
-            pad=self.tokenizer.pad_token_id, start=self.tokenizer.bos_token_id, ends=ends
-        )
         with torch.no_grad():
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
-            mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
-            read = {}
-            if decoding.kind == "sample" and min(decoding.samples, mask_BP.shape[1]) > 1 and self.model.keeps_keys():
-                # All but the last position, which `generate` reads itself to begin with.
-                read = {"past_key_values": self.model.read(prefix_BPH[:, :-1], decoding.samples)[1]}
-            tokens_RT = self.model.language_model.generate(
-                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, **read
-            )
-        return to_rollout(tokens_RT, self.tokenizer, ends, decoding.samples)
+            quick = decoding.kind != "beam" and keeps_keys(self.model.language_model)
+            write = write_after if quick else self.generate_after
+            tokens_RT = write(self.model.language_model, prefix_BPH, decoding, self.end)
+        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
+
+    def generate_after(self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int) -> torch.Tensor:
+        """`write_after` by transformers' own ``generate``: in any decoding, all rows to the end of the longest."""
+        pad, start = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
+        config = decoding.generation_config(pad=pad, start=start, ends=[end])
+        mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
+        return model.generate(inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config)
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}

@@ -37,13 +37,16 @@ def one_way(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> t
     done_R = torch.zeros(len(tokens_RT), dtype=torch.bool, device=visual.device)
     while tokens_RT.shape[1] < decoding.max_tokens and not bool(done_R.all()):
         scores_RV = next_scores(captioner, visual, tokens_RT)
-        if decoding.kind == "greedy":
-            word_R = scores_RV.argmax(-1)
-        else:
-            word_R = torch.multinomial((scores_RV / decoding.temperature).softmax(-1), 1)[:, 0]
-        word_R = word_R.masked_fill(done_R, captioner.end)
+        word_R = choose(scores_RV, decoding).masked_fill(done_R, captioner.end)
         tokens_RT, done_R = torch.cat([tokens_RT, word_R[:, None]], dim=1), done_R | (word_R == captioner.end)
     return tokens_RT
+
+
+def choose(scores_RV: torch.Tensor, decoding: Decoding) -> torch.Tensor:
+    """The next word of each row: the likeliest, or one drawn at the temperature."""
+    if decoding.kind == "greedy":
+        return scores_RV.argmax(-1)
+    return torch.multinomial((scores_RV.float() / decoding.temperature).softmax(-1), 1)[:, 0]
 
 
 def beam_search(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import clipcap, load_captioner, prefix, write_captions
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.captioners.prefix import keeps_keys
 from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
 from tellapart.vision import grid_resnet_config
@@ -80,7 +81,7 @@ def test_the_samples_of_a_picture_lie_side_by_side(tiny_captioner: Path) -> None
 def test_a_prefix_read_once_for_several_captions_changes_nothing(text: str) -> None:
     """Scores, gradients and what is sampled are those of every row with a prefix of its own."""
     captioner, visual, tokens = of_language_model(text)
-    assert captioner.model.keeps_keys() == (text != "mamba")
+    assert keeps_keys(captioner.model.language_model) == (text != "mamba")
     valid = torch.ones_like(tokens, dtype=torch.bool)
 
     def scores(visual: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -95,6 +96,55 @@ def test_a_prefix_read_once_for_several_captions_changes_nothing(text: str) -> N
     torch.testing.assert_close(once, plain, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(once_gradients, plain_gradients, atol=1e-6, rtol=1e-3)
     assert torch.equal(sampled(visual, 3), sampled(visual.repeat_interleave(3, dim=0), 1))
+
+
+@pytest.mark.parametrize("text", ["gpt2", "opt", "llama"])
+def test_captions_of_like_length_read_together_change_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores where there are words, and gradients, are those of one pass over all rows with their padding."""
+    captioner, visual, tokens = of_language_model(text)
+    valid = torch.arange(5) < torch.tensor([5, 1, 2, 4, 1, 3])[:, None]
+    embeddings = captioner.model.language_model.get_input_embeddings()
+
+    def scores() -> tuple[torch.Tensor, list[torch.Tensor]]:
+        logits = captioner.logits(visual, tokens, valid)[valid]
+        learned = [*captioner.model.mapper.parameters(), embeddings.weight]
+        return logits, list(torch.autograd.grad(logits.square().mean(), learned))
+
+    plain, plain_gradients = scores()
+    monkeypatch.setattr(prefix, "AT_LEAST", 2)
+    assert [len(group) for group in prefix.like_long(valid.sum(1))] == [2, 2, 2]
+    grouped, grouped_gradients = scores()
+    torch.testing.assert_close(grouped, plain, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(grouped_gradients, plain_gradients, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("text", ["gpt2", "opt", "llama"])
+def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy with rows left out as they end; sampled where none is left out, so that all draw as in ``generate``."""
+    captioner, _, _ = of_language_model(text)
+    visual = torch.randn(40, captioner.model.config.visual_size)
+    head = captioner.model.language_model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(torch.randn(50, 16))
+    # A word that comes early in some captions and late in others is what ends them.
+    captioner.tokenizer.eos_token_id = 50  # no word
+    captioner.tokenizer.eos_token_id = int(captioner.generate(visual, Decoding(max_tokens=12)).tokens_RT[0, 8])
+
+    def both(decoding: Decoding) -> list[Any]:
+        told = []
+        for plain in (False, True):
+            torch.manual_seed(5)
+            with monkeypatch.context() as patch:
+                if plain:
+                    patch.setattr(clipcap, "keeps_keys", lambda model: False)
+                told.append(captioner.generate(visual, decoding))
+        return told
+
+    ours, theirs = both(Decoding(max_tokens=12))
+    assert ours.texts == theirs.texts and len(set(ours.valid_RT.sum(1).tolist())) > 1
+    monkeypatch.setattr(prefix, "GOING", -1.0)
+    ours, theirs = both(Decoding(kind="sample", samples=4, temperature=0.7, max_tokens=12))
+    assert torch.equal(ours.tokens_RT, theirs.tokens_RT) and torch.equal(ours.valid_RT, theirs.valid_RT)
+    assert len(set(ours.valid_RT.sum(1).tolist())) > 3
 
 
 def of_language_model(name: str) -> tuple[Any, torch.Tensor, torch.Tensor]:
