@@ -21,6 +21,9 @@ TESTS = {
     "middle": WORLD.format(domain="plain", split="test", n=500) + MIDDLE,
     "blend": WORLD.format(domain="plain", split="test", n=500) + BLENDED,
     "rich": WORLD.format(domain="plain", split="test", n=500) + RICH,
+    # Where arms may differ by no more than a point or two, 500 pictures are too few to tell.
+    "many": WORLD.format(domain="plain", split="test", n=2000),
+    "many-rich": WORLD.format(domain="plain", split="test", n=2000) + RICH,
     "alt": WORLD.format(domain="alt", split="test", n=500),
     "unseen": WORLD.format(domain="unseen", split="test", n=500),
     "clips": WORLD.format(domain="plain", split="test", n=500) + FRAMES,
@@ -36,7 +39,7 @@ SLOW: dict[str, Any] = {"steps": 120, "rate": 2e-4}  # rewards until what a base
 GENTLE, BOLD = 6e-5, 5e-4  # rates of MLE: one more round of what is known already; towards another manner
 SHORT: dict[str, Any] = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long,
 LONG: dict[str, Any] = {"steps": 200, "rate": 1.5e-4}  # until it is done, as in tables of its settings,
-HARSH: dict[str, Any] = {"steps": 200, "rate": 6e-4}  # and past that, where it begins to forget
+HARSH: dict[str, Any] = {"steps": 200, "rate": 6.5e-4}  # and past that, where it begins to forget
 
 
 def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
@@ -146,7 +149,7 @@ ON_CLIPS: dict[str, Any] = {
     "decoding": {"kind": "sample", "samples": 5, "max_tokens": ROOM},
 }  # fmt: skip
 MIXED: dict[str, Any] = {  # sampled as in paper 2, though less coldly: with long captions most samples are worse
-    "start": "rich", "pictures": data(RICH, 1500),
+    **SLOW, "start": "rich", "pictures": data(RICH, 1500),
     "decoding": {"kind": "sample", "samples": 4, "max_tokens": 35, "temperature": 0.5},
 }  # fmt: skip
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
@@ -168,7 +171,7 @@ LISTED = (
     mle("mix_one", **HARSH),
     smile("mix_half", mle=0.5, **HARSH),
     smile("mix_tenth", mle=0.1, **HARSH),
-    smile("mix_hundredth", mle=0.01, **HARSH),
+    smile("mix_fiftieth", mle=0.02, **HARSH),
     smile("mix_none", **HARSH),
     smile("smile_random", subset="random", **LONG),
     smile("smile_reverse", subset="reverse", **LONG),
@@ -197,7 +200,7 @@ LISTED = (
     reward("sr_free", kl=0.0),
     reward("sr_long", "sr_free", steps=100, kl=0.0),
     reward("sr_l", captioner=lora("mapper", "language_model"), rate=1e-3),
-    reward("sr_l_long", captioner=lora("mapper", "language_model"), rate=1e-3, steps=100),
+    reward("sr_l_long", captioner=lora("mapper", "language_model"), rate=1e-3, steps=60),
     reward("sr_v", captioner=lora("vision"), rate=1e-3),
     reward("sr_lv", captioner=lora("vision", "mapper", "language_model"), rate=1e-3),
     reward(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -90,8 +91,17 @@ def _begin(lab: Lab, log: str) -> None:
 
     global _lab
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stderr = open(log, "a", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115  (open as long as the process)
     _lab = lab
+
+
+def _end_with_parent() -> None:
+    """A process whose parent was killed has nobody left to work for."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(task: Task) -> None:

@@ -13,8 +13,8 @@ def length(arm: str) -> Term:
     return Term(arm, "length")
 
 
-def recall(arm: str) -> Term:
-    return Term(arm, "r1")
+def recall(arm: str, test: str = "plain") -> Term:
+    return Term(arm, "r1", test)
 
 
 def minus(term: Term) -> Term:
@@ -70,13 +70,13 @@ CLAIMS = (
         (
             more("length, λ 0.5 over 1", length("mix_half"), length("mix_one")),
             more("length, λ 0.1 over 0.5", length("mix_tenth"), length("mix_half")),
-            more("length, λ 0.01 over 0.1", length("mix_hundredth"), length("mix_tenth")),
-            more("length, λ 0 over 0.01", length("mix_none"), length("mix_hundredth")),
-            more("R@1, λ 0.01 over 0", recall("mix_hundredth"), recall("mix_none")),
-            more("R@1, λ 0.01 over 0.5", recall("mix_hundredth"), recall("mix_half")),
+            more("length, λ 0.02 over 0.1", length("mix_fiftieth"), length("mix_tenth")),
+            more("length, λ 0 over 0.02", length("mix_none"), length("mix_fiftieth")),
+            more("R@1, λ 0.02 over 0", recall("mix_fiftieth", "many"), recall("mix_none", "many")),
+            more("R@1, λ 0.02 over 0.5", recall("mix_fiftieth", "many"), recall("mix_half", "many")),
         ),
         Control("every mixture replaced by more MLE",
-                {f"mix_{share}": "mix_one" for share in ("none", "half", "tenth", "hundredth")}),
+                {f"mix_{share}": "mix_one" for share in ("none", "half", "tenth", "fiftieth")}),
     ),
     Claim(
         "smile-subsets", 1, "Figure 4a", "a random subset keeps the length, the reverse one shortens it",

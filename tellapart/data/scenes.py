@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tellapart.types import Item
 WHOLE = ("n", "seed", "size", "family", "references", "frames")
 KEYS = (*WHOLE, "detail", "stills")
 DEFAULT_N = 500
+KEPT = 10_000  # the items of worlds that are no larger are kept for the next that asks
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -36,9 +38,19 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         wanted["split"] = "validation" if split == "val" else split  # the name under which the world keeps it apart
     if str(path) not in ("", "."):
         wanted["domain"] = str(path)
-    scenes = Scenes(wanted.pop("n", DEFAULT_N), **wanted)
+    scenes = Scenes(**{"n": DEFAULT_N, **wanted})
     stills = options.text("stills")
     if stills not in ("", "true") or (stills and scenes.frames == 1):
         raise UsageError(f"{options.spec}: stills=true takes the frames of clips apart; type frames=4&stills=true")
+    make = items_of if len(scenes) <= KEPT else items_of.__wrapped__
+    return make(tuple(sorted({"n": len(scenes), **wanted}.items())), bool(stills)), Skipped()
+
+
+@lru_cache(maxsize=8)
+def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item, ...]:
+    """Made once in a process, which may train many small models on the same world."""
+    from tellapart.scenes import Scenes
+
+    scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))
-    return [replace(item, split=split_name(item.split)) for item in items], Skipped()
+    return tuple(replace(item, split=split_name(item.split)) for item in items)
