@@ -250,7 +250,7 @@ def cache(
 
 @app.command()
 def bench(
-    work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics or smile.")],
+    work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics, rollout or smile.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
     as_json: Json = False,

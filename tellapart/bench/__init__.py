@@ -14,6 +14,7 @@ WORKS = {
     "bags": "tellapart.bench.bags",
     "boost": "tellapart.bench.boost",
     "metrics": "tellapart.bench.metrics",
+    "rollout": "tellapart.bench.rollout",
     "smile": "tellapart.bench.smile",
 }
 
