@@ -18,6 +18,8 @@ from tellapart.claims.lab import Lab
 from tellapart.messages import say
 from tellapart.progress import Progress
 
+LAST = 4  # tasks a worker
+
 
 @dataclass(frozen=True)
 class Task:
@@ -73,13 +75,22 @@ class Crew:
 
     def _fill(self) -> None:
         """Hand out tasks whose start is there; a few more than workers, so that none waits for this process."""
-        for task in list(self.todo):
-            if len(self.running) >= 2 * self.workers:
-                return
-            start = self.lab.arms[task.arm].start
-            if start is None or (start, task.seed) in self.done:
-                self.todo.remove(task)
-                self.running[self.pool.submit(_work, task)] = task
+        while len(self.running) < 2 * self.workers and (ready := [task for task in self.todo if self._ready(task)]):
+            # At the end the long ones first: else one process would work on while the others have nothing left to do.
+            task = max(ready, key=self._work_in) if len(self.todo) <= LAST * self.workers else ready[0]
+            self.todo.remove(task)
+            self.running[self.pool.submit(_work, task)] = task
+
+    def _ready(self, task: Task) -> bool:
+        start = self.lab.arms[task.arm].start
+        return start is None or (start, task.seed) in self.done
+
+    def _work_in(self, task: Task) -> int:
+        """Captions that the arm's training reads for each picture of a batch."""
+        table = self.lab.arms[task.arm].table
+        if table is None:
+            return 0
+        return int(table["training"]["steps"] * table["objective"].get("decoding", {}).get("samples", 1))
 
 
 _lab: Lab | None = None
