@@ -7,7 +7,7 @@ demo, 50 pictures have four samples each.
 from __future__ import annotations
 
 import time
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tellapart.bench.rows import Contest, Row, Taken
@@ -29,10 +29,15 @@ NOT_COMPARED = float("nan")  # samples: other draws
 def rows(repeat: int, only: str = "") -> list[Row]:
     """Milliseconds of each work that contains ``only``, ``repeat`` times each, in turns."""
     bench = _Step()
+    greedy = Decoding(max_tokens=TOKENS)
+    sampled = Decoding(kind="sample", samples=SAMPLES, max_tokens=TOKENS)
     contests = [
-        Contest("captions, greedy", 0, "ms", bench.greedy, bench.greedy_usual),
-        Contest("captions, sampled", 0, "ms", bench.sample, bench.sample_usual),
-        Contest("their log-probabilities, forward and backward", 0, "ms", bench.score, bench.score_usual, TOLERANCE),
+        Contest(work, 0, "ms", partial(way, decoding, usual=False), partial(way, decoding, usual=True), gap)
+        for work, way, decoding, gap in (
+            ("captions, greedy", bench.write, greedy, 0.0),
+            ("captions, sampled", bench.write, sampled, 0.0),
+            ("their log-probabilities, forward and backward", bench.score, sampled, TOLERANCE),
+        )
     ]
     size = f"{PICTURES} pictures × {SAMPLES}"
     if not (chosen := [contest for contest in contests if only.lower() in contest.work]):
@@ -65,19 +70,7 @@ class _Step:
             pictures = [scene.image() for scene in Scenes(PICTURES, split="test")]
             return torch.as_tensor(self.captioner.encode(self.captioner.pixels(pictures)))
 
-    def greedy(self, number: int) -> Taken:
-        return self._write(Decoding(max_tokens=TOKENS), number, usual=False)
-
-    def greedy_usual(self, number: int) -> Taken:
-        return self._write(Decoding(max_tokens=TOKENS), number, usual=True)
-
-    def sample(self, number: int) -> Taken:
-        return self._write(Decoding(kind="sample", samples=SAMPLES, max_tokens=TOKENS), number, usual=False)
-
-    def sample_usual(self, number: int) -> Taken:
-        return self._write(Decoding(kind="sample", samples=SAMPLES, max_tokens=TOKENS), number, usual=True)
-
-    def _write(self, decoding: Decoding, number: int, *, usual: bool) -> Taken:
+    def write(self, decoding: Decoding, number: int, *, usual: bool) -> Taken:
         amount, rollout = self._timed(lambda: self._captions(decoding, number, usual=usual))
         return Taken(amount, NOT_COMPARED if decoding.kind == "sample" else rollout.tokens_RT.numpy())
 
@@ -95,14 +88,8 @@ class _Step:
             tokens_RT = captioner.generate_after(captioner.model.language_model, prefix_BPH, decoding, captioner.end)
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
-    def score(self, number: int) -> Taken:
-        return self._score(number, usual=False)
-
-    def score_usual(self, number: int) -> Taken:
-        return self._score(number, usual=True)
-
-    def _score(self, number: int, *, usual: bool) -> Taken:
-        rollout = self._captions(Decoding(kind="sample", samples=SAMPLES, max_tokens=TOKENS), number, usual=False)
+    def score(self, decoding: Decoding, number: int, *, usual: bool) -> Taken:
+        rollout = self._captions(decoding, number, usual=False)
         amount, log_p = self._timed(lambda: self._backward(rollout, usual=usual))
         gradients = [parameter.grad for parameter in self.captioner.model.parameters() if parameter.grad is not None]
         told = [log_p, *(float(gradient.norm()) for gradient in gradients)]
