@@ -146,7 +146,11 @@ class Lab:
         return self.folder / f"{arm}-s{seed}-{self.shipped[:8]}"
 
     def hear(self, term: Term, seed: int) -> Heard:
-        """The arm's captions of the term's pictures: written now, or read where they were written before."""
+        """The arm's captions of the term's pictures: written now, or read where they were written before; once."""
+        key = ("heard", term.arm, term.test, term.decoding, seed, self.captioned(term))
+        return self._once(key, lambda: self._heard(term, seed))
+
+    def _heard(self, term: Term, seed: int) -> Heard:
         items, arm = self.items(term.test), self.arms[term.arm]
         pictures = self.pictures(term.test)
         if self.captioned(term):
@@ -219,7 +223,7 @@ class Lab:
         sets = self._once(
             ("sets", key, hard), lambda: lookalike_sets(image_ND, HARD) if hard else random_pools(n, min(100, n))
         )
-        return retrieve(sets, self.text_features(heard), image_ND).hit(1)
+        return retrieve(sets, heard.text_features, image_ND).hit(1)
 
     def bag_hits(self, heard: Heard, size: int) -> np.ndarray:
         """1 where the scorer finds the picture in its bag of paper 2's algorithms 1 and 2; NaN where it is in none.
@@ -236,7 +240,7 @@ class Lab:
             return whole_sets([np.array(bag.rows) for bag in bags])
 
         sets = self._once(("bags", heard.pictures, size), mine)
-        return retrieve(sets, self.text_features(heard), self.image_features(heard)).hit(1)
+        return retrieve(sets, heard.text_features, self.image_features(heard)).hit(1)
 
     def frame_hits(self, heard: Heard) -> np.ndarray:
         """1 where the scorer finds the picture among the frames of its clip: ids are ``CLIP#FRAME``."""
@@ -245,20 +249,17 @@ class Lab:
         clips: dict[str, list[int]] = {}
         for row, item in enumerate(heard.items):
             clips.setdefault(item.id.rpartition("#")[0], []).append(row)
-        return retrieve(whole_sets(list(clips.values())), self.text_features(heard), self.image_features(heard)).hit(1)
+        return retrieve(whole_sets(list(clips.values())), heard.text_features, self.image_features(heard)).hit(1)
 
     def cosines(self, heard: Heard) -> np.ndarray:
         """The cosine of each caption with its picture."""
-        return np.asarray((self.text_features(heard) * self.image_features(heard)).sum(1))
+        return np.asarray((heard.text_features * self.image_features(heard)).sum(1))
 
     def image_features(self, heard: Heard) -> np.ndarray:
         items = list(heard.items)
         return np.asarray(
             self._once(("features", heard.pictures), lambda: np.asarray(self.features(items, self.scorer)))
         )
-
-    def text_features(self, heard: Heard) -> np.ndarray:
-        return np.asarray(self.scorer.text_features(heard.firsts).cpu().numpy())
 
     def _once(self, key: Any, make: Any) -> Any:
         if key not in self._kept:

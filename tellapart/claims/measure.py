@@ -42,6 +42,11 @@ class Heard:
 
         return [judge(text, item.truth) for text, item in zip(self.firsts, self.items, strict=True)]
 
+    @cached_property
+    def text_features(self) -> np.ndarray:
+        """The scorer's view of the first captions, float32 [n, dimensions]."""
+        return np.asarray(self.lab.scorer.text_features(self.firsts).cpu().numpy())
+
     def mean(self, value_N: Any) -> Sample:
         return ratio(self.pictures, value_N)
 

@@ -73,6 +73,18 @@ def test_captions_are_kept_by_pictures_and_decoding(
     assert again.hear(Term("start", "length", decoding="samples"), 0).lists == heard.lists
 
 
+def test_the_scorer_reads_what_an_arm_wrote_once_whatever_is_measured(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, read = lab_of(tmp_path, arms, tiny_scorer), []
+    text_features = lab.scorer.text_features
+    monkeypatch.setattr(lab.scorer, "text_features", lambda texts: read.append(len(texts)) or text_features(texts))
+    lab.sample(Term("start", "mle-plain"), 0)  # reads the model and no captions, and leaves none behind
+    for name in ("r1", "hard", "r1"):
+        lab.sample(Term("start", name), 0)
+    assert read == [30]
+
+
 def test_a_changed_setting_trains_that_arm_anew_and_what_starts_from_it(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
 ) -> None:
