@@ -164,7 +164,9 @@ class Training(Strict):
             return self.precision == "bf16"
         import torch
 
-        return torch.cuda.is_bf16_supported() if torch.cuda.is_available() else torch.cpu._is_amx_tile_supported()
+        if torch.cuda.is_available():
+            return torch.cuda.is_bf16_supported()
+        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 
 class Validation(Strict):

@@ -48,14 +48,14 @@ def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """A recipe of an arm; it is validated before and after its steps, and its last weights count."""
+    """A recipe of an arm; its last weights count, whatever a look at some pictures before and after its steps says."""
     steps = training["steps"]
     return {
         "data": dict(pictures),
         "scorer": {"name": "scenes"},
         "objective": dict(objective),
-        "training": {"checkpoint_every": max(20, steps // 2), **training},
-        "validation": {"every": steps, "decoding": {"kind": "greedy", "max_tokens": 35}},
+        "training": {"checkpoint_every": max(20, steps // 2), "precision": "auto", **training},
+        "validation": {"every": steps, "limit": 20, "decoding": {"kind": "greedy", "max_tokens": 35}},
     }
 
 
@@ -64,7 +64,7 @@ def on_references(
     **pictures: Any,
 ) -> Arm:  # fmt: skip
     """MLE or SMILE: batches of 100 pictures, a reference each."""
-    settings = {"batch_size": 100, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
+    settings = {"batch_size": 100, "schedule": "cosine", "weight_decay": 0.05}
     table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
     return Arm(name, table, start)
 
@@ -155,6 +155,10 @@ MIXED: dict[str, Any] = {  # sampled as in paper 2, though less coldly: with lon
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
 FINER: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}  # reaches the same size more slowly
 FEW_PICTURES = data(n=600)  # so that 40 batches of 50 are more than three epochs of the curriculum
+OF_LENGTH: dict[str, Any] = {  # CIDEr of long captions wanders: slower, for as many epochs
+    **SLOW, "steps": 100, "start": "rich", "pictures": data(n=1250), **IN_BAGS,
+}  # fmt: skip
+NEAR: dict[str, Any] = {**SLOW, "kl": 0.4}  # where a baseline goes is then less a matter of luck
 ON_ALT = data(n=1500, domain="alt")
 
 LISTED = (
@@ -198,9 +202,9 @@ LISTED = (
     reward("sr_blend", "blend"),
     reward("sr_rich", "rich"),
     reward("sr_free", kl=0.0),
-    reward("sr_long", "sr_free", steps=100, kl=0.0),
+    reward("sr_long", "sr_free", steps=100, rate=8e-4, kl=0.0),
     reward("sr_l", captioner=lora("mapper", "language_model"), rate=1e-3),
-    reward("sr_l_long", captioner=lora("mapper", "language_model"), rate=1e-3, steps=60),
+    reward("sr_l_short", captioner=lora("mapper", "language_model"), rate=1e-3, steps=12),
     reward("sr_v", captioner=lora("vision"), rate=1e-3),
     reward("sr_lv", captioner=lora("vision", "mapper", "language_model"), rate=1e-3),
     reward(
@@ -209,9 +213,9 @@ LISTED = (
     ),
     reward("plain_random", bags={"kind": "random", **FINER}, pictures=FEW_PICTURES, **IN_BAGS),
     reward("plain_bags", bags=FINER, pictures=FEW_PICTURES, **IN_BAGS),
-    reward("rich_random", "rich", bags={"kind": "random", **FINER}, pictures=FEW_PICTURES, **IN_BAGS),
-    reward("rich_fixed", "rich", bags={"size": 50}, pictures=FEW_PICTURES, **IN_BAGS),
-    reward("rich_bags", "rich", bags=FINER, pictures=FEW_PICTURES, **IN_BAGS),
+    reward("rich_random", bags={"kind": "random", **FINER}, **OF_LENGTH),
+    reward("rich_fixed", bags={"size": 50}, **OF_LENGTH),
+    reward("rich_bags", bags=FINER, **OF_LENGTH),
     reward("rich_sr", rewards=[RETRIEVAL], **MIXED),
     reward("rich_both", rewards=[RETRIEVAL, overlap(0.5)], **MIXED),
     reward("rich_both_more", rewards=[RETRIEVAL, overlap(8.0)], **MIXED),
@@ -219,9 +223,9 @@ LISTED = (
     alt(),
     mle("alt_more", "alt", domain="alt"),
     reward("sr_alt", "alt", pictures=ON_ALT),
-    reward("sr_running", baseline="running_mean", **SLOW),
-    reward("sr_greedy", baseline="greedy", **SLOW),
-    reward("sr_unbased", baseline="none", **SLOW),
+    reward("sr_running", baseline="running_mean", **NEAR),
+    reward("sr_greedy", baseline="greedy", **NEAR),
+    reward("sr_unbased", baseline="none", **NEAR),
     reward("sr_accuracy", rewards=[{**RETRIEVAL, "score": "accuracy"}]),
     reward("sr_cosine", rewards=[{**RETRIEVAL, "score": "cosine"}]),
     reward("sr_hard", bags={"kind": "hard", "hard": 5}),

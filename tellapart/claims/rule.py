@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -101,7 +102,10 @@ def verdict(seeds: Sequence[float] | np.ndarray, low: float, high: float, above:
     return between and all(above < value < below for value in seeds)
 
 
+@lru_cache(maxsize=16)  # as many as there are sets of pictures: each part of each claim is of one of these
 def draw(pictures: str, n: int, resamples: int) -> np.ndarray:
     """weight_RN: how often each picture is drawn. The same for every arm measured on these pictures."""
     rng = np.random.default_rng(zlib.crc32(pictures.encode()))
-    return np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(resamples)]).astype(float)
+    weight_RN = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(resamples)]).astype(float)
+    weight_RN.flags.writeable = False
+    return weight_RN
