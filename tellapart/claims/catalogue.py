@@ -48,14 +48,14 @@ def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """A recipe of an arm; its last weights count, whatever a look at some pictures before and after its steps says."""
+    """A recipe of an arm; it is validated before and after its steps, and its last weights count."""
     steps = training["steps"]
     return {
         "data": dict(pictures),
         "scorer": {"name": "scenes"},
         "objective": dict(objective),
         "training": {"checkpoint_every": max(20, steps // 2), **training},
-        "validation": {"every": steps, "limit": 20, "decoding": {"kind": "greedy", "max_tokens": 35}},
+        "validation": {"every": steps, "decoding": {"kind": "greedy", "max_tokens": 35}},
     }
 
 
