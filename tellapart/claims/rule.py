@@ -102,7 +102,7 @@ def verdict(seeds: Sequence[float] | np.ndarray, low: float, high: float, above:
     return between and all(above < value < below for value in seeds)
 
 
-@lru_cache(maxsize=16)  # as many as there are sets of pictures: each part of each claim is of one of these
+@lru_cache(maxsize=16)  # room for every set of pictures that the claims are about
 def draw(pictures: str, n: int, resamples: int) -> np.ndarray:
     """weight_RN: how often each picture is drawn. The same for every arm measured on these pictures."""
     rng = np.random.default_rng(zlib.crc32(pictures.encode()))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
 from transformers import CLIPVisionConfig, GPT2Config
 
@@ -73,8 +74,13 @@ def test_a_is_standard_normal_b_is_zero_and_nothing_changes_yet(captioner: ClipC
     a = torch.cat([p.detach().flatten() for name, p in named.items() if ".lora_A" in name])
     assert len(a) > 1000 and abs(float(a.std()) - 1) < 0.05 and abs(float(a.mean())) < 0.05
     assert all(float(p.detach().abs().sum()) == 0 for name, p in named.items() if ".lora_B" in name)
-    # Not equal to the bit: some CPUs add up otherwise where a tensor lies otherwise in memory.
-    torch.testing.assert_close(scores(captioner), before, rtol=0, atol=1e-6)
+    adapted = scores(captioner)
+    for layer in captioner.model.modules():
+        if isinstance(layer, LoraLayer):
+            layer.enable_adapters(False)
+    assert torch.equal(adapted, scores(captioner))
+    # On an AMD machine peft's wrapping alone, its adapters disabled, moves the last bit (6e-8).
+    torch.testing.assert_close(adapted, before, rtol=0, atol=1e-6)
 
 
 def test_the_step_is_alpha_over_rank_times_b_a(captioner: ClipCap) -> None:
