@@ -35,11 +35,12 @@ DECODINGS = {
     "clip": Decoding(kind="greedy", max_tokens=ROOM),
     "clip-samples": Decoding(kind="sample", samples=5, max_tokens=ROOM),
 }
-SLOW: dict[str, Any] = {"steps": 120, "rate": 2e-4}  # rewards until what a baseline costs at the beginning is made good
-GENTLE, BOLD = 6e-5, 5e-4  # rates of MLE: one more round of what is known already; towards another manner
+SLOW: dict[str, Any] = {"steps": 80, "rate": 3e-4}  # rewards until what a baseline costs at the beginning is made good
+GENTLE = 6e-5  # a rate of MLE: one more round of what is known already
+BOLD: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # MLE towards another manner
 SHORT: dict[str, Any] = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long,
-LONG: dict[str, Any] = {"steps": 200, "rate": 1.5e-4}  # until it is done, as in tables of its settings,
-HARSH: dict[str, Any] = {"steps": 200, "rate": 6.5e-4}  # and past that, where it begins to forget
+LONG: dict[str, Any] = {"steps": 100, "rate": 3e-4, "batch": 100}  # until it is done, as in tables of its settings,
+HARSH: dict[str, Any] = {"steps": 200, "rate": 6.5e-4, "batch": 100}  # and past that, where it begins to forget
 
 
 def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
@@ -61,10 +62,10 @@ def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training
 
 def on_references(
     name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = GENTLE,
-    **pictures: Any,
+    batch: int = 50, **pictures: Any,
 ) -> Arm:  # fmt: skip
-    """MLE or SMILE: batches of 100 pictures, a reference each."""
-    settings = {"batch_size": 100, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
+    """MLE or SMILE: a reference each of the pictures of a batch."""
+    settings = {"batch_size": batch, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
     table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
     return Arm(name, table, start)
 
@@ -74,7 +75,7 @@ def mle(name: str, start: str = "start", **settings: Any) -> Arm:
 
 
 def smile(name: str, start: str = "start", **settings: Any) -> Arm:
-    training = {key: settings.pop(key) for key in ("more", "steps", "rate") if key in settings}
+    training = {key: settings.pop(key) for key in ("more", "steps", "rate", "batch") if key in settings}
     return on_references(name, {"kind": "smile", **settings}, start, **training)
 
 
@@ -110,7 +111,7 @@ def lora(*parts: str) -> dict[str, Any]:
 
 def scratch() -> Arm:
     """A captioner that cannot caption: a few steps from nothing."""
-    arm = mle("scratch", steps=60, rate=2e-3)
+    arm = mle("scratch", steps=60, rate=2e-3, batch=100)
     new = {"vision": "scenes", "visual": "cells", "mapper": "linear", "width": 128, "heads": 4, "dropout": 0.05}
     captioner = {"new": new, "train": ["mapper", "language_model"]}
     return Arm(arm.name, {**(arm.table or {}), "captioner": captioner})
@@ -128,7 +129,7 @@ def of_clips(arm: Arm, **captioner: Any) -> Arm:
 
 def alt() -> Arm:
     """The alt-text captioner: it learns the manner, and the words, of captions found beside pictures."""
-    arm = mle("alt", rate=BOLD, domain="alt", steps=160)
+    arm = mle("alt", **BOLD, domain="alt", steps=160)
     return Arm(arm.name, {**(arm.table or {}), "captioner": {"new_words": 5}}, arm.start)
 
 
@@ -176,9 +177,9 @@ LISTED = (
     smile("mix_none", **HARSH),
     smile("smile_random", subset="random", **LONG),
     smile("smile_reverse", subset="reverse", **LONG),
-    mle("bare", rate=BOLD, more="&detail=0"),
+    mle("bare", **BOLD, more="&detail=0"),
     smile("smile_bare", "bare", more="&detail=0"),
-    mle("few", rate=BOLD, more="&detail=0.15"),
+    mle("few", **BOLD, more="&detail=0.15"),
     mle("few_more", "few", more="&detail=0.15"),
     smile("smile_few", "few", more="&detail=0.15"),
     scratch(),
@@ -189,10 +190,10 @@ LISTED = (
     Arm("vcb_blend", boosted="blend"),
     Arm("vcb_describe", boosted="describe"),
     Arm("vcb_holistic", boosted="holistic"),
-    mle("middle", rate=BOLD, more=MIDDLE),
-    mle("blend", rate=BOLD, more=BLENDED),
+    mle("middle", **BOLD, more=MIDDLE),
+    mle("blend", **BOLD, more=BLENDED),
     mle("blend_more", "blend", more=BLENDED),
-    mle("rich", rate=BOLD, more=RICH),
+    mle("rich", **BOLD, more=RICH),
     mle("rich_more", "rich", more=RICH),
     reward("sr"),
     reward("sr_more", "mle_more"),
@@ -231,7 +232,7 @@ LISTED = (
     reward("sll_me", "blend", pictures=data(BLENDED, 1500), **SELF_CRITICAL, **ENTROPY),
     reward("sll_sle", "blend", pictures=data(BLENDED, 1500), **SELF_CRITICAL, **EXPLORATION),
     # Papers 1 and 4, on clips
-    of_clips(mle("clips", rate=BOLD, more=FRAMES, steps=160), frames=2, new_words=5),
+    of_clips(mle("clips", **BOLD, more=FRAMES, steps=160), frames=2, new_words=5),
     of_clips(mle("clips_more", "clips", more=FRAMES)),
     of_clips(smile("clips_smile", "clips", more=FRAMES, **SHORT)),
     of_clips(reward("clips_sll", "clips", **ON_CLIPS)),

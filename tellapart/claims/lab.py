@@ -29,6 +29,7 @@ from tellapart.types import Item
 
 DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
+AT_ONCE = 400  # pictures captioned together: more than for larger captioners, of which fewer fit
 
 
 class Lab:
@@ -190,7 +191,7 @@ class Lab:
 
         captioner = load_captioner(model)
         torch.manual_seed(seed)
-        return write_captions(captioner, np.asarray(self.features(items, captioner)), how)
+        return write_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE)
 
     # Pictures
     def items(self, test: str) -> list[Item]:

@@ -39,8 +39,8 @@ def with_bags(name: str, start: str, part: str) -> Arm:
 
 
 LISTED = (
-    on("blend", mle("ndlb_blended", rate=BOLD)),
-    on("holistic", mle("ndlb_holistic", rate=BOLD)),
+    on("blend", mle("ndlb_blended", **BOLD)),
+    on("holistic", mle("ndlb_holistic", **BOLD)),
     reward("ndlb_blended_sr_l", "ndlb_blended", captioner=PARTS["sr_l"], rate=RATE),
     reward("ndlb_holistic_sr_l", "ndlb_holistic", captioner=PARTS["sr_l"], rate=RATE),
     with_bags("ndlb_sr_l_bags", "start", "sr_l"),
