@@ -38,7 +38,8 @@ class Crew:
     """``workers`` processes go through tasks in their order, an arm after the one that it starts from.
 
     ``with Crew(lab, tasks, workers) as crew: crew.finish(keys)`` comes back when those tasks are done; others go on.
-    What the processes say stands in ``lab.folder / "crew.log"``.
+    What the processes say stands in ``lab.folder / "crew.log"``. Meanwhile this process has one thread too: a second one
+    would wait for cores that the others are using, and keep them from working.
     """
 
     def __init__(self, lab: Lab, tasks: Iterable[Task], workers: int) -> None:
@@ -48,6 +49,10 @@ class Crew:
         self.progress = Progress(len(self.todo), "arms")
 
     def __enter__(self) -> Crew:
+        import torch
+
+        self.threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         log = self.lab.folder / "crew.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         say(f"{len(self.todo)} arms, {self.workers} at a time; what they say: {log}")
@@ -59,7 +64,10 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import torch
+
         self.pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(self.threads)
         self.progress.__exit__(kind, error, trace)
 
     def finish(self, keys: Collection[tuple[str, int]]) -> None:
