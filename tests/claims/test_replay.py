@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tellapart.claims.claim import Arm, Claim, Control, Part, Term, equal, more
+from tellapart.claims.crew import Crew
 from tellapart.claims.lab import Lab
 from tellapart.claims.page import render, summary, table
 from tellapart.claims.replay import Outcome, chosen, replay, settle
@@ -212,6 +214,19 @@ def test_a_crew_trains_and_hears_the_same_arms_in_its_processes(
     assert lab.trained == []  # others did it
     assert found[0].means == expected[0].means and found[0].parts == expected[0].parts
     assert "training sr, seed 1" in (lab.folder / "crew.log").read_text()
+
+
+def test_a_crew_leaves_its_parent_one_thread_and_then_gives_the_others_back(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with Crew(lab_of(tmp_path, arms, tiny_scorer), [], 2):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_goes_wrong_in_a_crew_is_told(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
