@@ -38,8 +38,8 @@ class Crew:
     """``workers`` processes go through tasks in their order, an arm after the one that it starts from.
 
     ``with Crew(lab, tasks, workers) as crew: crew.finish(keys)`` comes back when those tasks are done; others go on.
-    What the processes say stands in ``lab.folder / "crew.log"``. Meanwhile this process has one thread too: a second one
-    would wait for cores that the others are using, and keep them from working.
+    What the processes say stands in ``lab.folder / "crew.log"``. Meanwhile this process has one thread too: a
+    second one would wait for cores that the others are using, and keep them from working.
     """
 
     def __init__(self, lab: Lab, tasks: Iterable[Task], workers: int) -> None:
