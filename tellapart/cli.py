@@ -57,7 +57,7 @@ def common(
 
 @app.command()
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/scenes_sr.toml.")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/scenes_sr_l.toml.")],
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,

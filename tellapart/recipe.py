@@ -286,7 +286,7 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
 
     Raises `UsageError` that names the file, the key, and the nearest key that exists.
     """
-    expected = "expected a TOML file such as recipes/scenes_sr.toml"
+    expected = "expected a TOML file such as recipes/scenes_sr_l.toml"
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -241,6 +241,12 @@ def test_a_named_recipe_stands_beside_its_recipe_and_a_typed_one_where_it_was_ty
     assert recipe.captioner is not None and recipe.captioner.name == str(here / "mine.toml")
 
 
+def test_the_recipe_that_an_error_gives_as_an_example_is_there() -> None:
+    with pytest.raises(UsageError) as told:
+        read_recipe(Path("nowhere.toml"))
+    assert (ROOT / str(told.value).split()[-1]).is_file()
+
+
 def test_what_is_no_recipe_is_said_in_one_line(tmp_path: Path) -> None:
     for name, content, told in (
         ("missing.toml", None, "no such recipe: "),
