@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 from copy import copy
@@ -18,6 +19,8 @@ from tellapart.cli_claims import app as claims_app
 from tellapart.cli_finetune import app as finetune_app
 from tellapart.cli_show import Json, show, show_run
 from tellapart.errors import TellapartError, UsageError
+from tellapart.messages import say
+from tellapart.text import for_terminal, single_line
 
 if TYPE_CHECKING:
     from tellapart.decode import Decoding
@@ -106,7 +109,6 @@ def caption(
     from tellapart.caption import caption_pictures
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
-    from tellapart.messages import say
     from tellapart.scorers import load_scorer
 
     decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
@@ -221,7 +223,7 @@ def report(
     """Write the HTML page of one run, or of several side by side."""
     from tellapart.report import build_report
 
-    print(build_report(runs, out))
+    print(for_terminal(str(build_report(runs, out))))
 
 
 @app.command()
@@ -270,6 +272,9 @@ def main() -> None:
     # longer than its work.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
+    for stream in (sys.stdout, sys.stderr):  # a dash or a name that the terminal's encoding lacks ends no command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     debug = "--debug" in sys.argv[1:]
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -315,5 +320,5 @@ def one_line(error: Exception) -> str | None:
 
 
 def fail(line: str, status: int) -> NoReturn:
-    print(f"tellapart: {' '.join(line.split())}", file=sys.stderr)
+    say(f"tellapart: {single_line(line)}")
     sys.exit(status)

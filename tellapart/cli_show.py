@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tellapart.messages import console, say
+from tellapart.text import for_terminal, json_text
+
 WIDE = 200  # columns of a table that goes to a file or a pipe: rich would fold it at 80
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
@@ -17,15 +20,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 def show(value: Any, tell: Callable[[], Any], as_json: bool) -> None:
     """A result as JSON alone, or as the table (or the line) for people that ``tell`` makes."""
     if as_json:
-        import json
-
-        print(json.dumps(value, ensure_ascii=False))
+        print(json_text(value))
     elif isinstance(told := tell(), str):
-        print(told)
+        print(for_terminal(told))
     else:
-        from rich.console import Console
-
-        Console(width=None if sys.stdout.isatty() else WIDE).print(told)
+        console(width=None if sys.stdout.isatty() else WIDE).print(told)
 
 
 def show_run(folder: Path, as_json: bool) -> None:
@@ -33,7 +32,6 @@ def show_run(folder: Path, as_json: bool) -> None:
     import json
 
     from tellapart.comparison import results_from_json
-    from tellapart.messages import say
 
     path = folder / "results.json"
     empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}

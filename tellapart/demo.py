@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.messages import say
+from tellapart.messages import console, say
 from tellapart.recipe import read_recipe
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
 def draw(image: Image.Image, columns: int = 40) -> None:
     """A picture in a terminal: each character is two pixels, one above the other."""
     from rich.color import Color
-    from rich.console import Console
     from rich.style import Style
     from rich.text import Text
 
@@ -72,7 +71,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
             upper, lower = (Color.from_rgb(*small.getpixel((x, y + dy))) for dy in (0, 1))  # type: ignore[misc]
             text.append("▀", Style(color=upper, bgcolor=lower))
         text.append("\n")
-    Console(stderr=True).print(text, end="")
+    console(stderr=True).print(text, end="")
 
 
 def verdict(folder: Path) -> list[str]:

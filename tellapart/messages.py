@@ -1,9 +1,33 @@
-"""What a command says while it works: on stderr, so that stdout stays with results."""
+"""What a command tells people. All that is shown goes through here: names, ids and captions come from anywhere, and a
+terminal obeys the escape sequences in them, as rich obeys ``[bold]``."""
 
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
+
+from tellapart.text import for_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    """A line on stderr while a command works, so that stdout stays with results."""
+    print(for_terminal(line), file=sys.stderr, flush=True)
+
+
+def console(**options: Any) -> Console:
+    """A rich console that shows text as it is: no markup, no escape sequences. ``options``: `rich`'s."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Plain(Console):
+        def render_str(self, text: str, **more: Any) -> Any:  # before its width is measured
+            return super().render_str(for_terminal(text), **more)
+
+        def render(self, *arguments: Any, **more: Any) -> Any:
+            for segment in super().render(*arguments, **more):
+                yield segment if segment.control else Segment(for_terminal(segment.text), segment.style)
+
+    return Plain(markup=False, emoji=False, highlight=False, **options)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tellapart.messages import console, say
+
 T = TypeVar("T")
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 30.0
@@ -48,7 +50,7 @@ class Progress:
             self._advance_bar(now)
         elif now - self._last_line >= LINE_SECONDS:
             self._last_line = now
-            print(self.line(now - self._started), file=sys.stderr, flush=True)
+            say(self.line(now - self._started))
 
     def line(self, seconds: float) -> str:
         """The state after ``seconds`` in one line of text."""
@@ -80,18 +82,17 @@ def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, e
 
 
 def _rich_bar() -> Any:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
 
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     ]
-    return RichProgress(*columns, console=Console(stderr=True), transient=True)
+    return RichProgress(*columns, console=console(stderr=True), transient=True)
 
 
 def _clock(seconds: float) -> str:

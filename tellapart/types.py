@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tellapart.text import clean_text
+
 if TYPE_CHECKING:
     import torch
     from PIL import Image
@@ -38,13 +40,21 @@ class Picture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One picture with what people wrote about it. ``truth`` is a `Scene` in `scenes`, else None."""
+    """One picture with what people wrote about it. ``truth`` is a `Scene` in `scenes`, else None.
+
+    ``id`` and ``split`` are kept as `clean_text`: files that name the same item then agree.
+    """
 
     id: str
     picture: Picture
     references: tuple[str, ...] = ()
     split: str = ""
     truth: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("id", "split"):
+            if not (text := getattr(self, name)).isprintable():
+                object.__setattr__(self, name, clean_text(text))
 
 
 @dataclass(frozen=True, slots=True)

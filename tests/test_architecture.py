@@ -12,12 +12,13 @@ import pytest
 ROOT = Path(__file__).parent.parent / "tellapart"
 
 # part -> the parts it may import. `types`, `errors` and the small helpers below them are free for all.
-FREE = {"types", "errors", "progress", "messages", "files", "lazily", ""}
+FREE = {"types", "errors", "progress", "messages", "text", "files", "lazily", ""}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
     "progress": set(),
     "messages": set(),
+    "text": set(),
     "files": set(),
     "dotted": set(),
     "feature_files": set(),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.pictures import FilePicture
+from tellapart.text import clean_text
 from tellapart.types import Item
 
 if TYPE_CHECKING:
@@ -375,8 +376,8 @@ def read_json(path: Path) -> Any:
 
 
 def clean_captions(captions: Iterable[str]) -> tuple[str, ...]:
-    """Each caption on one line without blanks around it; empty ones are dropped."""
-    joined = (" ".join(caption.split()) for caption in captions)
+    """Each caption as `clean_text`, on one line without blanks around it; empty ones are dropped."""
+    joined = (" ".join(clean_text(caption).split()) for caption in captions)
     return tuple(caption for caption in joined if caption)
 
 

@@ -1,0 +1,59 @@
+"""Text from outside: cleaned where it comes in, and made harmless where it is shown. Paths are never cleaned."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# Lone surrogates (half of a UTF-16 pair, which UTF-8 cannot hold) and control characters that are no white space.
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+# Beyond these, what moves the cursor, ends a line, or turns the direction of writing, all of which forge a line.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+LONGEST_LINE = 2000
+
+
+def clean_text(text: str) -> str:
+    """Text of a server, a file or a name as it may be kept: U+FFFD for lone surrogates, a space for control characters.
+
+    White space of any kind stays, tabs and line breaks among it.
+    """
+    if text.isprintable():  # most captions: nothing to look for
+        return text
+    return _CONTROL.sub(" ", _SURROGATE.sub("\ufffd", text))
+
+
+def broken(text: str) -> str | None:
+    """What `clean_text` would change, in a few words; None for text that is clean."""
+    if text.isprintable():
+        return None
+    if _SURROGATE.search(text):
+        return "broken text (a lone surrogate)"
+    return "broken text (control characters)" if _CONTROL.search(text) else None
+
+
+def for_terminal(text: str) -> str:
+    r"""Text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks stay."""
+    return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
+
+
+def single_line(text: str) -> str:
+    """A message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
+    line = for_terminal(" ".join(text.split()))
+    if len(line) <= LONGEST_LINE:
+        return line
+    kept = LONGEST_LINE // 2
+    return f"{line[:kept]} … ({len(line) - 2 * kept:,} characters) … {line[-kept:]}"
+
+
+def json_text(value: Any) -> str:
+    """JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…`` here."""
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
