@@ -13,7 +13,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.measures import METRICS, Context, Corpus, Measured, Metric, Slot, metrics_of
-from tellapart.metrics.results import Pair, Results
+from tellapart.metrics.results import Candidates, Pair, Results
 from tellapart.metrics.significance import (
     Difference,
     Interval,
@@ -58,6 +58,8 @@ class Comparison:
             + (f"|captions:{','.join(map(str, sorted(several)))}" if several else "")
         )
         self.results.formats[key] = metric.digits
+        if (among := metric.candidates(context)) is not None:
+            self.results.candidates[key] = among
         drawn = self._resampled(found)
         for system, measured in found.items():
             self.results.systems.setdefault(system, {})[key] = self._interval(system, measured, drawn)
@@ -211,4 +213,16 @@ def results_from_json(value: Mapping[str, Any]) -> Results:
     pairs = [pair(found) for found in value["pairs"]]
     signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
     words = {name: [Association(**word) for word in found] for name, found in value.get("words", {}).items()}
-    return Results([str(i) for i in range(count)], systems, pairs, signatures, notes, formats=formats, words=words)
+    candidates = {key: Candidates(**found) for key, found in value.get("candidates", {}).items()}
+    pictures = value.get("pictures", {"n": count, "ids": ""})
+    return Results(
+        [str(i) for i in range(pictures["n"])],
+        systems,
+        pairs,
+        signatures,
+        notes,
+        formats=formats,
+        candidates=candidates,
+        words=words,
+        ids_digest=pictures["ids"],
+    )

@@ -20,6 +20,7 @@ from tellapart.context import POOL, Context, Corpus, Measured, Slot
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
+from tellapart.metrics.results import Candidates
 from tellapart.metrics.significance import Statistic
 
 # What a metric can need: whether a context has it, and what to type where it has not.
@@ -69,9 +70,10 @@ _OF_GIVEN_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 class Metric:
     """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets.
 
-    A metric of one caption has ``measure``; where there are several captions of a picture, the mean counts. One
-    that is about all captions of a picture at once has ``together`` (of a list for each picture) instead. One with
-    ``ready``, which raises where its tool is not there, is computed only when it is named.
+    ``pools`` names the candidate sets of a recall. A metric of one caption has ``measure``; where there are several
+    captions of a picture, the mean counts. One that is about all captions of a picture at once has ``together`` (of a
+    list for each picture) instead. One with ``ready``, which raises where its tool is not there, is computed only when
+    it is named.
     """
 
     needs: tuple[str, ...]
@@ -82,11 +84,19 @@ class Metric:
     short: str = ""  # how a signature calls it, where its other parts say the rest of the name
     together: Callable[[Context, list[list[str]]], Measured] | None = None
     ready: Callable[[], object] | None = None
+    pools: str = ""  # the candidate sets that it is measured in
 
     @property
     def judged(self) -> bool:
         """Whether a second scorer has a say in it (the exact listener uses the first one's sets only)."""
         return "scorer" in self.needs and "truth" not in self.needs
+
+    def candidates(self, context: Context) -> Candidates | None:
+        """The sets that it is measured in, and what a blind guess scores there; None where it has none."""
+        if self.chance is None or not self.pools:
+            return None
+        sizes = [len(members) for members in context.sets(self.pools).sets]
+        return Candidates(min(sizes), max(sizes), float(np.nanmean(self.chance(context)))) if sizes else None
 
     def missing(self, context: Context) -> str | None:
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
@@ -174,7 +184,9 @@ def _recall(k: int, pools: str) -> Metric:
         return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
 
     few = "hundred" if pools.startswith("random") else "two"
-    return Metric(("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}")
+    return Metric(
+        ("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}", pools=pools
+    )
 
 
 def _chance(k: int, pools: str, context: Context) -> np.ndarray:
@@ -197,7 +209,7 @@ def _mean_rank(pools: str) -> Metric:
 
         return (1 + 1 / chance(context.sets(pools), len(context.ids), 1)) / 2
 
-    return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank")
+    return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank", pools=pools)
 
 
 def _pools_signature(context: Context, pools: str) -> str:
@@ -408,5 +420,6 @@ METRICS: dict[str, Metric] = {
         _listener_accuracy,
         lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
         chance=partial(_chance, 1, "lookalike"),
+        pools="lookalike",
     ),
 }

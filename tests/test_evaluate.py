@@ -16,6 +16,7 @@ from real_data import DATA
 from rich.console import Console
 
 from tellapart.benchmarks.retrieval import lookalike_sets, retrieve
+from tellapart.comparison import results_from_json
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluate import evaluate, gallery, run_eval
@@ -281,9 +282,34 @@ def test_the_table_shows_every_system_metric_and_difference(world):
     text = console.export_text()
     assert all(name in text for name in ("plain", "rich", "chance", *results.signatures))
     found = results.systems["rich"]["length"]
-    assert f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" in text and "n=100" in text
+    assert f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" in text
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@1.random100"]][:1]
+    assert row[1:4] == ["100", "100", "1.0"], "pictures asked for, candidates, chance"
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@5.lookalike"]][:1]
+    assert row[1:4] == ["120", "10", "50.0"]
     pair = next(pair for pair in results.pairs if pair.metric == "recall@1.lookalike")
     assert f"{pair.difference.value:+.2f}" in text
+
+
+def test_results_say_which_pictures_and_among_how_many_candidates(world):
+    """So that two results can be told to be of the same test, whatever the order of their pictures."""
+
+    def found(systems, image_ND):
+        return json.loads(json.dumps(evaluate(systems, scorer=ColourScorer(), image_features=image_ND).to_json()))
+
+    value = found(world.systems, world.image_ND)
+    assert value["candidates"]["recall@1.lookalike"] == {"fewest": 10, "most": 10, "chance": 10.0}
+    assert value["candidates"]["recall@1.random100"] == {"fewest": 100, "most": 100, "chance": 1.0}
+    assert "clipscore" not in value["candidates"]
+    assert results_from_json(value).to_json() == value
+    turned = {name: dict(reversed(own.items())) for name, own in world.systems.items()}
+    assert found(turned, world.image_ND[::-1])["pictures"] == value["pictures"]
+    fewer = {name: dict(list(own.items())[:-1]) for name, own in world.systems.items()}
+    assert found(fewer, world.image_ND[:-1])["pictures"] != value["pictures"]
+    few = {name: dict(list(own.items())[:4]) for name, own in world.systems.items()}
+    assert found(few, world.image_ND[:4])["candidates"]["recall@1.lookalike"] == {
+        "fewest": 4, "most": 4, "chance": 25.0,
+    }  # fmt: skip
 
 
 # The exact truth of scenes.

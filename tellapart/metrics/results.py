@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,34 @@ class Pair:
         return {"a": self.a, "b": self.b, "metric": self.metric, "difference": found.pop("value"), **found}
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The sets in which a recall was measured: the size of the smallest and of the largest, and what a blind guess
+    scores there, in the metric's own unit."""
+
+    fewest: int
+    most: int
+    chance: float
+
+    def __str__(self) -> str:
+        return f"{self.fewest:,}" if self.fewest == self.most else f"{self.fewest:,}–{self.most:,}"
+
+
+def digest_of_ids(ids: Iterable[str]) -> str:
+    """16 hexadecimal digits for a set of ids: equal where two results are about the same pictures, in any order."""
+    digest = hashlib.sha256()
+    for id_ in sorted(ids):
+        digest.update(id_.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()[:16]
+
+
 @dataclass
 class Results:
     """Systems' metrics with intervals, paired differences, signatures, and what each picture contributed.
 
     ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); a corpus metric has none.
-    ``words`` are each system's own adjectives and nouns, where they were asked for.
+    ``candidates[metric]`` says what a recall was measured among. ``words`` are each system's own adjectives and nouns,
+    where they were asked for.
     ``extra`` keeps what the gallery reads (candidate sets and scores) and is not printed.
     """
 
@@ -52,8 +75,10 @@ class Results:
     captions: dict[str, list[str]] = field(default_factory=dict)
     references: list[list[str]] | None = None
     formats: dict[str, int] = field(default_factory=dict)
+    candidates: dict[str, Candidates] = field(default_factory=dict)
     words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    ids_digest: str | None = None  # of results that were read back, whose ids are not known
 
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
@@ -66,10 +91,15 @@ class Results:
                 },
                 "pairs": [pair.to_json() for pair in self.pairs],
                 "signatures": self.signatures,
+                "pictures": {"n": len(self.ids), "ids": self._digest()},
+                "candidates": {metric: asdict(found) for metric, found in self.candidates.items()},
                 "notes": self.notes,
             }
             | ({"words": words} if words else {})
         )
+
+    def _digest(self) -> str:
+        return digest_of_ids(self.ids) if self.ids_digest is None else self.ids_digest
 
     def table(self, *, without: Sequence[str] = ()) -> Group:
         """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
@@ -96,14 +126,27 @@ class Results:
 
         table = Table(box=box.SIMPLE_HEAD, title=f"{len(self.ids)} pictures; 95 % bootstrap intervals")
         table.add_column("metric")
+        if self.candidates:
+            for name in ("n", "candidates", "chance"):
+                table.add_column(name, justify="right")
         for name in self.systems:
             table.add_column(name, justify="right", overflow="fold")
         for metric in self.signatures:
             if metric == WORDS:
                 continue  # it has tables of its own
             row = [self._cell(found.get(metric), metric) for found in self.systems.values()]
-            table.add_row(metric, *row)
+            table.add_row(metric, *(self._among(metric) if self.candidates else ()), *row)
         return table
+
+    def _n(self, metric: str) -> int:
+        """Over how many pictures most systems' value is."""
+        counts = [found[metric].n for found in self.systems.values() if metric in found]
+        return max(counts, default=0)
+
+    def _among(self, metric: str) -> tuple[str, str, str]:
+        """What stands beside a recall: over how many pictures, among how many candidates, and what a guess scores."""
+        n, found = f"{self._n(metric):,}", self.candidates.get(metric)
+        return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
 
     def _pairs_table(self, pairs: Sequence[Pair]) -> Any:
         from rich import box
@@ -131,7 +174,8 @@ class Results:
             return "–"
         digits = self.formats.get(metric, 1)
         text = f"{interval.value:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
-        return text + (f" n={interval.n}" if interval.n != len(self.ids) else "")
+        usual = self._n(metric) if self.candidates else len(self.ids)
+        return text + (f" n={interval.n}" if interval.n != usual else "")
 
 
 def _plain(value: Any) -> Any:
