@@ -17,7 +17,7 @@ from tellapart.cli_bags import app as bags_app
 from tellapart.cli_boost import app as boost_app
 from tellapart.cli_claims import app as claims_app
 from tellapart.cli_finetune import app as finetune_app
-from tellapart.cli_show import Json, show, show_run
+from tellapart.cli_show import Json, Settings, show, show_run
 from tellapart.errors import TellapartError, UsageError
 from tellapart.messages import say
 from tellapart.text import for_terminal, single_line
@@ -39,11 +39,6 @@ app.add_typer(claims_app)
 app.add_typer(finetune_app)
 
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
-]
 
 
 @app.callback(invoke_without_command=True)

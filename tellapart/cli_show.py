@@ -15,6 +15,10 @@ from tellapart.text import for_terminal, json_text
 WIDE = 200  # columns of a table that goes to a file or a pipe: rich would fold it at 80
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
+]
 
 
 def show(value: Any, tell: Callable[[], Any], as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.errors import UsageError, nearest
 from tellapart.messages import say
-from tellapart.recipe import Recipe, check_recipe, to_toml
+from tellapart.recipe import Recipe, apply_setting, check_recipe, to_toml
 from tellapart.run import Run, write_text
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
@@ -63,18 +63,25 @@ def plan(
     objective: str = "self-retrieval",
     scorer: str | None = None,
     lora: bool = False,
-    steps: int = STEPS,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
     rate: float | None = None,
     max_tokens: int = 30,
     seed: int = 0,
+    settings: Sequence[str] = (),
 ) -> Recipe:
     """The recipe for this captioner and these pictures.
 
     A tenth of the pictures is held out for validation and another for the table before and after (a quarter each where
     there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the embedded world, else `CLIP`.
-    The batch's backward pass goes in as many parts as free memory asks for. Raises `UsageError` for an unknown
+    ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
+    free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
+    ``settings``: further keys as ``--set`` has them, which overrule all else. Raises `UsageError` for an unknown
     objective, too few pictures, or pictures without the references that the objective reads.
     """
+    if steps is not None and epochs is not None:
+        raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
     if objective not in OBJECTIVES:
         raise UsageError(f"no objective is called '{objective}'{nearest(objective, OBJECTIVES)}")
     count, bare = survey(pictures)
@@ -85,7 +92,14 @@ def plan(
             "give captions of them, or type --objective self-retrieval"
         )
     parts = 4 if count < 40 else 10 if count <= 10_000 else 50
-    batch = min(BATCH, count * (parts - 2) // parts)
+    learned_from = count * (parts - 2) // parts  # at least so many pictures are left to learn from
+    if batch_size is not None and batch_size > learned_from:
+        raise UsageError(
+            f"--batch-size {batch_size}: of {count:,} pictures {learned_from:,} are left to learn from; "
+            "expected at most so many"
+        )
+    batch = batch_size or min(BATCH, learned_from)
+    steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
     rewarded = told["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     held = max(2, count // parts)
@@ -119,6 +133,8 @@ def plan(
         },
         "evaluation": {"decoding": decoding, "lookalike": min(10, held)},
     }
+    for setting in settings:
+        apply_setting(table, setting)
     return check_recipe(table, "tellapart finetune")
 
 

@@ -74,14 +74,15 @@ class NewScorer(Strict):
 class Lora(Strict):
     """LoRA beside layers of the vision encoder and the language model, where these learn; the defaults are paper 2's.
 
-    ``modules``: how the names of the layers end, in either part.
+    ``modules``: how the names of the layers end, in either part, or "all-linear". A part whose attention has none of
+    the default names is adapted in all its linear layers.
     """
 
     rank: int = Field(32, ge=1)
     alpha: int = Field(16, ge=1)
-    modules: tuple[str, ...] = Field(
-        ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2"), min_length=1
-    )
+    modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = (
+        "c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2",
+    )  # fmt: skip
 
 
 class Captioner(Strict):

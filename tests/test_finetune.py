@@ -66,6 +66,21 @@ def test_from_the_command_to_a_model_with_a_card_and_again(
     assert written.status == 0 and len((tmp_path / "c.jsonl").read_text().splitlines()) == 3
 
 
+def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
+    name = str(tiny_captioner)
+    recipe = plan(name, [WORLD], epochs=2, batch_size=12, settings=["training.weight_decay=0.1", "seed=3"])
+    assert (recipe.training.batch_size, recipe.training.steps) == (12, 8)  # 48 pictures, twice, by twelve
+    assert recipe.training.warmup == 0 and recipe.training.checkpoint_every == 1  # of eight steps
+    assert (recipe.training.weight_decay, recipe.seed) == (0.1, 3)
+    assert plan(name, [WORLD]).training.steps == 300
+    with pytest.raises(UsageError, match="leave one of them out"):
+        plan(name, [WORLD], epochs=2, steps=5)
+    with pytest.raises(UsageError, match=r"--batch-size 49: of 60 pictures 48 are left"):
+        plan(name, [WORLD], batch_size=49)
+    with pytest.raises(UsageError, match=r"unknown key 'training.batch_siz'; did you mean 'batch_size'"):
+        plan(name, [WORLD], settings=["training.batch_siz=4"])
+
+
 def test_a_folder_of_pictures_without_captions(tmp_path: Path, tiny_captioner: Path) -> None:
     for number in range(12):
         Image.new("RGB", (8, 8), (number * 20, 0, 0)).save(tmp_path / f"{number}.png")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -11,36 +11,92 @@ from tellapart.captioners.base import Captioner
 from tellapart.errors import UsageError
 
 # Paper 2's program: attention of GPT-2; CLIP's vision without the output projection.
-MODULES = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2")
+ATTENTION = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj")
+MODULES = (*ATTENTION, "fc1", "fc2")
+ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's own word
 
 
 def add_lora(
-    captioner: Captioner, parts: Sequence[str], *, rank: int = 32, alpha: int = 16, modules: Sequence[str] = MODULES
+    captioner: Captioner,
+    parts: Sequence[str],
+    *,
+    rank: int = 32,
+    alpha: int = 16,
+    modules: Sequence[str] | Literal["all-linear"] = MODULES,
 ) -> None:
     """Puts ΔW = alpha/rank · B·A beside the ``modules`` of these ``parts``, in place: A ~ N(0, 1), B = 0, no dropout.
 
-    ``modules``: how the names of layers end. B = 0, so nothing changes until it learns. The captioner's ``save``
-    writes merged weights from now on. Raises `UsageError` for a part in which no layer has such a name.
+    ``modules``: how the names of layers end, or ``all-linear``, which is every linear layer but the output layer. The
+    default names are those of paper 2's program; a part whose attention has other names (BLIP, GIT, T5, the vision
+    encoders of Qwen-VL) is adapted in all its linear layers. B = 0, so nothing changes until it learns. The captioner's
+    ``save`` writes merged weights from now on. Raises `UsageError` for a part that has no such layer.
     """
     from peft import LoraConfig, inject_adapter_in_model
 
-    for part in parts:
+    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # before anything is changed
+    for part, layers in chosen.items():
         module = captioner.parts()[part]
-        layers = {name: layer for name, layer in module.named_modules() if not list(layer.children())}
-        chosen = [name for name in layers if any(f".{name}".endswith(f".{ending}") for ending in modules)]
-        if not chosen:
-            ends = sorted({name.rpartition(".")[2] for name in layers})
-            raise UsageError(
-                f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
-                f"its layers' names end in {', '.join(ends)}"
-            )
-        transposed = any(type(layers[name]).__name__ == "Conv1D" for name in chosen)  # GPT-2's linear layers
-        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(chosen), fan_in_fan_out=transposed)
+        transposed = any(type(layer).__name__ == "Conv1D" for layer in layers.values())  # GPT-2's linear layers
+        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(layers), fan_in_fan_out=transposed)
         inject_adapter_in_model(settings, module)
         for name, parameter in module.named_parameters():
             if ".lora_A." in name:
                 torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
     captioner.adapted = True
+
+
+def target_layers(
+    captioner: Captioner, part: str, modules: Sequence[str] | Literal["all-linear"]
+) -> dict[str, torch.nn.Module]:
+    """The layers of a part that LoRA adapts, by their names within it. Raises `UsageError` where there is none."""
+    module = captioner.parts()[part]
+    if modules == ALL_LINEAR:
+        return linear_layers(captioner, part)
+    layers = {name: layer for name, layer in module.named_modules() if not list(layer.children())}
+    if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
+        return linear_layers(captioner, part)
+    if found := ending_in(layers, modules):
+        return found
+    ends = sorted({name.rpartition(".")[2] for name in layers})
+    raise UsageError(
+        f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
+        f"its layers' names end in {', '.join(ends)}; name some of these, or set captioner.lora.modules = 'all-linear'"
+    )
+
+
+def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dict[str, torch.nn.Module]:
+    dotted = tuple(f".{ending}" for ending in endings)
+    return {name: layer for name, layer in layers.items() if f".{name}".endswith(dotted)}
+
+
+def linear_layers(captioner: Captioner, part: str) -> dict[str, torch.nn.Module]:
+    """Every linear layer of a part but the output layer, whose weights are read past LoRA, and but those that
+    `torch.nn.MultiheadAttention` reads in the same way."""
+    from transformers.pytorch_utils import Conv1D
+
+    module, output = captioner.parts()[part], output_weight(captioner)
+    attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
+    layers: dict[str, torch.nn.Module] = {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, torch.nn.Linear | Conv1D)
+        and layer.weight is not output
+        and name.rpartition(".")[0] not in attentions
+    }
+    if not layers:
+        raise UsageError(
+            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (only its output layer, if any); "
+            "train it in full: leave [captioner.lora] or --lora out"
+        )
+    return layers
+
+
+def output_weight(captioner: Captioner) -> torch.Tensor | None:
+    """The weights V×H of the layer that scores words."""
+    if (head := captioner.head()) is not None:
+        return head[0]
+    layer_of = getattr(captioner.model, "get_output_embeddings", None)
+    return getattr(layer_of() if layer_of else None, "weight", None)
 
 
 def checkpoint_states(captioner: Captioner) -> None:
