@@ -10,14 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.bags.sampler import Sampler
+from tellapart.training_pixels import TrainingPixels
 from tellapart.types import Batch, Item
 
 
 class TrainingSet:
     """Pictures and references, ready for batches.
 
-    ``visual`` are features of a frozen encoder (N×…), or uint8 pictures N×height×width×3 where the
-    vision encoder itself is trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can
+    ``visual`` are features of a frozen encoder (N×…), or rows of ``pixels`` where the vision encoder itself is
+    trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can
     stop anywhere and go on. ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
     """
 
@@ -32,10 +33,11 @@ class TrainingSet:
         seed: int,
         captions_per_picture: int = 1,
         augment: str = "none",
+        pixels: TrainingPixels | None = None,
     ) -> None:
         self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
         self.sampler, self.seed = sampler, seed
-        self.captions_per_picture, self.augment = captions_per_picture, augment
+        self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
 
     def batch(self, step: int) -> Batch:
         chosen = self.sampler(step)
@@ -57,19 +59,11 @@ class TrainingSet:
         return [rows[order[k % len(rows)]] for k in range(wanted)]
 
     def _visual(self, chosen_B: np.ndarray) -> torch.Tensor:
-        block = torch.from_numpy(np.ascontiguousarray(self.visual[chosen_B])).to(self.learner.device)
-        if self.visual.dtype != np.uint8:
-            return block
-        pixels_BCHW = normalise(block, self.learner.processor)
+        rows = self.visual[chosen_B]
+        if self.pixels is None:
+            return torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
+        pixels_BCHW = self.pixels.tensor(rows)
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, flip="flip" in self.augment)
-
-
-def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
-    """uint8 B×H×W×C as the processor's mean and deviation make it: float B×C×H×W."""
-    mean, std = (
-        torch.tensor(v, device=pictures_BHWC.device) * 255 for v in (processor.image_mean, processor.image_std)
-    )
-    return ((pictures_BHWC.float() - mean) / std).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
 
 
 def random_crops(pixels_BCHW: torch.Tensor, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,6 @@ SETTLED_NS = 2_000_000_000
 # Rows go to disk together: a flush takes as long as encoding some pictures. A kill loses at most these seconds.
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
-ResizeRule = Literal["squash", "crop"]
 
 
 @dataclass(frozen=True)
@@ -89,15 +88,9 @@ class FeatureStore:
         """
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
-    def pixels_uint8(
-        self, items: Sequence[Item], size: int, rule: ResizeRule = "squash", *, progress: bool = True
-    ) -> np.ndarray:
-        """Decoded pictures uint8 N×size×size×3 (RGB, 0 to 255), for training from scratch; else as `features`.
-
-        ``rule``: ``squash`` scales both sides to ``size``; ``crop`` scales the short side and cuts out the middle.
-        Bicubic, as the processors of CLIP do it.
-        """
-        return self._array(items, pixel_rows(size, rule), BATCH, progress)
+    def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> np.ndarray:
+        """What ``maker`` makes of pictures, such as the pixels of `tellapart.training_pixels`; else as `features`."""
+        return self._array(items, maker, BATCH, progress)
 
     def readable(
         self,
@@ -110,7 +103,7 @@ class FeatureStore:
     ) -> list[Item]:
         """Those of ``items`` whose rows are in the store now; the others are named in ``skipped``.
 
-        Encodes what is missing. For pixels hand in `pixel_rows`.
+        Encodes what is missing. For other rows than an encoder's hand in their maker.
         """
         maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
         keys, errors = self._fill(items, maker, batch_size, progress)
@@ -274,31 +267,6 @@ def encoder_rows(encoder: Encoder) -> RowMaker:
         return features.detach().float().cpu().numpy()
 
     return RowMaker(f"features {encoder.fingerprint}", encoder.pixels, rows, encoder.frames)
-
-
-def pixel_rows(size: int, rule: ResizeRule = "squash") -> RowMaker:
-    """Pictures as uint8 size×size×3, of clips the middle frame; see `FeatureStore.pixels_uint8`."""
-    if size < 1 or rule not in ("squash", "crop"):
-        raise UsageError(f"pixels of size {size}, rule '{rule}': a positive size, and 'squash' or 'crop' were expected")
-
-    def prepare(images: Sequence[Image.Image]) -> np.ndarray:
-        return np.array(_resized(images[0], size, rule), dtype=np.uint8)
-
-    return RowMaker(f"pixels {size} {rule} bicubic", prepare, np.stack)
-
-
-def _resized(image: Image.Image, size: int, rule: ResizeRule) -> Image.Image:
-    from PIL.Image import Resampling
-
-    width, height = image.size
-    box: tuple[float, float, float, float] = (0, 0, width, height)
-    if rule == "crop":
-        side = min(width, height)
-        left, top = (width - side) / 2, (height - side) / 2
-        box = (left, top, left + side, top + side)
-    if (width, height) == (size, size):
-        return image
-    return image.resize((size, size), Resampling.BICUBIC, box=box)
 
 
 def _unreadable(errors: Sequence[tuple[Item, PictureError]], total: int) -> str:

@@ -142,6 +142,9 @@ class Training(Strict):
         "shuffled", description="look-alikes come together: families of scenes, or what [bags] says of any pictures"
     )
     captions_per_picture: int = Field(1, ge=1, description="references a step reads of each picture")
+    max_reference_tokens: int | None = Field(
+        None, ge=2, description="longer references are cut there and counted; by default what the model has room for"
+    )
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup: int = Field(0, ge=0)
@@ -246,6 +249,8 @@ class Recipe(Strict):
             yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
         if self.training.checkpointing:
             yield "training.checkpointing is of a captioner's language model, and this trains a scorer; leave it out"
+        if self.training.max_reference_tokens is not None:
+            yield "training.max_reference_tokens is of a captioner; a scorer reads as much as its window; leave it out"
         if self.training.accumulate > 1:
             yield "training.accumulate parts the batch, and objective 'contrastive' is over the whole; leave it out"
 
@@ -262,6 +267,11 @@ class Recipe(Strict):
             )
         if rewarded and self.training.captions_per_picture > 1:
             yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
+        if rewarded and self.training.max_reference_tokens is not None:
+            yield (
+                "training.max_reference_tokens cuts references that are learned, and objective 'reinforce' learns "
+                "none; leave it out"
+            )
         if rewarded and self.captioner and self.captioner.new_words is not None:
             yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
         if rewarded and self.training.checkpointing:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from tellapart import recipe_objectives as settings_of
-from tellapart.batches import TrainingSet, normalise
+from tellapart.batches import TrainingSet
 from tellapart.benchmarks.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.captioners import Captioner, load_captioner, write_captions
 from tellapart.data import open_many
 from tellapart.data.base import Dataset
 from tellapart.errors import MissingExtra, UsageError, nearest
-from tellapart.features import FeatureStore, pixel_rows
+from tellapart.features import FeatureStore
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.objectives import Contrastive, Mle, Objective
@@ -27,6 +27,7 @@ from tellapart.run import Run
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.stage_bags import sampler_of
 from tellapart.stage_objective import check_rewards, reinforce_of, smile_of
+from tellapart.training_pixels import TrainingPixels
 from tellapart.types import Item
 from tellapart.views import View, view_of
 
@@ -194,7 +195,7 @@ class Stage:
         from tellapart.messages import say
 
         if self.reads_pixels:
-            items = self.store.readable(dataset, pixel_rows(self.picture_size), skipped=dataset.unreadable)
+            items = self.store.readable(dataset, self.pixels.maker(), skipped=dataset.unreadable)
         else:
             items = self.view.readable(dataset, dataset.unreadable)
         for line in (
@@ -216,10 +217,16 @@ class Stage:
         assert self.recipe.captioner is not None
         return view_of(captioner, self.store, self.recipe.captioner.features)
 
-    @property
-    def picture_size(self) -> int:
-        """The side of the pictures that a vision encoder in training sees."""
-        return getattr(self.learner, "picture_size", None) or processor_size(self.learner.processor)
+    @cached_property
+    def pixels(self) -> TrainingPixels:
+        """How pictures reach a vision encoder in training."""
+        pixels = TrainingPixels(self.learner)
+        if self.recipe.training.augment != "none" and not pixels.as_bytes:
+            raise UsageError(
+                f"training.augment crops pictures of one shape, and {self.learner.name} keeps their shapes; "
+                "leave it out"
+            )
+        return pixels
 
     @property
     def reads_pixels(self) -> bool:
@@ -235,8 +242,7 @@ class Stage:
                     f"such as {bare[0]}; "
                     f"objective '{self.recipe.objective.kind}' learns from references"
                 )
-            flat = self.learner.tokenize([text for item in items for text in item.references])
-            tokens = iter(flat)
+            tokens = iter(self.tokenize([text for item in items for text in item.references], "training references"))
             rows = [[next(tokens) for _ in item.references] for item in items]
         return TrainingSet(
             items,
@@ -247,12 +253,33 @@ class Stage:
             seed=self.recipe.seed,
             captions_per_picture=settings.captions_per_picture,
             augment=settings.augment,
+            pixels=self.pixels if self.reads_pixels else None,
         )
+
+    def tokenize(self, texts: Sequence[str], what: str) -> list[list[int]]:
+        """Token ids of references that the learner is taught, or measured by; how many were cut is told on stderr."""
+        from tellapart.messages import say
+
+        before = self.learner.cut_texts
+        if self.recipe.trains == "scorer":
+            rows, limit = self.learner.tokenize(texts), self.learner.window
+        else:
+            room, limit = self.learner.max_caption_tokens, self.recipe.training.max_reference_tokens
+            if room is not None and limit is not None and limit > room:
+                raise UsageError(
+                    f"training.max_reference_tokens is {limit}, and {self.learner.name} has room for {room} tokens; "
+                    "lower it, or leave it out"
+                )
+            limit = room if limit is None else limit
+            rows = self.learner.tokenize(texts, limit)
+        if cut := self.learner.cut_texts - before:
+            say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there")
+        return rows
 
     def visual(self, items: list[Item]) -> Any:
         """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""
         if self.reads_pixels:
-            return self.store.pixels_uint8(items, self.picture_size)
+            return self.store.rows(items, self.pixels.maker())
         return self.view.rows(items)
 
     # The objective
@@ -297,6 +324,11 @@ class Stage:
         return self.visual(self.validation_items)
 
     @cached_property
+    def _validation_rows(self) -> list[list[int]]:
+        """Tokens of the first reference of each validation picture."""
+        return self.tokenize([item.references[0] for item in self.validation_items], "validation references")
+
+    @cached_property
     def _validation_features(self) -> np.ndarray:
         """The frozen scorer's view of the validation pictures."""
         assert self.scorer is not None
@@ -307,12 +339,12 @@ class Stage:
         return lookalike_sets(self._validation_features, self.recipe.evaluation.lookalike)
 
     def _encode_pixels(self, pixels: np.ndarray, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        blocks = (torch.from_numpy(np.ascontiguousarray(pixels[i : i + 100])) for i in range(0, len(pixels), 100))
-        return torch.cat([encode(normalise(b.to(self.device), self.learner.processor)).float() for b in blocks])
+        blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
+        return torch.cat([encode(self.pixels.tensor(rows)).float() for rows in blocks])
 
     def _validation_loss(self, visual: np.ndarray | torch.Tensor) -> float:
         """Mean negative log-likelihood of a token of the first references, in nats."""
-        rows = self.learner.tokenize([item.references[0] for item in self.validation_items])
+        rows = self._validation_rows
         total, tokens = 0.0, 0
         for start in range(0, len(rows), 100):
             tokens_RT, valid_RT = (x.to(self.device) for x in self.learner.pad(rows[start : start + 100]))
@@ -380,8 +412,3 @@ def check_trackers(names: Sequence[str]) -> None:
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
     return open_many([specs] if isinstance(specs, str) else specs)
-
-
-def processor_size(processor: Any) -> int:
-    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
-    return int(size["height"] if "height" in size else size["shortest_edge"])

@@ -93,11 +93,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, tor
     return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]
 
 
-def caption_rows(tokenizer: Any, texts: Sequence[str], end: int, max_tokens: int) -> list[list[int]]:
-    """Captions as a language model learns them: words and the end token, no start token.
-
-    A caption of more than ``max_tokens`` tokens (the end counted) is cut before its end, so that
-    the cut is not taught as an ending.
-    """
-    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [[*row, end][:max_tokens] for row in encoded]
+def caption_rows(tokenizer: Any, texts: Sequence[str], end: int) -> list[list[int]]:
+    """Captions as a language model learns them: words and the end token, no start token."""
+    encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [[*row, end] for row in encoded]

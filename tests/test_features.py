@@ -17,7 +17,7 @@ from PIL import Image
 from tellapart.clips import ClipFile
 from tellapart.data import Skipped, open_data
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features import FeatureStore, pixel_rows
+from tellapart.features import FeatureStore, RowMaker
 from tellapart.pictures import BytesPicture, FilePicture
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
@@ -177,21 +177,15 @@ def test_encoders_that_are_wrong(store: FeatureStore, items: list[Item]) -> None
         store.features([], counting.encoder)
 
 
-def test_pixels(store: FeatureStore, tmp_path: Path) -> None:
+def test_rows_of_another_maker(store: FeatureStore, tmp_path: Path) -> None:
     wide = np.zeros((10, 30, 3), np.uint8)
     wide[:, 10:20] = (9, 200, 30)
     Image.fromarray(wide).save(tmp_path / "wide.png")
     item = Item("wide", FilePicture(tmp_path / "wide.png"))
-    squashed = store.pixels_uint8([item], 10)
-    cropped = store.pixels_uint8([item], 10, "crop")
-    assert squashed.shape == cropped.shape == (1, 10, 10, 3) and squashed.dtype == np.uint8
-    assert (cropped[0] == (9, 200, 30)).all()
-    assert (squashed[0, :, 0] < 5).all() and (squashed[0, :, 5, 1] > 150).all()
-    expected = np.asarray(Image.fromarray(wide).resize((10, 10), Image.Resampling.BICUBIC))
-    np.testing.assert_array_equal(squashed[0], expected)
-    assert store.readable([item], pixel_rows(10)) == [item]
-    with pytest.raises(UsageError):
-        pixel_rows(10, "stretch")  # type: ignore[arg-type]
+    corners = RowMaker("corners", lambda images: np.asarray(images[0])[:1, ::10], np.stack)
+    rows = store.rows([item], corners)
+    assert rows.dtype == np.uint8 and rows[0, 0].tolist() == [[0, 0, 0], [9, 200, 30], [0, 0, 0]]
+    assert store.readable([item], corners) == [item]
 
 
 def test_least_recently_used_goes_first(tmp_path: Path, items: list[Item]) -> None:
@@ -418,7 +412,8 @@ def test_the_number_of_frames_is_part_of_a_rows_key(store: FeatureStore, tmp_pat
 
     assert mean(4) == pytest.approx(mean(8)) and mean(1) == pytest.approx(2 * mean(4)) and mean(4) > 0
     assert float(store.features([still], Encoder("mean", counting._pixels, counting._encode))[0, 1]) == 0.0
-    assert store.pixels_uint8([still, clip], 4)[:, 0, 0, 0].tolist() == [0, 200], "the first frame, the middle one"
+    first = RowMaker("first pixel", lambda images: np.asarray(images[0])[0, 0], np.stack)
+    assert store.rows([still, clip], first)[:, 0].tolist() == [0, 200], "the first frame, the middle one"
 
 
 def test_broken_clips_are_named_and_left_out(store: FeatureStore, items: list[Item], tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class Captioner(ABC):
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         self.adapted = False  # whether LoRA stands beside its weights
+        self.cut_texts = 0  # how many texts were longer than allowed and were cut in `tokenize`
         self.chosen: dict[str, Any] = {}
 
     @property
@@ -127,9 +128,24 @@ class Captioner(ABC):
         hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
         return hidden_RTH if (head := self.head()) is None else F.linear(hidden_RTH, *head)
 
-    def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
-        """Token ids of captions, each with its end token."""
-        return caption_rows(self.tokenizer, texts, self.end, max_tokens)
+    @property
+    def max_caption_tokens(self) -> int | None:
+        """The longest caption that the language model has positions for, in tokens, the end counted; None: any."""
+        return None
+
+    def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
+        """Token ids of captions, each with its end token.
+
+        A caption of more than ``max_tokens`` tokens (None: `max_caption_tokens`) is cut before its end, so that the
+        cut is not taught as an ending, and is counted in ``cut_texts``.
+        """
+        rows = self._caption_rows(texts)
+        limit = self.max_caption_tokens if max_tokens is None else max_tokens
+        self.cut_texts += 0 if limit is None else sum(len(row) > limit for row in rows)
+        return [row[:limit] for row in rows]
+
+    def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return caption_rows(self.tokenizer, texts, self.end)
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return pad_rows(rows, self.tokenizer.pad_token_id)
@@ -165,13 +181,19 @@ def check_room(text_config: Any, before: int, tokens: int) -> None:
 
     The last token of a caption is not read, so it takes no position.
     """
-    positions = getattr(text_config, "max_position_embeddings", None)
-    if positions is not None and before + tokens - 1 > positions:
+    most = room_after(text_config, before)
+    if most is not None and tokens > most:
         raise UsageError(
-            f"a caption of {tokens} tokens does not fit: of the language model's {positions} positions {before} are "
-            f"taken; expected at most {positions - before + 1} tokens; lower max_tokens, or give a captioner that is "
+            f"a caption of {tokens} tokens does not fit: of the language model's {most + before - 1} positions "
+            f"{before} are taken; expected at most {most} tokens; lower max_tokens, or give a captioner that is "
             "new more of them with captioner.new.max_tokens"
         )
+
+
+def room_after(text_config: Any, before: int) -> int | None:
+    """Tokens of the longest caption after ``before`` positions; None where the language model has no limit."""
+    positions = getattr(text_config, "max_position_embeddings", None)
+    return None if positions is None else max(0, int(positions) - before + 1)
 
 
 def write_captions(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.decode import Decoding, to_rollout
 from tellapart.types import Rollout
 
@@ -29,6 +29,10 @@ class Blip(Captioner):
     @property
     def end(self) -> int:
         return self.model.config.text_config.sep_token_id
+
+    @property
+    def max_caption_tokens(self) -> int | None:
+        return room_after(self.model.config.text_config, len(self.start))
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.vision_model(pixel_values=pixels_BCHW.to(self.device)).last_hidden_state

@@ -15,7 +15,7 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
 from tellapart.decode import Decoding, to_rollout
 from tellapart.types import Rollout
@@ -191,6 +191,20 @@ class ClipCap(Captioner):
     @property
     def view(self) -> str:
         return self.model.config.visual
+
+    @property
+    def max_caption_tokens(self) -> int | None:
+        return room_after(self.model.config.text_config, self._prefix_positions)
+
+    @property
+    def _prefix_positions(self) -> int:
+        """Positions that the prefix takes: the mapper's own number, or one for each cell of each frame."""
+        if self.model.config.mapper != "linear":
+            return self.model.config.prefix_length
+        from PIL import Image
+
+        blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
+        return blank_1PD.shape[1] * self.frames
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.encode(pixels_BCHW.to(self.device))

@@ -56,17 +56,6 @@ class Grids:
             raise PictureError(f"a picture of {image.width}×{image.height} is too long for {self.most} tokens")
         return self._row(read["image_grid_thw"][0], read["pixel_values"], self.most * self.merge**2)
 
-    def pack_squares(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Normalised square pictures, cut as the processor cuts them."""
-        B, C, H, W = pixels_BCHW.shape
-        p, m = self.patch, self.merge
-        h, w = H // p, W // p
-        cut = pixels_BCHW.reshape(B, C, h // m, m, p, w // m, m, p).permute(0, 2, 5, 3, 6, 1, 4, 7)
-        cut = cut.unsqueeze(6).expand(*cut.shape[:6], self.frames, p, p)
-        cells_BNF = cut.reshape(B, h * w, C * self.frames * p * p)
-        grid_3 = torch.tensor([1, h, w], device=pixels_BCHW.device)
-        return torch.stack([self._row(grid_3, cells_NF, self.most * m**2) for cells_NF in cells_BNF])
-
     def pack_cells(self, grid_B3: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
         """Tokens of all the pictures, one after the other, as a row for each picture."""
         counts = self.tokens(grid_B3)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
 from tellapart.decode import Decoding, to_rollout
@@ -135,7 +135,7 @@ class Hf(Captioner):
     def _blank(self) -> Image.Image:
         from PIL import Image
 
-        side = self.picture_size or 64
+        side = self.grids.side if self.grids else 64
         return Image.new("RGB", (side, side))
 
     @cached_property
@@ -144,16 +144,9 @@ class Hf(Captioner):
         shape = self.processor(images=[self._blank], return_tensors="pt")["pixel_values"].shape
         return torch.Size([1, *shape[1:]])
 
-    @property
-    def picture_size(self) -> int | None:
-        """The side of the pictures that a tower in training sees; None where the processor names one."""
-        return self.grids.side if self.grids else None
-
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
         pixels = pixels_BCHW.to(self.device)
-        if self.grids is not None and pixels.ndim == 4:
-            pixels = self.grids.pack_squares(pixels)
         if self.tower is None:
             return pixels
         if self.grids is not None:
@@ -201,9 +194,17 @@ class Hf(Captioner):
     def end(self) -> int:
         return self.ends[0]
 
-    def tokenize(self, texts: Sequence[str], max_tokens: int = 40) -> list[list[int]]:
-        rows = super().tokenize(texts, max_tokens)
-        return [[i for i in row if i not in self.places] for row in rows]
+    @property
+    def max_caption_tokens(self) -> int | None:
+        if self.two_sided:
+            return room_after(self.text_config, 1)
+        before = self.asked["input_ids"].shape[1]
+        if self.grids is not None:  # of another shape a picture may take more places than the blank one did
+            before += self.visual_tokens - int((self.asked["input_ids"] == self.places[0]).sum())
+        return room_after(self.text_config, before)
+
+    def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[i for i in row if i not in self.places] for row in super()._caption_rows(texts)]
 
     @cached_property
     def output_layer(self) -> torch.nn.Module:

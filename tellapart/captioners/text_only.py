@@ -17,12 +17,9 @@ import torch.nn.functional as F
 from tellapart.captioners.base import Captioner, check_room
 from tellapart.decode import Decoding, to_rollout
 from tellapart.errors import UsageError
-from tellapart.messages import say
-from tellapart.tokens import caption_rows
 from tellapart.types import Encoder, Rollout
 
 NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is
-ANSWER = 512  # tokens of the longest answer that is learned, where the model has room for it
 
 
 class TextOnly(Captioner):
@@ -34,7 +31,6 @@ class TextOnly(Captioner):
         self.positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
         self.takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
         self._linear: bool | None = None
-        self._told = 0
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
@@ -45,18 +41,9 @@ class TextOnly(Captioner):
         raise UsageError(f"{self.name} is a language model without pictures; expected data such as instructions:FILE")
 
     @property
-    def longest_answer(self) -> int:
-        """In tokens, the end counted; prompts have the rest of the model's positions."""
-        return ANSWER if self.positions is None else min(ANSWER, self.positions // 2)
-
-    def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Token ids of answers, each with its end token; what is longer than ``max_tokens`` is cut before its end."""
-        longest = max_tokens or self.longest_answer
-        rows = caption_rows(self.tokenizer, texts, self.end, longest + 1)
-        if (cut := sum(len(row) > longest for row in rows)) > self._told:
-            self._told = cut
-            say(f"{cut:,} of {len(rows):,} answers are longer than {longest} tokens; they are cut there")
-        return [row[:longest] for row in rows]
+    def max_caption_tokens(self) -> int | None:
+        """Of an answer: half of the model's positions. Prompts have the rest."""
+        return None if self.positions is None else self.positions // 2
 
     def prompt_rows(self, prompts: Sequence[tuple[str, str]]) -> np.ndarray:
         """(id, text) of N prompts as int32 N×P. Raises `UsageError` for one that leaves no room for an answer."""
@@ -64,10 +51,10 @@ class TextOnly(Captioner):
         begin = self.end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
         rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some end every text
         for (name, _), row in zip(prompts, rows, strict=True):
-            if self.positions is not None and len(row) > self.positions - self.longest_answer + 1:
+            if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
                     f"the prompt of {name} has {len(row)} tokens; {self.name} has {self.positions} positions, and "
-                    f"answers take up to {self.longest_answer}; leave it out, or shorten it"
+                    f"answers take up to {self.positions // 2}; leave it out, or shorten it"
                 )
         block = np.full((len(rows), max(map(len, rows), default=1)), NONE, np.int32)
         for n, row in enumerate(rows):

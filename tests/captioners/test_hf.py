@@ -10,7 +10,6 @@ import torch
 from families import FAMILIES
 from PIL import Image
 
-from tellapart.batches import normalise
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.adapt import add_lora, is_adapter
 from tellapart.captioners.hf import Hf
@@ -219,15 +218,6 @@ def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
     together = captioner.encode(rows)
     for place, image in enumerate(pictures()):
         assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
-
-
-def test_a_square_in_training_is_cut_as_the_processor_cuts_it(tmp_path: Path) -> None:
-    captioner: Any = load_captioner(str(FAMILIES["qwen2_vl"](tmp_path)))
-    noise = torch.randint(0, 256, (2, 32, 32, 3), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
-    squares = normalise(noise, captioner.processor)
-    images = [Image.fromarray(picture.numpy()) for picture in noise]
-    assert torch.allclose(captioner.grids.pack_squares(squares), captioner.pixels(images), atol=1e-5)
-    assert torch.allclose(captioner.encode(squares), captioner.encode(captioner.pixels(images)), atol=1e-5)
 
 
 def test_the_most_tokens_of_a_picture_can_be_set(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reader_help import all_of, draw, ids, png, tar, wrong
 
@@ -12,7 +13,7 @@ from tellapart.data.base import several_files
 from tellapart.data.rows import Index
 from tellapart.data.webdataset import Member
 from tellapart.errors import PictureError
-from tellapart.features import FeatureStore
+from tellapart.features import FeatureStore, RowMaker
 
 # -- what rows share
 
@@ -261,10 +262,11 @@ def test_the_feature_store_reads_each_member_once_and_then_knows_it(
     data = Member.data
     monkeypatch.setattr(Member, "data", lambda self: (read.append(self.name), data(self))[1])
     dataset, store = open_data(str(tmp_path)), FeatureStore(tmp_path / "cache")
-    pixels_NHWC = store.pixels_uint8(dataset, 2, progress=False)
-    assert [tuple(pixel) for pixel in pixels_NHWC[:, 0, 0]] == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
+    first = RowMaker("first pixel", lambda images: np.asarray(images[0])[0, 0], np.stack)
+    pixels_N3 = store.rows(dataset, first, progress=False)
+    assert [tuple(pixel) for pixel in pixels_N3] == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
     assert len(read) == 3
-    assert (store.pixels_uint8(dataset[1:], 2, progress=False) == pixels_NHWC[1:]).all() and len(read) == 3
+    assert (store.rows(dataset[1:], first, progress=False) == pixels_N3[1:]).all() and len(read) == 3
 
 
 def test_webdataset_wrong(tmp_path: Path) -> None:
