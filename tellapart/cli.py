@@ -13,39 +13,44 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from tellapart.cli_app import DATA, HOUSEKEEPING, MEASURING, RESEARCH, TRAINING, App
 from tellapart.cli_bags import app as bags_app
 from tellapart.cli_boost import app as boost_app
 from tellapart.cli_claims import app as claims_app
 from tellapart.cli_finetune import app as finetune_app
 from tellapart.cli_show import Json, Settings, show, show_run
 from tellapart.errors import TellapartError, UsageError
-from tellapart.messages import say
+from tellapart.messages import Verbosity, say, set_verbosity
 from tellapart.text import for_terminal, single_line
 
 if TYPE_CHECKING:
     from tellapart.decode import Decoding
 
-app = typer.Typer(
+app = App(
     name="tellapart",
     help="Teach an image captioner to say what tells a picture apart, and measure honestly whether it does.",
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(bags_app)
+app.add_typer(bags_app, rich_help_panel=DATA)
 app.add_typer(boost_app)
 app.add_typer(claims_app)
 app.add_typer(finetune_app)
 
+# Options that may stand anywhere in the line, by how they are typed.
+EVERYWHERE = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
 INTERRUPTED = 130  # the exit status of a command that Ctrl-C ended
 
 
 @app.callback(invoke_without_command=True)
 def common(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and leave.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors. With every command.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Tell every step. With every command.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error. With every command.")] = False,
 ) -> None:
+    """Options of `EVERYWHERE` never come here: `main` takes them from any place in the line."""
     if version:
         from tellapart import __version__
 
@@ -53,7 +58,7 @@ def common(
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/scenes_sr_l.toml.")],
     settings: Settings = None,
@@ -69,7 +74,7 @@ def train(
     show_run(run.folder, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURING)
 def caption(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
@@ -143,14 +148,22 @@ def caption_decoding(
     return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)
 
 
-@app.command(name="eval")
+@app.command(name="eval", rich_help_panel=MEASURING)
 def evaluate(
     captions: Annotated[list[Path], typer.Option(help="JSONL, CSV, COCO results, or a caption a line. Repeatable.")],
-    references: Annotated[Path | None, typer.Option(help="COCO, Karpathy, JSONL, or tab-separated.")] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="References, in any layout of --captions or Karpathy's. Several files are joined. Repeatable."
+        ),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="The pictures, as kind:path?split=test.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None,
     judge: Annotated[list[str] | None, typer.Option(help="A further scorer, measured too. Repeatable.")] = None,
-    metrics: Annotated[str | None, typer.Option(help="Names, with commas. Default: all there are.")] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(help="Names, with commas; 'list' shows them all. Default: all that can be had. Repeatable."),
+    ] = None,
     human: Annotated[
         str | None,
         typer.Option(help="Score references as a system too: first, random, or mean."),
@@ -184,7 +197,7 @@ def evaluate(
     """Measure captions: do they tell pictures apart, and what are they like?"""
     from tellapart.evaluate import run_eval
 
-    chosen = [name.strip() for name in metrics.split(",") if name.strip()] if metrics is not None else None
+    chosen = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if chosen == []:
         raise UsageError("--metrics names none; type --metrics length,clipscore, or leave it out for all there are")
     results = run_eval(
@@ -210,7 +223,7 @@ def evaluate(
     show(results.to_json(), results.table, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURING)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.")] = None,
@@ -221,7 +234,7 @@ def report(
     print(for_terminal(str(build_report(runs, out))))
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def demo(
     out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
     as_json: Json = False,
@@ -233,7 +246,7 @@ def demo(
     show_run(out, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=HOUSEKEEPING)
 def cache(
     empty: Annotated[bool, typer.Option("--empty", help="Drop everything.")] = False,
     as_json: Json = False,
@@ -245,7 +258,7 @@ def cache(
     show(value, lambda: told, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=RESEARCH)
 def bench(
     work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics, rollout or smile.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
@@ -270,10 +283,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a dash or a name that the terminal's encoding lacks ends no command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    debug = "--debug" in sys.argv[1:]
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    arguments, given = split_arguments(sys.argv[1:])
+    debug = "--debug" in given
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
+        choose_verbosity(given)
         status = with_command(arguments)(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
     except Exception as error:
         if debug or (line := one_line(error)) is None:
@@ -281,6 +295,28 @@ def main() -> None:
         fail(line, getattr(error, "exit_code", 1))
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """The arguments of a command, and those of `EVERYWHERE` that stand among them; what follows ``--`` is no option."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, rest = arguments[:end], arguments[end:]
+    given = {EVERYWHERE[option] for option in options if option in EVERYWHERE}
+    return [option for option in options if option not in EVERYWHERE] + rest, given
+
+
+def choose_verbosity(given: set[str]) -> None:
+    """How much this command and the libraries below it say. Raises `UsageError` for both extremes at once."""
+    if {"--quiet", "--verbose"} <= given:
+        raise UsageError("--quiet and --verbose contradict each other; leave one of them out")
+    set_verbosity(
+        Verbosity.QUIET if "--quiet" in given else Verbosity.VERBOSE if "--verbose" in given else Verbosity.NORMAL
+    )
+    if given & {"--quiet", "--verbose"}:
+        level = "error" if "--quiet" in given else "info"
+        os.environ |= {"TRANSFORMERS_VERBOSITY": level, "DATASETS_VERBOSITY": level}
+    if "--quiet" in given:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 
 def with_command(arguments: list[str]) -> typer.Typer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tellapart.cli_app import App
 from tellapart.cli_show import Json, show
 from tellapart.errors import UsageError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tellapart.benchmarks.card import Card
     from tellapart.data import Dataset
 
-app = typer.Typer(
+app = App(
     name="bags",
     help="Bags of look-alikes: mine them, build a benchmark of them, review it, and say what it is.",
     no_args_is_help=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tellapart.cli_app import DATA, App
 from tellapart.cli_show import Json, show
 from tellapart.errors import TellapartError
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     from tellapart.boost.run import Summary
     from tellapart.boost.statistics import Statistics
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def boost(
     data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.")] = Path("boosted.jsonl"),
@@ -72,7 +73,7 @@ def boost(
         )
 
 
-@app.command(name="boost-merge")
+@app.command(name="boost-merge", rich_help_panel=DATA)
 def boost_merge(
     parts: Annotated[list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The whole.")] = Path("boosted.jsonl"),

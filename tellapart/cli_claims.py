@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tellapart.cli_app import RESEARCH, App
 from tellapart.cli_show import Json, show
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.claims.tables import Filled
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.command(rich_help_panel=RESEARCH)
 def claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which claims. Default: all.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One verdict seed, intervals over pictures alone.")] = False,
@@ -41,7 +42,7 @@ def claims(
     show({"claims": [outcome.to_json() for outcome in outcomes]}, lambda: table(outcomes), as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=RESEARCH)
 def tables(
     numbers: Annotated[
         list[int] | None, typer.Argument(metavar="[2|3|5|7]...", help="Which tables. Default: all four.")

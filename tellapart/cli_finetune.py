@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
+from tellapart.cli_app import TRAINING, App
 from tellapart.cli_show import Json, Settings, show_run
 
-app = typer.Typer()
+app = App()
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 def finetune(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],

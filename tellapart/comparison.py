@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.measures import METRICS, Context, Corpus, Measured, Metric, Slot, metrics_of
+from tellapart.messages import detail
 from tellapart.metrics.results import Candidates, Pair, Results
 from tellapart.metrics.significance import (
     Difference,
@@ -42,12 +44,14 @@ class Comparison:
 
     def measure(self, name: str, suffix: str, context: Context, chance: bool) -> None:
         metric, key = metrics_of(context)[name], name + suffix
+        started = time.monotonic()
         found = {
             system: measured
             for system, slots in self.slots.items()
             if not (system == HUMAN and self._has_no_references(metric, slots))
             and (measured := _measured(metric, context, slots)) is not None
         }
+        detail(f"measured {key} of {len(found)} systems in {time.monotonic() - started:.2f} s")
         several = {len(slots) for system, slots in self.slots.items() if system in found and system != HUMAN} - {1}
         if chance and metric.chance is not None:
             found[CHANCE] = Measured(metric.chance(context))

@@ -186,7 +186,7 @@ def _references(
 
 def run_eval(
     captions: Sequence[Path],
-    references: Path | None = None,
+    references: Path | Sequence[Path] | None = None,
     data: str | None = None,
     scorer: str | None = None,
     metrics: Sequence[str] | None = None,
@@ -207,8 +207,9 @@ def run_eval(
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
-    ``references`` is a file, ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are
-    used where no file is given), ``scorer`` and ``judges`` are model folders or names. Captions and pictures or
+    ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
+    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``judges`` are model
+    folders or names. Captions and pictures or
     references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
     was left out. ``bags`` are files of candidate sets (`tellapart.benchmarks.sets`), ``distractors`` the
     specification of pictures beyond these that every caption has to be told from as well. Torch is loaded with a
@@ -224,7 +225,7 @@ def run_eval(
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_lists(path) for name, path in _names(captions).items()}
-    told = read_references(references) if references is not None else None
+    told = _read_all_references(references)
     dataset = _open(data)
     kept, told, notes = _matched(systems, told, dataset, allow_missing)
     ids = list(next(iter(kept.values())))
@@ -290,6 +291,16 @@ def _names(paths: Sequence[Path]) -> dict[str, Path]:
         if len(names) == len(paths):
             return names
     raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def _read_all_references(paths: Path | Sequence[Path] | None) -> dict[str, list[str]] | None:
+    """The references of every id, of all files together; None where there is no file."""
+    files = [paths] if isinstance(paths, str | Path) else list(paths or ())
+    found: dict[str, list[str]] = {}
+    for path in files:
+        for id_, texts in read_references(path).items():
+            found.setdefault(id_, []).extend(texts)
+    return found if files else None
 
 
 def _last(name: str) -> str:

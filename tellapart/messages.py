@@ -4,6 +4,7 @@ terminal obeys the escape sequences in them, as rich obeys ``[bold]``."""
 from __future__ import annotations
 
 import sys
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from tellapart.text import for_terminal
@@ -12,9 +13,38 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+class Verbosity(IntEnum):
+    """How much a command says: results and errors only, what a user needs to know, or every step."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+_verbosity = Verbosity.NORMAL
+
+
+def set_verbosity(verbosity: Verbosity) -> None:
+    """For this process, from now on."""
+    global _verbosity
+    _verbosity = verbosity
+
+
+def quiet() -> bool:
+    """Whether nothing but results and errors is wanted: no messages, no progress bars."""
+    return _verbosity == Verbosity.QUIET
+
+
 def say(line: str) -> None:
-    """A line on stderr while a command works, so that stdout stays with results."""
-    print(for_terminal(line), file=sys.stderr, flush=True)
+    """A line on stderr; nothing with ``--quiet``."""
+    if _verbosity >= Verbosity.NORMAL:
+        print(for_terminal(line), file=sys.stderr, flush=True)
+
+
+def detail(line: str) -> None:
+    """A line on stderr with ``--verbose`` only."""
+    if _verbosity >= Verbosity.VERBOSE:
+        print(for_terminal(line), file=sys.stderr, flush=True)
 
 
 def console(**options: Any) -> Console:

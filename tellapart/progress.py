@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tellapart.messages import console, say
+from tellapart.messages import console, quiet, say
 
 T = TypeVar("T")
 QUIET_SECONDS = 2.0
@@ -25,7 +25,7 @@ class Progress:
     """
 
     def __init__(self, total: int | None, label: str, *, enabled: bool = True) -> None:
-        self.total, self.label, self.enabled = total, label, enabled
+        self.total, self.label, self.enabled = total, label, enabled and not quiet()
         self.done = 0
         self._started = self._last_line = time.monotonic()
         self._bar: Any = None

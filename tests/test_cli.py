@@ -6,6 +6,7 @@ Commands run in this process through `main`, as the installed script calls it.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 from command_line import Cli
 from PIL import Image
+from typer.main import get_command
 
 from tellapart import __version__
+from tellapart.cli import app
+from tellapart.cli_app import refuse_repeats
+from tellapart.errors import UsageError
 from tellapart.recipe import check_recipe, read_recipe, to_toml
 from tellapart.run import Run
 from tellapart.scenes import Scenes
@@ -63,11 +68,107 @@ def test_the_version(cli: Cli) -> None:
     assert cli("--version") == (0, f"{__version__}\n", "")
 
 
+def all_commands() -> list[tuple[str, Any]]:
+    """Every command of the program with what is typed for it, groups and their commands."""
+
+    def below(name: str, command: Any) -> list[tuple[str, Any]]:
+        inner = getattr(command, "commands", {})
+        return [(name, command), *(found for key, one in inner.items() for found in below(f"{name} {key}", one))]
+
+    return below("tellapart", get_command(app))
+
+
+@pytest.mark.parametrize(("name", "command"), all_commands(), ids=lambda part: part if isinstance(part, str) else "")
+def test_no_option_of_any_command_drops_a_value_that_was_typed(name: str, command: Any) -> None:
+    """Typed twice, an option keeps both values or is refused; a flag without an opposite says the same twice."""
+    for param in command.params:
+        if not param.opts[0].startswith("-") or param.multiple or param.name in ("help", "install_completion"):
+            continue
+        second = param.secondary_opts or param.opts
+        typed = [param.opts[0], second[0]] if param.is_flag else [param.opts[0], "1", second[0], "2"]
+        context = command.make_context(name, [], resilient_parsing=True)
+        context.resilient_parsing = False
+        if param.is_flag and not param.secondary_opts:
+            refuse_repeats(command, context, typed)
+            continue
+        with pytest.raises(UsageError, match=f"{param.opts[0]}.* is typed 2 times and takes one value"):
+            command.parse_args(context, typed)
+
+
+def test_references_and_metrics_of_several_options_all_count(cli: Cli, tmp_path: Path) -> None:
+    """Issue: of three reference files the last alone was scored against, and of two metrics the last was printed."""
+    (tmp_path / "said.txt").write_text("a red dog runs\na cat sleeps here\n")
+    for name, text in (("a", "a red dog runs\nno\n"), ("b", "no\na cat sleeps here\n"), ("c", "no\nno\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    files = [part for name in "abc" for part in ("--references", tmp_path / f"{name}.txt")]
+    done = cli(
+        "eval", "--captions", tmp_path / "said.txt", *files, "--metrics", "bleu1", "--metrics", "length", "--json"
+    )
+    told = json.loads(done.out)["systems"]["said"]
+    assert told["bleu1"]["value"] == pytest.approx(100) and told["length"]["value"] == 4
+    one = cli("eval", "--captions", tmp_path / "said.txt", "--references", tmp_path / "c.txt", "--json")
+    assert json.loads(one.out)["systems"]["said"]["bleu1"]["value"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("command", "alias", "ours"),
+    [
+        ("caption", "--num-beams", "--beams"),
+        ("caption", "--max-new-tokens", "--max-tokens"),
+        ("caption", "--output", "--out"),
+        ("finetune", "--lr", "--rate"),
+        ("finetune", "--max-new-tokens", "--max-tokens"),
+        ("train", "--output", "--out"),
+    ],
+)
+def test_names_that_other_tools_give_an_option_are_understood_and_not_shown(
+    cli: Cli, command: str, alias: str, ours: str
+) -> None:
+    done = cli(command, "model", "pictures", alias, "1", f"{ours}=2", "--out", "x")
+    assert "is typed 2 times" in done.line and done.line.startswith((ours, "--out"))
+    assert alias not in cli(command, "--help").out
+
+
+def test_help_lists_the_commands_in_the_order_of_work(cli: Cli) -> None:
+    shown = cli("--help").out
+    places = [
+        shown.index(f" {name} ") for name in ("demo", "train", "caption", "eval", "report", "bags", "boost", "claims")
+    ]
+    assert places == sorted(places) and "Train a captioner" in shown and "Caption and measure" in shown
+    assert cli("-V").out == cli("--version").out
+
+
+def test_bags_alone_shows_its_help(cli: Cli) -> None:
+    done = cli("bags")
+    assert done.status == 0 and done.err == "" and "mine" in done.out
+
+
+def test_quiet_leaves_results_and_errors_and_verbose_tells_more(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    command = ("caption", tiny_captioner, photos, "--max-tokens", 3, "--overwrite")
+    assert "4 captions written" in cli(*command, "-o", tmp_path / "a.jsonl").err
+    assert cli(*command, "-o", tmp_path / "b.jsonl", "--quiet").err == ""
+    assert cli("-q", "eval", "--captions", "nowhere").line.startswith("nowhere: no such file")
+    (tmp_path / "said.txt").write_text("a dog\n")
+    told = cli("eval", "--captions", tmp_path / "said.txt", "--metrics", "length", "--verbose", "--json")
+    assert "length" in told.err and json.loads(told.out)["systems"]
+    assert "contradict" in cli("cache", "--quiet", "--verbose").line
+
+
+def test_the_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = {"COMP_WORDS": "tellapart eval --met", "COMP_CWORD": "2", "_TELLAPART_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tellapart"], capture_output=True, text=True, env={**os.environ, **line}, check=True
+    )
+    assert done.stdout.split() == ["--metrics"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["trian"], "No such command 'trian'. Did you mean 'train'?; type: tellapart --help"),
-        (["--bogus"], "No such option: --bogus; type: tellapart --help"),
+        (["--zzz"], "No such option: --zzz; type: tellapart --help"),
         (["train"], "Missing argument 'recipe'; type: tellapart train --help"),
         (["train", "x.toml", "--resum"], "No such option: --resum (Possible options: --resume"),
         (["caption", "scenes"], "Missing argument 'pictures'; type: tellapart caption --help"),
@@ -93,8 +194,6 @@ def test_what_is_typed_wrong_is_one_line_and_exit_code_2(cli: Cli, arguments: li
 
 
 def test_debug_shows_where_it_was_raised(cli: Cli) -> None:
-    from tellapart.errors import UsageError
-
     with pytest.raises(UsageError, match="no such recipe"):
         cli("train", "nowhere.toml", "--debug")
 
