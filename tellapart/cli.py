@@ -351,5 +351,5 @@ def one_line(error: Exception) -> str | None:
 
 
 def fail(line: str, status: int) -> NoReturn:
-    say(f"tellapart: {single_line(line)}")
+    print(for_terminal(f"tellapart: {single_line(line)}"), file=sys.stderr, flush=True)
     sys.exit(status)
