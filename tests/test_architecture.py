@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "rewards": {"metrics"},
     "objectives": {"decode"},
     "bags": {"captions_file", "features", "data"},
-    "benchmarks": {"bags", "data", "metrics"},
+    "benchmarks": {"bags", "data", "metrics", "scenes"},
     "batches": {"bags", "training_pixels"},
     "training_pixels": {"features"},
     "review": {"bags", "data"},

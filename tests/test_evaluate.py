@@ -348,6 +348,27 @@ def test_captions_that_claim_nothing_have_no_rate():
     results.table()
 
 
+def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known():
+    items = list(open_data("scenes:plain?split=test&n=12&family=4"))
+    systems = {"own": {i.id: i.truth.description for i in items}, "one": {i.id: "a red star and a ring" for i in items}}
+    image_ND = np.random.default_rng(0).normal(size=(12, len(COLOURS))).astype(np.float32)
+    image_ND /= np.linalg.norm(image_ND, axis=1, keepdims=True)
+    results = evaluate(systems, items=items, scorer=ColourScorer(), image_features=image_ND)
+    truths = {item.id: item.truth for item in items}
+    sets = json.loads(json.dumps(gallery(results, items)))["sets"]
+    for one in sets:
+        own, other = one["systems"]["own"]["claims"], one["systems"]["one"]["claims"]
+        assert own["correct"] == own["of"] > 4 and own["false"] == []
+        judged = truth.judge("a red star and a ring", truths[one["target"]])
+        assert (other["correct"], other["of"]) == (judged.correct, judged.claims)
+        assert all(
+            "a red star and a ring"[start:end] in ("red", "star", "ring", "red star")
+            for start, end, _ in other["false"]
+        )
+    assert sum(len(one["systems"]["one"]["claims"]["false"]) for one in sets) > 12
+    assert all("claims" not in answer for one in gallery(results)["sets"] for answer in one["systems"].values())
+
+
 def test_the_listener_hears_the_truth_among_lookalikes():
     items = list(open_data("scenes:plain?split=test&n=40&family=4"))
     pixels = np.stack([np.asarray(item.picture.image(), dtype=np.float32).ravel() for item in items])

@@ -11,6 +11,7 @@ from tellapart.benchmarks.retrieval import Retrieval
 from tellapart.metrics.results import Results
 
 if TYPE_CHECKING:
+    from tellapart.scenes import Scene
     from tellapart.types import Item
 
 _YARDSTICKS = ("human", "chance")
@@ -22,7 +23,9 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     """Up to k look-alike sets as plain data.
 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
-    ids throughout, the target first among the candidates, scores are cosines by candidate. The first system
+    ids throughout, the target first among the candidates, scores are cosines by candidate. Where the truth of the
+    items is known, a system has ``"claims": {"correct", "of", "false": [[start, end, why]]}`` as well: which characters
+    of its caption claim what is not so (`tellapart.scenes.truth.mark`). The first system
     is the baseline: sets where a later system hits and it misses ("won"), the reverse ("lost"), where all miss and
     where all hit, in fixed shares, each kind spread evenly over the data. Empty where no look-alike metric was
     computed.
@@ -31,8 +34,9 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     if not found:
         return {"sets": []}
     references = _references(results, items)
+    truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _informative({name: own for name, own in found.items() if name not in _YARDSTICKS} or found, k)
-    return {"sets": [_set(results, found, references, row) for row in rows]}
+    return {"sets": [_set(results, found, references, truth, row) for row in rows]}
 
 
 def _references(results: Results, items: Sequence[Item] | None) -> dict[str, list[str]]:
@@ -63,7 +67,23 @@ def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
     return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
 
 
-def _set(results: Results, found: dict[str, Retrieval], references: dict[str, list[str]], row: int) -> dict[str, Any]:
+def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
+    """What a gallery keeps of a caption's claims: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
+    if truth is None:
+        return {}
+    from tellapart.scenes.truth import mark
+
+    marked = mark(caption, truth)
+    return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
+
+
+def _set(
+    results: Results,
+    found: dict[str, Retrieval],
+    references: dict[str, list[str]],
+    truth: dict[str, Scene],
+    row: int,
+) -> dict[str, Any]:
     sets = next(iter(found.values())).sets
     question = int(np.flatnonzero(sets.target_Q == row)[-1])
     members = [results.ids[member] for member in sets.sets[sets.set_Q[question]]]
@@ -79,11 +99,8 @@ def _set(results: Results, found: dict[str, Retrieval], references: dict[str, li
                     key: round(float(score), 4) for key, score in zip(members, own.scores[question], strict=True)
                 },
                 "picked": results.ids[int(own.picked_N[row])],
+                **claims(results.captions[name][row], truth.get(target)),
             }
             for name, own in found.items()
         },
     }
-
-
-def _score(cosine: float) -> float:
-    return round(float(cosine), 4)

@@ -13,18 +13,33 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
 _BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))
 
 
+Words = tuple[int, ...]  # numbers of words of a caption, from 0
+
+
 @dataclass(slots=True)
 class Mention:
     """An object that the caption names. ``shape`` is empty for "thing", "object" and the like.
 
-    ``values`` maps a slot to every value said of it: two different ones contradict each other.
+    ``values`` maps a slot to every value said of it: two different ones contradict each other. ``words`` maps
+    (slot, value), the shape's slot being "shape", to the numbers of the words that say so.
     """
 
     shape: str
     values: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    words: dict[tuple[str, str], Words] = field(default_factory=dict, compare=False)
 
     def signature(self) -> tuple[str, tuple[tuple[str, tuple[str, ...]], ...]]:
         return self.shape, tuple(sorted(self.values.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Which words make the claims of a `Reading` that belong to no single mention, in the order of its fields."""
+
+    relations: tuple[Words, ...] = ()
+    grounds: tuple[Words, ...] = ()
+    loose: tuple[Words, ...] = ()
+    number: Words = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,7 @@ class Reading:
     loose: tuple[tuple[str, str], ...]
     number: int | None
     unknown: tuple[str, ...]
+    places: Places = field(default=Places(), compare=False)
 
     @property
     def empty(self) -> bool:
@@ -58,7 +74,15 @@ class _Reader:
         self.grounds: list[str] = []
         self.loose: list[tuple[str, str]] = []
         self.unknown: list[str] = []
-        self.pending: list[tuple[str, str]] = []
+        self.pending: list[tuple[str, str, Words]] = []
+        self.places: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
+        self.here: Words = ()
+        """The words that are being read."""
+        self.counted: Words = ()
+        """Those of ``count``."""
+        self.tying: Words = ()
+        """Those of ``relation``."""
+        self.numbering: Words = ()
         self.definite = False
         self.count = 0
         self.number = 0
@@ -76,23 +100,24 @@ class _Reader:
 
     def flush(self) -> None:
         """Adjectives without a noun: of the subject after "is", else of nothing."""
-        for slot, value in self.pending:
+        for slot, value, words in self.pending:
             if self.predicate and self.mentions:
-                _say(self.mentions[self.current], slot, value)
+                _say(self.mentions[self.current], slot, value, words)
             else:
                 self.loose.append((slot, value))
+                self.places["loose"].append(words)
         self.pending.clear()
         self.count = 0
 
-    def take(self, sense: Sense, word: str) -> None:
-        kind = sense.kind
+    def take(self, sense: Sense, word: str, here: Words) -> None:
+        kind, self.here = sense.kind, here
         joined, self.joined = self.joined, kind == "and" or (self.joined and kind in ("copula", "verb", "which"))
         if kind in ("article", "number", "group", "and", "relation", "shape", "generic", "copula", "verb", "which"):
             self.fresh = kind in ("article", "number", "group", "and", "relation")
         elif word == "with":
             self.fresh = True
         if kind in ("colour", "size", "texture"):
-            self.pending.append((kind, sense.value))
+            self.pending.append((kind, sense.value, here))
         elif kind in ("shape", "generic"):
             self.noun(sense)
         elif kind == "article":
@@ -111,10 +136,11 @@ class _Reader:
             # "green grass": an adjective of the ground says nothing about an object.
             self.pending.clear()
             self.grounds.append(sense.value)
+            self.places["grounds"].append(here)
             self.relation, self.between = "", []
         elif kind in ("number", "group"):
             self.flush()
-            self.count = int(sense.value or 1)
+            self.count, self.counted = int(sense.value or 1), here
         elif kind == "copula":
             self.flush()
             self.predicate = bool(self.mentions)
@@ -123,18 +149,20 @@ class _Reader:
 
     def begin(self, relation: str, subject: int) -> None:
         self.relation, self.between = ("", []) if subject < 0 else (relation, [])
-        self.subject = subject
+        self.subject, self.tying = subject, self.here
 
     def motion(self, value: str) -> None:
         if self.mentions and not self.pending and not self.fresh:
-            _say(self.mentions[self.current], "motion", value)
+            _say(self.mentions[self.current], "motion", value, self.here)
         else:
-            self.pending.append(("motion", value))
+            self.pending.append(("motion", value, self.here))
 
     def noun(self, sense: Sense) -> None:
         mention = Mention(sense.value)
-        for slot, value in self.pending:
-            _say(mention, slot, value)
+        if sense.value:
+            mention.words["shape", sense.value] = self.here
+        for slot, value, words in self.pending:
+            _say(mention, slot, value, words)
         self.pending.clear()
         self.predicate = False
         at = self.earlier(mention) if self.definite else -1
@@ -142,15 +170,19 @@ class _Reader:
         if at >= 0:
             for slot, values in mention.values.items():
                 self.mentions[at].values[slot] = values
+            for claim, words in mention.words.items():
+                self.mentions[at].words[claim] = self.mentions[at].words.get(claim, ()) + words
         else:
             if not sense.value and not mention.values and self.count > 1 and not self.mentions:
-                self.number = self.count
+                self.number, self.numbering = self.count, self.counted
             at = len(self.mentions)
             self.mentions.append(mention)
         self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
-            self.mentions.append(Mention(mention.shape, dict(mention.values)))
+            # What is wrong with one star too many is the number before it.
+            more = mention.words | ({("shape", mention.shape): self.counted} if mention.shape else {})
+            self.mentions.append(Mention(mention.shape, dict(mention.values), more))
         self.count = 0
 
     def relate(self, at: int) -> None:
@@ -158,9 +190,11 @@ class _Reader:
             self.between.append(at)
             if len(self.between) == 2:
                 self.relations.append(("between", self.subject, *self.between))
+                self.places["relations"].append(self.tying)
                 self.relation, self.between = "", []
         elif self.relation:
             self.relations.append((self.relation, self.subject, at))
+            self.places["relations"].append(self.tying)
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
@@ -172,7 +206,8 @@ class _Reader:
         return -1
 
 
-def _say(mention: Mention, slot: str, value: str) -> None:
+def _say(mention: Mention, slot: str, value: str, words: Words) -> None:
+    mention.words[slot, value] = mention.words.get((slot, value), ()) + words
     said = mention.values.get(slot, ())
     if value not in said:
         mention.values[slot] = (*said, value)
@@ -181,6 +216,14 @@ def _say(mention: Mention, slot: str, value: str) -> None:
 def tokens(caption: str) -> tuple[str, ...]:
     """A caption's words in lower case, without punctuation."""
     return tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
+
+
+def spans(caption: str) -> list[tuple[int, int]]:
+    """Where each of a caption's `tokens` starts and ends in it, in characters."""
+    lowered = [character.lower() for character in caption]  # of one character may become two
+    where = [at for at, own in enumerate(lowered) for _ in own]
+    found = _TOKEN.finditer("".join(lowered).replace("_", " "))
+    return [(where[match.start()], where[match.end() - 1] + 1) for match in found]
 
 
 def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
@@ -208,7 +251,7 @@ def read(caption: str) -> Reading:
     words, reader = tokens(caption), _Reader()
     for at, length, sense in phrases(words):
         if sense is not None:
-            reader.take(sense, words[at])
+            reader.take(sense, words[at], tuple(range(len(words)))[at : at + length])
         elif words[at] == "the":
             reader.flush()
             reader.definite = reader.fresh = True
@@ -224,6 +267,7 @@ def read(caption: str) -> Reading:
         tuple(reader.loose),
         whole or None,
         tuple(reader.unknown),
+        Places(*(tuple(words) for words in reader.places.values()), number=reader.numbering),
     )
 
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .matching import CLAIM, align, related
-from .reading import Mention, Reading, read
+from .reading import Mention, Reading, Words, read, spans
 from .relations import INVERSE
 
 if TYPE_CHECKING:
     from .world import Scene
 
 __all__ = [
-    "GraphScore", "Judgement", "Mention", "Reading", "corpus", "corpus_graph_f", "judge", "listen",
-    "listener_accuracy", "per_caption", "read", "scene_graph_f",
+    "GraphScore", "Judgement", "Marked", "Mention", "Reading", "corpus", "corpus_graph_f", "judge", "listen",
+    "listener_accuracy", "mark", "per_caption", "read", "scene_graph_f",
 ]  # fmt: skip
 
 _FIELDS = ("shape", "colour", "size", "texture", "motion")
@@ -70,61 +70,85 @@ class Judgement:
         return self.recalled / self.attributes
 
 
+# Why a claim is not true, as a page says it.
+NOWHERE = "not in the picture"
+ELSEWHERE = "true of another object only"
+CONTRADICTED = "contradicted by another word"
+NOT_SO = "not so in the picture"
+TOO_MANY = "more than there are"
+
+
 class _Count:
-    """The tally of one caption."""
+    """The tally of one caption. ``false`` has the words of each claim that is not true, and why."""
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
         self.claims = self.correct = self.bound = self.binding = self.invented = 0
         self.wrong_relations = self.conflicts = self.recalled = 0
+        self.false: list[tuple[Words, str]] = []
 
     def mention(self, mention: Mention, at: int) -> None:
         thing = self.facts[at] if at >= 0 else None
         if mention.shape:
-            self.value(0, (mention.shape,), thing, excess=thing is None)
+            self.value(0, (mention.shape,), thing, mention, excess=thing is None)
         for slot, values in mention.values.items():
-            self.value(_FIELDS.index(slot), values, thing)
+            self.value(_FIELDS.index(slot), values, thing, mention)
 
-    def value(self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, excess: bool = False) -> None:
+    def value(
+        self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
+    ) -> None:
         self.claims += len(values)
         self.bound += len(values)
         for value in values:
+            there = any(f[slot] == value for f in self.facts)
             if thing is not None and thing[slot] == value:
                 if len(values) == 1:
                     self.correct += 1
                     self.recalled += 1
-                else:
-                    self.conflicts += 1
-            elif excess or not any(f[slot] == value for f in self.facts):
+                    continue
+                self.conflicts += 1
+                why = CONTRADICTED
+            elif excess or not there:
                 self.invented += 1
+                why = TOO_MANY if there else NOWHERE
             else:
                 self.binding += 1
+                why = ELSEWHERE
+            self.false.append((mention.words.get((_FIELDS[slot], value), ()), why))
 
-    def grounds(self, said: set[str]) -> None:
+    def grounds(self, reading: Reading) -> None:
+        said = set(reading.grounds)
         self.claims += len(said)
         for ground in said:
             if ground != self.scene.ground:
                 self.invented += 1
+                why = NOWHERE
             elif len(said) == 1:
                 self.correct += 1
                 self.recalled += 1
+                continue
             else:
                 self.conflicts += 1
+                why = CONTRADICTED
+            self.refuse(ground, reading.grounds, reading.places.grounds, why)
 
-    def loose(self, said: set[tuple[str, str]]) -> None:
+    def loose(self, reading: Reading) -> None:
+        said = set(reading.loose)
         self.claims += len(said)
         for slot, value in said:
             if any(f[_FIELDS.index(slot)] == value for f in self.facts):
                 self.correct += 1
             else:
                 self.invented += 1
+                self.refuse((slot, value), reading.loose, reading.places.loose, NOWHERE)
 
-    def relations(self, claims: Iterable[tuple[str | int, ...]]) -> None:
+    def relations(self, reading: Reading) -> None:
         tied = list(range(len(self.facts)))
-        for claim in claims:
+        for claim in dict.fromkeys(reading.relations):
             self.claims += 1
             if not related(claim, self.meant, self.scene.objects):
                 self.wrong_relations += 1
+                self.refuse(claim, reading.relations, reading.places.relations, NOT_SO)
                 continue
             self.correct += 1
             first, *others = (self.meant[int(m)] for m in claim[1:])
@@ -134,20 +158,63 @@ class _Count:
                     old, new = tied[other], tied[first]
                     tied = [new if t == old else t for t in tied]
 
+    def number(self, reading: Reading) -> None:
+        if reading.number is None:
+            return
+        self.claims += 1
+        if reading.number == len(self.scene.objects):
+            self.correct += 1
+        else:
+            self.false.append((reading.places.number, NOT_SO))
 
-def judge(caption: str | Reading, scene: Scene) -> Judgement:
-    """What a caption gets right and wrong about a scene. Never raises; an empty caption claims nothing."""
-    reading = read(caption) if isinstance(caption, str) else caption
+    def refuse(self, claim: object, said: Sequence[object], places: Sequence[Words], why: str) -> None:
+        """A claim that may have been made more than once is false wherever it was."""
+        self.false += [(words, why) for own, words in zip(said, places, strict=True) if own == claim]
+
+
+def _tally(reading: Reading, scene: Scene) -> _Count:
     _, meant = align(reading, scene)
     count = _Count(scene, meant)
     for mention, at in zip(reading.mentions, meant, strict=True):
         count.mention(mention, at)
-    count.grounds(set(reading.grounds))
-    count.loose(set(reading.loose))
-    count.relations(dict.fromkeys(reading.relations))
-    if reading.number is not None:
-        count.claims += 1
-        count.correct += reading.number == len(scene.objects)
+    count.grounds(reading)
+    count.loose(reading)
+    count.relations(reading)
+    count.number(reading)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` are (start, end, why), in characters of the
+    caption, ascending, of the words that make the others."""
+
+    claims: int
+    correct: int
+    false: tuple[tuple[int, int, str], ...]
+
+
+def mark(caption: str, scene: Scene) -> Marked:
+    """Which words of a caption claim what is not true of the scene, by the rules of `judge`. Never raises."""
+    count, where = _tally(read(caption), scene), spans(caption)
+    why: dict[int, str] = {}
+    for words, reason in count.false:
+        for word in words:
+            why.setdefault(word, reason)
+    found: list[tuple[int, int, str]] = []
+    for word in sorted(why):
+        start, end = where[word]
+        if found and word - 1 in why and found[-1][2] == why[word]:  # words side by side are marked as one
+            found[-1] = (found[-1][0], end, why[word])
+        else:
+            found.append((start, end, why[word]))
+    return Marked(count.claims, count.correct, tuple(found))
+
+
+def judge(caption: str | Reading, scene: Scene) -> Judgement:
+    """What a caption gets right and wrong about a scene. Never raises; an empty caption claims nothing."""
+    reading = read(caption) if isinstance(caption, str) else caption
+    count = _tally(reading, scene)
     things = len(scene.objects)
     return Judgement(
         claims=count.claims,

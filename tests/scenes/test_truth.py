@@ -2,6 +2,7 @@
 
 import math
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tellapart.scenes.truth import (
     judge,
     listen,
     listener_accuracy,
+    mark,
     per_caption,
     read,
     scene_graph_f,
@@ -33,6 +35,44 @@ def scene(star: str = "red", heart: str = "blue", star_x: int = 25, ground: str 
 
 def said(text: str) -> list[tuple[str, dict]]:
     return [(m.shape, m.values) for m in read(text).mentions]
+
+
+@pytest.mark.parametrize(
+    ("text", "false", "correct", "claims"),
+    [
+        ("A small RED star left of a heart, on the lawn.", [], 6, 6),
+        ("İ Blue star right of two large hearts, on SAND.",
+         ["Blue: true of another object only", "right of: not so in the picture", "two: more than there are",
+          "large: true of another object only", "SAND: not in the picture"], 3, 8),
+        ("a red blue star", ["red: contradicted by another word", "blue: true of another object only"], 1, 3),
+        ("three things", ["three: not so in the picture"], 0, 1),
+        ("a ring and a ring in the night", ["ring: not in the picture", "ring: not in the picture",
+                                            "night: not in the picture"], 0, 3),
+        ("", [], 0, 0),
+    ],
+)  # fmt: skip
+def test_the_words_of_false_claims_are_marked(text: str, false: list[str], correct: int, claims: int) -> None:
+    marked = mark(text, scene())
+    assert (marked.correct, marked.claims) == (correct, claims)
+    assert [f"{text[start:end]}: {why}" for start, end, why in marked.false] == false
+
+
+@given(st.text(alphabet=st.sampled_from([*" ,.İßa", *"two red blue star hearts left of ring on sand"]), max_size=60))
+def test_marks_agree_with_the_judge_on_any_text(text: str) -> None:
+    marked, judged = mark(text, scene()), judge(text, scene())
+    assert (marked.claims, marked.correct) == (judged.claims, judged.correct)
+    assert bool(marked.false) == (judged.correct < judged.claims)
+    ends = [end for span in marked.false for end in span[:2]]
+    assert ends == sorted(ends) and all(0 <= end <= len(text) for end in ends)
+
+
+def test_marks_of_captions_of_other_scenes() -> None:
+    """Real captions: a description of one scene read against the next one's truth."""
+    for own, other in pairwise(Scenes(60)):
+        assert not mark(own.description, own).false
+        marked, judged = mark(own.description, other), judge(own.description, other)
+        assert (marked.claims, marked.correct) == (judged.claims, judged.correct)
+        assert bool(marked.false) == (judged.correct < judged.claims)
 
 
 def test_reading_a_sentence() -> None:
