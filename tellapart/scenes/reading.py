@@ -267,7 +267,7 @@ def read(caption: str) -> Reading:
         tuple(reader.loose),
         whole or None,
         tuple(reader.unknown),
-        Places(*(tuple(words) for words in reader.places.values()), number=reader.numbering),
+        Places(**{name: tuple(words) for name, words in reader.places.items()}, number=reader.numbering),
     )
 
 
