@@ -71,6 +71,8 @@ def boost(
             f"{summary.unanswered:,} of {summary.items:,} items lack an answer because the server failed, and keep "
             "people's captions; the same command asks for these alone"
         )
+    if summary.without:
+        raise TellapartError(without_answers(summary, found))
 
 
 @app.command(name="boost-merge", rich_help_panel=DATA)
@@ -106,6 +108,18 @@ def show_all(told: dict[str, Any], tables: list[Any], found: Statistics, out: Pa
     say(f"page: {page}")
 
 
+def without_answers(summary: Summary, found: Statistics) -> str:
+    """Of which stage every answer was bad, why, and what the result has instead."""
+    stage = summary.without[0]
+    reasons = ", ".join(f"{count:,} {why}" for why, count in found.bad[stage].most_common(3))
+    instead = f"those of stage {summary.captions_of}" if summary.captions_of else "people's own"
+    option = "--mllm" if stage == "describe" else "--llm"
+    return (
+        f"stage {stage} has no good answer about any of {summary.items:,} items ({reasons}); the captions in "
+        f"{summary.out} are {instead}; name another model with {option}, or mend the prompt with --prompts"
+    )
+
+
 def table(summary: Summary) -> Table:
     """What a job did, for people."""
     from rich import box
@@ -117,5 +131,5 @@ def table(summary: Summary) -> Table:
         shown.add_column(column, justify="left" if column == "stage" else "right")
     for name, own in summary.stages.items():
         counts = (own.kept, own.asked, own.second, own.bad, own.prompt_tokens, own.completion_tokens)
-        shown.add_row(name, *(f"{count:,}" for count in counts), f"{own.cost:.2f}")
+        shown.add_row(name, *(f"{count:,}" for count in counts), "–" if own.cost is None else f"{own.cost:.2f}")
     return shown

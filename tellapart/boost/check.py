@@ -1,7 +1,7 @@
 """Bad answers, recognised by rules that are few and can be explained: nothing here asks a model.
 
-An answer is bad where it is empty, refuses, is longer than a caption can be, has more than one paragraph, talks about
-itself, repeats the prompt, or is in another language than people's captions.
+An answer is bad where it is broken text, is empty, repeats the API key, refuses, is longer than a caption can be, has
+more than one paragraph, talks about itself, repeats the prompt, or is in another language than people's captions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
+from tellapart.boost.redact import REDACTED
 from tellapart.boost.template import Prompt
+from tellapart.text import broken
 
 RUN = 8  # words in a row that a caption shares with a prompt only by copying it
 SCRIPT_SHARE = 0.3  # of the letters: a name or a sign that is quoted has fewer
@@ -54,6 +56,10 @@ def trouble(text: str, sources: Sequence[str], prompt: Prompt, references: Seque
     ``sources`` are the captions that the question quoted: what an answer shares with them is no echo, and it may be as
     long as they are together. ``references``, or the prompt where there are none, say which language is expected.
     """
+    if (why := broken(text)) is not None:
+        return why
+    if REDACTED in text:
+        return "an echo of the API key"
     if not _WORD.search(text):
         return "empty"
     if _REFUSAL.search(text.replace("’", "'")):

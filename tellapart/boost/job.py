@@ -16,8 +16,9 @@ from typing import Any
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.pool import in_order
 from tellapart.boost.retry import Patient
-from tellapart.boost.types import Answer, BackendError, Request, Stage
+from tellapart.boost.types import Answer, BackendError, Request, Stage, prices_of
 from tellapart.errors import PictureError, TellapartError
+from tellapart.text import clean_text
 from tellapart.types import Item
 
 WINDOW = 64  # items taken and not yet written, for each one in flight
@@ -51,7 +52,7 @@ class Tally:
     bad: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost: float = 0.0
+    cost: float | None = None  # None: no price was given
 
 
 class Job:
@@ -60,7 +61,7 @@ class Job:
     def __init__(self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, **patience: Any) -> None:
         self.stages, self.ledger, self.in_flight = stages, ledger, in_flight
         self.stop = threading.Event()
-        self.tally = {stage.name: Tally() for stage in stages}
+        self.tally = {stage.name: Tally(cost=0.0 if prices_of(stage.backend) else None) for stage in stages}
         backends = {id(stage.backend): stage.backend for stage in stages}
         self._patient = {key: Patient(backend, self.stop, **patience) for key, backend in backends.items()}
         self._lock, self._slots = threading.Lock(), threading.Semaphore(in_flight)
@@ -90,7 +91,7 @@ class Job:
             except PictureError as error:
                 return Boosted(item, texts, bad, unreadable=error)
             except BackendError as error:
-                text, why, unanswered = "", f"no answer: {error}", True
+                text, why, unanswered = "", f"no answer: {clean_text(str(error))}", True
                 self._failed(error)
             if why is None:
                 texts[stage.name] = text
@@ -133,11 +134,11 @@ class Job:
                 answer = self._patient[id(stage.backend)].complete(request)
             answer = self.ledger.put(key, answer, {"stage": stage.name, "model": stage.backend.name, "id": item.id})
         self._failed_in_a_row = 0
-        price_in, price_out = getattr(stage.backend, "prices", (0.0, 0.0))
-        cost = (answer.prompt_tokens * price_in + answer.completion_tokens * price_out) / 1e6
-        self._count(
-            stage, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens, cost=cost
-        )
+        self._count(stage, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
+        if (prices := prices_of(stage.backend)) is not None:
+            price_in, price_out = prices
+            cost = (answer.prompt_tokens * price_in + answer.completion_tokens * price_out) / 1e6
+            self._count(stage, cost=cost)
         return answer
 
     def _failed(self, error: BackendError) -> None:

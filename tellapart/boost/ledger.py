@@ -238,7 +238,9 @@ def _key(line: bytes) -> bytes | None:
     """The key of a line that holds an answer; None for any other."""
     try:
         value = json.loads(line)
-        Answer(*(value[name] for name in ("text", "prompt_tokens", "completion_tokens", "finish")))
-        return bytes.fromhex(value["key"])
+        text, finish, tokens = value["text"], value["finish"], (value["prompt_tokens"], value["completion_tokens"])
+        key = bytes.fromhex(value["key"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+    whole = isinstance(text, str) and isinstance(finish, str) and all(type(count) is int for count in tokens)
+    return key if whole and all(0 <= count < 1 << 53 for count in tokens) else None

@@ -3,8 +3,10 @@
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` is the last stage's text; where that stage has no good answer it is people's own. A picture that is no file
-(of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says what made it, for `merge`.
+``captions`` is the last stage's text; where that stage has no good answer it is people's own. Where it has none about
+any item, ``captions`` are another stage's (`FALLBACK`), and ``captions_of`` in ``RESULT.made.json`` names it. A picture
+that is no file (of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says what made it, for
+`merge`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from tellapart.files import replace_text
 from tellapart.pictures import FilePicture
 from tellapart.types import Item, Picture
 
+FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
+
 
 class Output:
     """Lines into a temporary file beside ``path``, which takes its name when the ``with`` block ends well."""
@@ -41,6 +45,23 @@ class Output:
         with said_plainly(self.path):
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
+    def take_captions_of(self, stage: str) -> None:
+        """Make the texts of ``stage`` the captions of all that was written, where it has one."""
+        with said_plainly(self.path):
+            self._file.close()
+            again = self._temporary.with_name(f"{self._temporary.name}.again")
+            try:
+                with again.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+                    for value in read_records(self._temporary):
+                        text = value["stages"].get(stage)
+                        value["captions"] = value["captions"] if text is None else [text]
+                        file.write(json.dumps(value, ensure_ascii=False) + "\n")
+                again.replace(self._temporary)
+            finally:
+                again.unlink(missing_ok=True)
+            self._file = self._temporary.open("a", encoding="utf-8", errors="backslashreplace", newline="\n")
+        self.made["captions_of"] = stage
+
     def __enter__(self) -> Output:
         return self
 
@@ -54,7 +75,7 @@ class Output:
                     os.fsync(self._file.fileno())
             if kind is None:
                 with said_plainly(self.path):
-                    replace_text(made_file(self.path), json.dumps(self.made, indent=1, ensure_ascii=False) + "\n")
+                    replace_text(made_file(self.path), json.dumps(self.made, indent=1) + "\n")
                     self._temporary.replace(self.path)
         finally:
             with contextlib.suppress(OSError):
@@ -151,7 +172,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
     (_, of), (first, same) = min(found.items())
     for path, made in found.values():
         if made != same:
-            key = next(key for key in same if made.get(key) != same[key])
+            key = next(key for key in {**same, **made} if made.get(key) != same.get(key))
             raise UsageError(f"{path} and {first} are not of one job: their {key} differ")
     lacking = [place for place in range(1, of + 1) if (place, of) not in found]
     if lacking or len(found) != of:

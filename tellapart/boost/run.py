@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.job import Boosted, Job, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import Output, made_by, made_file, record
+from tellapart.boost.output import FALLBACK, Output, made_by, made_file, record
 from tellapart.boost.types import Stage
 from tellapart.errors import UsageError
 from tellapart.messages import say
@@ -24,7 +24,10 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a job did: items written, with the last stage's caption, without an answer because a server failed."""
+    """What a job did: items written, with the last stage's caption, without an answer because a server failed.
+
+    ``captions_of``: the stage whose texts are the captions; empty where no stage has a good answer.
+    """
 
     out: Path
     ledger: Path
@@ -33,10 +36,14 @@ class Summary:
     unanswered: int
     retries: int
     stages: dict[str, Tally]
+    captions_of: str
+    without: tuple[str, ...]
+    """Stages that were asked and have no good answer about any item."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        counts = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
+        counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
+        counts["captions_of"] = self.captions_of
         stages = {name: asdict(tally) for name, tally in self.stages.items()}
         return {"out": str(self.out), "ledger": str(self.ledger), **counts, "stages": stages}
 
@@ -63,7 +70,9 @@ def boost_dataset(
     made = made_by(dataset.spec, dataset, stages, shard)
     place, of = shard
     part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
-    boosted = unanswered = written = 0
+    unanswered = written = 0
+    good = {stage.name: 0 for stage in stages}
+    last = captions_of = stages[-1].name
     with Ledger(ledger) as kept, Output(out, made) as output, Progress(len(part), "boosting") as progress:
         job = Job(stages, kept, in_flight, **patience)
         try:
@@ -71,15 +80,22 @@ def boost_dataset(
                 if done.unreadable is not None:
                     dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
                     continue
-                output.write(record(done, stages[-1].name, out))
+                output.write(record(done, last, out))
                 each(done)
                 written += 1
-                boosted += stages[-1].name in done.texts
                 unanswered += done.unanswered
+                for name in done.texts:
+                    good[name] += 1
+            if not good[last]:
+                captions_of = next((name for name in FALLBACK if good.get(name)), "")
+                if captions_of:
+                    output.take_captions_of(captions_of)
         except KeyboardInterrupt:
             say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
             raise
-    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally)
+    without = tuple(name for name, count in good.items() if written and not count)
+    boosted = good.get(captions_of, 0)
+    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without)
 
 
 def ledger_of(out: Path) -> Path:

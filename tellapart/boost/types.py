@@ -69,6 +69,11 @@ class BackendError(TellapartError):
         self.retry, self.after, self.fatal = retry, after, fatal
 
 
+def prices_of(backend: Backend) -> tuple[float, float] | None:
+    """What a million tokens cost, read and written; None where nobody said (a backend's ``prices``, if it has any)."""
+    return getattr(backend, "prices", None)
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One question to one model about every item; ``answers`` are the earlier stages' texts, by stage name.

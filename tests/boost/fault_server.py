@@ -9,6 +9,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -37,6 +38,7 @@ class FaultServer(ThreadingHTTPServer):
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.keep_bodies = False
+        self.says: Callable[[bytes], str] | None = None  # another text than `text_of`, by the request
 
     @property
     def url(self) -> str:
@@ -113,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
                 server.active -= 1
 
     def _answer(self, body: bytes) -> None:
-        text = text_of(body, self.server.refuses)
+        text = self.server.says(body) if self.server.says else text_of(body, self.server.refuses)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         self._send(200, json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())

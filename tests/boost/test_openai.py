@@ -178,7 +178,7 @@ def test_the_key_is_nowhere_but_in_the_header(
         model = f"openai:m@{address}?key=MY_KEY"
         told = cli("boost", "scenes:plain?n=3", "-o", tmp_path / "b.jsonl", "--llm", model, "--mllm", model)
         assert KEY not in told.out + told.err and told.status == (address == odd)
-    assert "401: bad Bearer ***" in cli("boost", "scenes:plain?n=3", "-o", tmp_path / "c.jsonl", "--llm",
+    assert "401: bad Bearer [API key]" in cli("boost", "scenes:plain?n=3", "-o", tmp_path / "c.jsonl", "--llm",
                                         f"openai:m@{odd}?key=MY_KEY", "--stages", "blend").line  # fmt: skip
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written and all(KEY.encode() not in path.read_bytes() for path in written)

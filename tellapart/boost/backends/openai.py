@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 from tellapart.boost.backends import number
 from tellapart.boost.backends.pictures import data_url
 from tellapart.boost.backends.reply import failure, read_answer
+from tellapart.boost.redact import REDACTED, redact
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import MissingExtra, UsageError
+from tellapart.text import clean_text
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 KEYS = ("key", "timeout", "limit", "in", "out")
@@ -42,7 +44,8 @@ class OpenAI:
         self._key = _key(settings.get("key"), self.name)
         self._timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
         self._limit = settings.get("limit", "max_tokens")
-        self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0))
+        priced = "in" in settings or "out" in settings
+        self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
         self._client = self._open()
 
     def complete(self, request: Request) -> Answer:
@@ -57,7 +60,7 @@ class OpenAI:
             said = self._clean(str(error)) or type(error).__name__
             raise BackendError(f"{self.name}: {self._server} broke off or is not there ({said})", retry=True) from None
         try:
-            return read_answer(status, retry_after, reply)
+            return read_answer(status, retry_after, reply, self._key)
         except BackendError as error:
             raise failure(f"{self.name}: {self._clean(str(error))}", error) from None
 
@@ -88,7 +91,7 @@ class OpenAI:
             body["seed"] = request.seed
         if request.stop:
             body["stop"] = list(request.stop)
-        return json.dumps(body, ensure_ascii=False).encode()
+        return json.dumps(body).encode()
 
     @property
     def _server(self) -> str:
@@ -96,8 +99,8 @@ class OpenAI:
 
     def _clean(self, text: str) -> str:
         """One line, without the key: some servers repeat it."""
-        text = " ".join(text.split())
-        return text.replace(self._key, "***") if self._key else text
+        text = clean_text(redact(text, self._key))
+        return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
 
     def _open(self) -> Any:
         try:

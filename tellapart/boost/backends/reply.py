@@ -7,7 +7,9 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from tellapart.boost.redact import redact
 from tellapart.boost.types import Answer, BackendError
+from tellapart.text import clean_text
 
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
@@ -19,7 +21,7 @@ ADVICE = {
     404: "the server does not know this model or this path; its address usually ends in /v1",
     405: "the server does not know this path; its address usually ends in /v1",
 }
-SHOWN = 200  # characters of a server's own words
+SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
 
 
 def failure(message: str, like: BackendError) -> BackendError:
@@ -27,11 +29,14 @@ def failure(message: str, like: BackendError) -> BackendError:
     return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal)
 
 
-def read_answer(status: int, retry_after: str | None, reply: bytes) -> Answer:
-    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it."""
+def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
+    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it.
+
+    ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
+    """
     if status == 200:
-        return _completion(reply)
-    said = _words(reply)
+        return _completion(reply, key)
+    said = _words(reply, key)
     if status in NOT_NOW:
         raise BackendError(f"not now ({status}{said})", retry=True, after=seconds(retry_after) or 0.0)
     if status in LATER or status > 500:
@@ -57,7 +62,7 @@ def seconds(retry_after: str | None) -> float | None:
     return max(0.0, wait) if wait < float("inf") else None
 
 
-def _completion(reply: bytes) -> Answer:
+def _completion(reply: bytes, key: str) -> Answer:
     """Of a reply of the right form; any other may be right the next time."""
     try:
         value = json.loads(reply)
@@ -67,29 +72,35 @@ def _completion(reply: bytes) -> Answer:
         if isinstance(content, list):  # parts, as some servers write them
             content = "".join(part.get("text") or "" for part in content)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise BackendError(f"not a chat completion: {_quoted(reply)}", retry=True) from None
+        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
     # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
     if not isinstance(content, str | None) or not isinstance(finish, str):
-        raise BackendError(f"not a chat completion: {_quoted(reply)}", retry=True)
+        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True)
     usage = value.get("usage")
-    return Answer(content or "", _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), finish)
+    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    return Answer(redact(content or "", key), *tokens, clean_text(redact(finish, key))[:FINISH])
 
 
 def _count(usage: Any, key: str) -> int:
     count = usage.get(key) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else 0
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 53 else 0
 
 
-def _words(reply: bytes) -> str:
+def _words(reply: bytes, key: str) -> str:
     """What the server says of its failure, as ``: …``."""
     try:
         error = json.loads(reply)["error"]
         text = error["message"] if isinstance(error, dict) else error
     except (ValueError, KeyError, TypeError, RecursionError):
         text = reply.decode("utf-8", "replace")
-    text = " ".join(str(text).split())[:SHOWN]
+    text = _readable(str(text), key)[:SHOWN]
     return f": {text}" if text else ""
 
 
-def _quoted(reply: bytes) -> str:
-    return repr(" ".join(reply.decode("utf-8", "replace").split())[:60])
+def _quoted(reply: bytes, key: str) -> str:
+    return repr(_readable(reply.decode("utf-8", "replace"), key)[:60])
+
+
+def _readable(text: str, key: str) -> str:
+    """A server's own words, whole, without the key: on one line, clean."""
+    return " ".join(clean_text(redact(text, key)).split())
