@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tellapart.messages import console, quiet, say
+from tellapart.utils.messages import console, quiet, say
 
 T = TypeVar("T")
 QUIET_SECONDS = 2.0

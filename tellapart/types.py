@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tellapart.text import clean_text
+from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
     import torch

@@ -16,10 +16,10 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
-from tellapart.recipe import Recipe, read_recipe
-from tellapart.run import Run
-from tellapart.stages import Stage
-from tellapart.train import fit, upstream
+from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.training.loop import fit, upstream
+from tellapart.training.run_folder import Run
+from tellapart.training.setup import Stage
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes" / "papers").glob("*.toml"))
@@ -42,10 +42,10 @@ def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of paper 4's captioner with random weights."""
-    from tellapart.build import build_recurrent
     from tellapart.captioners.load import load_vision
-    from tellapart.recipe import NewRecurrent
+    from tellapart.recipe.schema import NewRecurrent
     from tellapart.scenes import Scenes
+    from tellapart.training.new_models import build_recurrent
 
     folder = tmp_path_factory.mktemp("recurrent")
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
@@ -60,7 +60,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a LLaMA with random weights, and a few instructions in Alpaca's layout beside it."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from tellapart.tokens import word_tokenizer
+    from tellapart.models.tokens import word_tokenizer
 
     folder = tmp_path_factory.mktemp("llama")
     told = [{"instruction": f"say {word}", "input": "", "output": f"{word} it is"} for word in "abcdefghijklmnopqrst"]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.assess import write_captions
 from tellapart.captioners import load_captioner
-from tellapart.decode import Decoding
-from tellapart.evaluate import evaluate
-from tellapart.features import FeatureStore
-from tellapart.recipe import read_recipe
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.features.store import FeatureStore
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
-from tellapart.train import train, upstream
+from tellapart.training.final_evaluation import write_captions
+from tellapart.training.loop import train, upstream
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from tellapart.captioners import load_captioner
-from tellapart.loading import BUILTIN
+from tellapart.models.loading import BUILTIN
 from tellapart.scorers import load_scorer
 
 LIMIT = 8_000_000

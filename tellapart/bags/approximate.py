@@ -15,8 +15,8 @@ import numpy as np
 
 from tellapart.bags.search import APPROXIMATE_FROM, ROUNDING, Neighbours
 from tellapart.errors import MissingExtra
-from tellapart.messages import say
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
 FIT = 64 * 1024  # pictures that cells and codes are made from

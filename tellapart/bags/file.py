@@ -13,7 +13,7 @@ from typing import Any
 from tellapart.bags.mine import Bag
 from tellapart.data.base import read_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.files import replace_text
+from tellapart.utils.files import replace_text
 
 KIND = "tellapart bags"
 FORMAT = 1

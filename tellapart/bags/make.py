@@ -13,7 +13,7 @@ from tellapart import __version__
 from tellapart.bags.file import BagsFile, Header
 from tellapart.bags.mine import TOP, Bag, Similarity, check_max_cosine, curate_bags, distinct, mine_bags, multimodal
 from tellapart.bags.search import Vectors, nearest_neighbours
-from tellapart.captions_file import align_lists, read_caption_lists
+from tellapart.data.caption_files import align_lists, read_caption_lists
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -46,7 +46,7 @@ def mine_dataset(
     out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
     or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
     """
-    from tellapart.features import FeatureStore
+    from tellapart.features.store import FeatureStore
 
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before pictures are encoded, which takes long

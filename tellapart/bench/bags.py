@@ -21,8 +21,8 @@ import numpy as np
 from tellapart.bench import process
 from tellapart.bench.rows import Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.messages import say
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 Found = TypeVar("Found")
 

@@ -20,9 +20,9 @@ from tellapart.bench import process
 from tellapart.bench.rows import Row
 from tellapart.boost.types import Answer, Request
 from tellapart.errors import UsageError
-from tellapart.messages import say
-from tellapart.pictures import BytesPicture
+from tellapart.images.pictures import BytesPicture
 from tellapart.types import Item
+from tellapart.utils.messages import say
 
 ANSWER_SECONDS, IN_FLIGHT = 0.2, 16
 REQUESTS, ONE_BY_ONE = 1600, 50

@@ -20,10 +20,10 @@ import numpy as np
 from tellapart.bench import process
 from tellapart.bench.rows import Contest, Row, Taken
 from tellapart.errors import UsageError
-from tellapart.messages import say
 from tellapart.metrics import CiderD, ptb_tokenize
 from tellapart.metrics.meteor_index import open_tables
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 CAPTIONS, OTHERS = "clipcap_coco_on_coco.txt", "clipcap_concap_on_coco.txt"
 REFERENCES = "references_coco_karpathy_test.txt"

@@ -13,7 +13,7 @@ import time
 def main(metric: str, captions: str, references: str) -> dict[str, object]:
     """Time ``tellapart.metrics.METRIC`` on a caption a line and references between tabs."""
     from tellapart import metrics
-    from tellapart.captions_file import read_captions, read_references
+    from tellapart.data.caption_files import read_captions, read_references
 
     said, held = list(read_captions(captions).values()), list(read_references(references).values())
     function = getattr(metrics, metric)

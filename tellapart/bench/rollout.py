@@ -11,10 +11,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tellapart.bench.rows import Contest, Row, Taken
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.messages import say
+from tellapart.models.decoding import Decoding
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +77,7 @@ class _Step:
     def _captions(self, decoding: Decoding, number: int, *, usual: bool) -> Rollout:
         import torch
 
-        from tellapart.decode import to_rollout
+        from tellapart.models.decoding import to_rollout
 
         captioner = self.captioner
         torch.manual_seed(number)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.bench.rows import Contest, Row, Taken
 from tellapart.errors import UsageError
-from tellapart.messages import say
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     import torch

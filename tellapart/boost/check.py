@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tellapart.boost.redact import REDACTED
 from tellapart.boost.template import Prompt
-from tellapart.text import broken
+from tellapart.utils.text import broken
 
 RUN = 8  # words in a row that a caption shares with a prompt only by copying it
 SCRIPT_SHARE = 0.3  # of the letters: a name or a sign that is quoted has fewer

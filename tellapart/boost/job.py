@@ -18,8 +18,8 @@ from tellapart.boost.pool import in_order
 from tellapart.boost.retry import Patient
 from tellapart.boost.types import Answer, BackendError, Request, Stage, prices_of
 from tellapart.errors import PictureError, TellapartError
-from tellapart.text import clean_text
 from tellapart.types import Item
+from tellapart.utils.text import clean_text
 
 WINDOW = 64  # items taken and not yet written, for each one in flight
 IN_A_ROW = 32  # items without an answer, with none in between that has one: the job ends

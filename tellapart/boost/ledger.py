@@ -27,8 +27,8 @@ from types import TracebackType
 
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError
-from tellapart.messages import say
 from tellapart.types import Item
+from tellapart.utils.messages import say
 
 CACHE_KB = 512
 CHUNK = 1 << 20

@@ -23,9 +23,9 @@ from typing import Any
 from tellapart.boost.job import Boosted
 from tellapart.boost.types import Stage
 from tellapart.errors import TellapartError, UsageError
-from tellapart.files import replace_text
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item, Picture
+from tellapart.utils.files import replace_text
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 

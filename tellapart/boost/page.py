@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
 from tellapart.errors import PictureError
-from tellapart.files import replace_text
+from tellapart.utils.files import replace_text
 
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box

@@ -13,8 +13,8 @@ from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import FALLBACK, Output, made_by, made_file, record
 from tellapart.boost.types import Stage
 from tellapart.errors import UsageError
-from tellapart.messages import say
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.tokens import caption_rows, pad_rows
+from tellapart.models.decoding import Decoding
+from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Captioner(ABC):
 
     def save(self, folder: Path) -> None:
         """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
-        from tellapart.loading import quieten
+        from tellapart.models.loading import quieten
 
         quieten()
         merged = {}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.decode import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Rollout
 
 

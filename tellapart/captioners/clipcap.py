@@ -17,7 +17,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
-from tellapart.decode import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Rollout
 
 

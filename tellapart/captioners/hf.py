@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
-from tellapart.decode import Decoding, to_rollout
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Encoder, Rollout
 
 if TYPE_CHECKING:

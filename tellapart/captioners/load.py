@@ -13,7 +13,7 @@ from tellapart.captioners.base import OPTIONS_FILE, Captioner
 from tellapart.captioners.fits import check_fit
 from tellapart.captioners.own import load_own
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.loading import model_folder, reading
+from tellapart.models.loading import model_folder, reading
 
 
 def clipcap(where: str) -> tuple[Any, type[Captioner]]:
@@ -57,7 +57,7 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
 
     import tellapart.captioners.clipcap
     import tellapart.captioners.recurrent
-    import tellapart.vision  # noqa: F401  (all register their classes with transformers)
+    import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
 
     bare, _, written = name.partition("?")
     if (made := made_here(bare, written)) is not None:
@@ -166,7 +166,7 @@ def load_vision(name: str) -> tuple[Any, Any]:
     """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`."""
     from transformers import AutoImageProcessor, AutoModel
 
-    import tellapart.vision  # noqa: F401  (registers the vision tower of our own scorers)
+    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
     where = model_folder(name, "scorer")
     with reading(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):

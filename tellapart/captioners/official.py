@@ -18,8 +18,8 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
-from tellapart.loading import reading
-from tellapart.messages import say
+from tellapart.models.loading import reading
+from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]
 ENDINGS = (".pt", ".pth")

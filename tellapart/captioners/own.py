@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioners.base import OPTIONS_FILE, Captioner
-from tellapart.dotted import made_by
 from tellapart.errors import UsageError
+from tellapart.models.plugins import made_by
 
 CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
 

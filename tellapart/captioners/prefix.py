@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from transformers import Cache
 
 from tellapart.captioners.stepwise import choose
-from tellapart.decode import Decoding
+from tellapart.models.decoding import Decoding
 
 GROUPS, AT_LEAST = 4, 32  # groups of like length, and rows in one
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on

@@ -17,8 +17,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import as_config
-from tellapart.decode import Decoding, to_rollout
 from tellapart.errors import UsageError
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Encoder, Rollout
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H

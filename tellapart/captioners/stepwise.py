@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tellapart.decode import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:

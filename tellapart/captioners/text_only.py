@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
-from tellapart.decode import Decoding, to_rollout
 from tellapart.errors import UsageError
+from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Encoder, Rollout
 
 NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is

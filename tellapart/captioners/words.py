@@ -10,7 +10,7 @@ from torch import nn
 
 from tellapart.captioners.base import Captioner
 from tellapart.errors import UsageError
-from tellapart.tokens import with_new_words
+from tellapart.models.tokens import with_new_words
 
 
 def learn_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:

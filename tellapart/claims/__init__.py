@@ -36,7 +36,7 @@ def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = F
     from tellapart.claims.page import write_page
     from tellapart.claims.replay import SEEDS, chosen, replay
     from tellapart.errors import UsageError, nearest
-    from tellapart.messages import say
+    from tellapart.utils.messages import say
 
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")

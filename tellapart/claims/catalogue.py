@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tellapart.claims.claim import Arm
-from tellapart.decode import Decoding
+from tellapart.models.decoding import Decoding
 
 FRAMES = "&frames=4"
 ROOM = 30  # tokens of a caption beside the 32 cells of two frames, in the 64 positions of the captioner that ships

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from tellapart.claims.lab import Lab
-from tellapart.messages import say
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 LAST = 4  # tasks a worker
 

@@ -21,11 +21,11 @@ import numpy as np
 from tellapart.claims.claim import Arm, Term
 from tellapart.claims.measure import OF_THE_MODEL, Heard, measure
 from tellapart.claims.rule import Sample
-from tellapart.decode import Decoding
-from tellapart.messages import say
-from tellapart.recipe import Recipe, check_recipe
-from tellapart.run import Run, write_folder, write_json
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import Recipe, check_recipe
+from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
+from tellapart.utils.messages import say
 
 DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
@@ -75,7 +75,7 @@ class Lab:
     @cached_property
     def shipped(self) -> str:
         """A hash of the models that ship: a new one makes old runs stale."""
-        from tellapart.loading import BUILTIN
+        from tellapart.models.loading import BUILTIN
 
         files = sorted(BUILTIN.rglob("*.safetensors"))
         return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
@@ -87,8 +87,8 @@ class Lab:
         """
         if self.arms[arm].table is None or (run := self.run_of(arm, seed)).finished:
             return
-        from tellapart.stages import Stage
-        from tellapart.train import fit
+        from tellapart.training.loop import fit
+        from tellapart.training.setup import Stage
 
         self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
@@ -205,7 +205,7 @@ class Lab:
         return self._once(("pictures", test), lambda: hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16])
 
     def features(self, items: list[Item], model: Any) -> Any:
-        from tellapart.features import FeatureStore
+        from tellapart.features.store import FeatureStore
 
         return FeatureStore().features(items, model.encoder)
 
@@ -217,7 +217,7 @@ class Lab:
 
     def hits(self, heard: Heard, hard: bool) -> np.ndarray:
         """1 where the scorer finds the picture by its caption, among hundreds or among look-alikes."""
-        from tellapart.benchmarks.retrieval import lookalike_sets, random_pools, retrieve
+        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve
 
         key, image_ND = heard.pictures, self.image_features(heard)
         n = len(image_ND)
@@ -232,7 +232,7 @@ class Lab:
         Bags are mined from the pictures and their holistic captions, and are the same for every arm.
         """
         from tellapart.bags import curate_bags, mine_bags
-        from tellapart.benchmarks.retrieval import retrieve, whole_sets
+        from tellapart.evaluation.retrieval import retrieve, whole_sets
 
         def mine() -> Any:
             told = [texts["holistic"] for texts in self.boosted(heard.test, 0)]
@@ -245,7 +245,7 @@ class Lab:
 
     def frame_hits(self, heard: Heard) -> np.ndarray:
         """1 where the scorer finds the picture among the frames of its clip: ids are ``CLIP#FRAME``."""
-        from tellapart.benchmarks.retrieval import retrieve, whole_sets
+        from tellapart.evaluation.retrieval import retrieve, whole_sets
 
         clips: dict[str, list[int]] = {}
         for row, item in enumerate(heard.items):

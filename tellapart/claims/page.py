@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.claims.claim import Claim
 from tellapart.claims.replay import SEEDS, Outcome, figure
-from tellapart.run import write_text
+from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table

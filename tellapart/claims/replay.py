@@ -14,7 +14,7 @@ from tellapart.claims.crew import Crew, Task
 from tellapart.claims.lab import Lab
 from tellapart.claims.rule import Finding, find
 from tellapart.errors import UsageError, nearest
-from tellapart.messages import say
+from tellapart.utils.messages import say
 
 SEEDS = {"dev": (0, 1, 2), "verdict": (10, 11, 12), "quick": (10,)}
 

@@ -19,7 +19,7 @@ from tellapart.claims.lab import Lab
 from tellapart.claims.measure import Heard
 from tellapart.claims.ndlb import TABLES, PaperTable, Row
 from tellapart.errors import UsageError
-from tellapart.messages import say
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -27,7 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from tellapart.clips import CLIP_SUFFIXES
 from tellapart.data import (
     coco,
     columns,
@@ -51,7 +50,8 @@ from tellapart.data import (
 )
 from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids
 from tellapart.errors import UsageError, nearest
-from tellapart.pictures import SUFFIXES
+from tellapart.images.clips import CLIP_SUFFIXES
+from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]

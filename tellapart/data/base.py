@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from tellapart.errors import PictureError, UsageError, nearest
-from tellapart.pictures import FilePicture
-from tellapart.text import clean_text
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
+from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -23,7 +23,7 @@ from tellapart.data.base import (
     split_in_name,
 )
 from tellapart.errors import UsageError
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 

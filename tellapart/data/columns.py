@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.clips import picture_file
 from tellapart.data.base import Options, clean_captions, split_name
 from tellapart.data.fetched import Fetched
 from tellapart.errors import UsageError
-from tellapart.pictures import FilePicture
+from tellapart.images.clips import picture_file
+from tellapart.images.pictures import FilePicture
 
 KEYS = ("image", "captions", "id", "images")
 PICTURES = (

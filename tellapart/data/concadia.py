@@ -14,7 +14,7 @@ from typing import Any
 
 from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_name
 from tellapart.errors import UsageError, nearest
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 TEXTS = {"descriptions": ("description",), "captions": ("caption",), "both": ("description", "caption")}

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.clips import picture_file
 from tellapart.data.base import Options, Skipped, clean_captions, first_folder, split_in_name
 from tellapart.data.fetched import MOST_ROWS, Fetched
 from tellapart.data.lines import Lines, LineSource, fields
 from tellapart.data.rows import stream
 from tellapart.errors import UsageError
+from tellapart.images.clips import picture_file
 from tellapart.types import Item
 
 FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}

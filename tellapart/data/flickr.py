@@ -20,7 +20,7 @@ from tellapart.data.base import (
     read_text,
 )
 from tellapart.errors import UsageError
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 TOKENS = "Flickr8k.token.txt"

@@ -12,10 +12,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.clips import CLIP_SUFFIXES, picture_file
 from tellapart.data.base import UNFINISHED, Options, Skipped, clean_captions, natural_key, on_disk, read_text
 from tellapart.errors import UsageError
-from tellapart.pictures import SUFFIXES, UNREAD_SUFFIXES
+from tellapart.images.clips import CLIP_SUFFIXES, picture_file
+from tellapart.images.pictures import SUFFIXES, UNREAD_SUFFIXES
 from tellapart.types import Item
 
 WANTED = SUFFIXES | CLIP_SUFFIXES

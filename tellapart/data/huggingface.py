@@ -19,7 +19,7 @@ from tellapart.data.columns import Columns, Where
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.rows import Place, stream
 from tellapart.errors import MissingExtra, PictureError, UsageError
-from tellapart.pictures import StoredPicture
+from tellapart.images.pictures import StoredPicture
 from tellapart.types import Item
 
 PART = 1 << 40  # a place is part · PART + row

@@ -4,7 +4,7 @@
 The test file, ``{"SET": ["…"]}``, does not say whom its descriptions mean: its pictures have no references. Pictures
 are in ``images=FOLDER``, else beside the file in ``image-sets/`` (as they were published) or ``images/``.
 ``only=described`` leaves out the pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
-of `tellapart.benchmarks.sets`, which reads the same file.
+of `tellapart.evaluation.candidate_sets`, which reads the same file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_in_name
 from tellapart.errors import UsageError
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 SIZE = 10  # pictures in a set: a blind guess hits one in ten

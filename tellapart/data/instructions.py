@@ -15,7 +15,7 @@ from typing import Any
 
 from tellapart.data.base import Options, Skipped, choose_split, no_double_ids, read_json, read_text, split_name
 from tellapart.errors import PictureError, UsageError, nearest
-from tellapart.pictures import content_key
+from tellapart.images.pictures import content_key
 from tellapart.types import Item
 
 # Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.

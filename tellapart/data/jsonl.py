@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.clips import picture_file
 from tellapart.data.base import Options, Skipped, clean_captions
 from tellapart.data.base import split_name as normal
 from tellapart.data.lines import Lines, LineSource
 from tellapart.data.rows import stream
 from tellapart.errors import UsageError, nearest
+from tellapart.images.clips import picture_file
 from tellapart.types import Item
 
 

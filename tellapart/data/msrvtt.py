@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.clips import ClipFile
 from tellapart.data.base import Options, Skipped, clean_captions, finish, read_text, split_in_name, split_name
 from tellapart.errors import UsageError
+from tellapart.images.clips import ClipFile
 from tellapart.types import Item
 
 FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "")

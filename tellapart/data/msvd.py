@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.clips import ClipFile
 from tellapart.data.base import Options, Skipped, clean_captions, first_folder, read_text, said_plainly
 from tellapart.data.lines import Lines, LineSource, fields, split_lists
 from tellapart.data.rows import stream
 from tellapart.errors import UsageError
+from tellapart.images.clips import ClipFile
 from tellapart.types import Item
 
 TEXT = "AllVideoDescriptions.txt"

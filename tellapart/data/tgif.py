@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.clips import picture_file
 from tellapart.data.base import Options, Skipped, clean_captions, first_folder
 from tellapart.data.fetched import last_part
 from tellapart.data.lines import Lines, LineSource, split_lists
 from tellapart.data.rows import stream
 from tellapart.errors import UsageError
+from tellapart.images.clips import picture_file
 from tellapart.types import Item
 
 LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}

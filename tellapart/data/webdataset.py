@@ -29,7 +29,7 @@ from tellapart.data.columns import texts_of
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
 from tellapart.data.rows import Place, stream
 from tellapart.errors import PictureError, UsageError
-from tellapart.pictures import SUFFIXES
+from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
 
 BLOCK = tarfile.BLOCKSIZE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tellapart.lazily import lazily
+from tellapart.utils.lazy import lazily
 
 _WHERE = {
     "CiderD": "cider",

@@ -1,7 +1,7 @@
 """Metrics of embeddings: CLIPScore, RefCLIPScore, "ClipSc" and EMScore, on features that a dual encoder gave.
 
 Pure functions of numpy arrays with unit rows, ``-> (corpus, per_caption_N)``, the corpus number being the mean.
-Where the features come from, and ×100 as the papers print it, is `tellapart.context`'s and the command's matter.
+Where the features come from, and ×100 as the papers print it, is up to `tellapart.evaluation.context` and the verbs.
 """
 
 from __future__ import annotations

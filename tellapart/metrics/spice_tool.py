@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.messages import say
 from tellapart.metrics.recent import recent, tokenized
 from tellapart.metrics.tokenizer import VERSION
+from tellapart.utils.messages import say
 
 References = Sequence[Sequence[str]]
 

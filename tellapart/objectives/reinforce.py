@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 
-from tellapart.decode import Decoding
 from tellapart.errors import TellapartError
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import Encode, Loss, token_log_probs
 from tellapart.objectives.exploration import Exploration
 from tellapart.types import Batch, Rollout

@@ -16,7 +16,6 @@ import jinja2
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.files import replace_text
 from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
 from tellapart.report.folder import RunFolder, read_run
 from tellapart.report.gallery import GalleryView, view_gallery
@@ -24,6 +23,7 @@ from tellapart.report.pictures import Album
 from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
 from tellapart.report.tradeoff import trade_off
 from tellapart.report.verdict import Comparison, compare, headline
+from tellapart.utils.files import replace_text
 
 _HERE = Path(__file__).parent
 # Recipe entries that say the most in a line; the whole recipe stands in a fold-out.

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.dotted import is_dotted, made_by
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.plugins import is_dotted, made_by
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Scorer:
         return [(list(row), found[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        from tellapart.tokens import pad_rows
+        from tellapart.models.tokens import pad_rows
 
         tokens_RT, valid_RT = pad_rows(rows, self.tokenizer.pad_token_id or 0)
         if self.fixed_length and tokens_RT.shape[1] < self.window:
@@ -180,7 +180,7 @@ class Scorer:
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def save(self, folder: Path) -> None:
-        from tellapart.loading import quieten
+        from tellapart.models.loading import quieten
 
         quieten()
         for part in (self.model, self.tokenizer, self.processor):
@@ -237,8 +237,8 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
     """
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
-    import tellapart.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.loading import model_folder, reading
+    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
+    from tellapart.models.loading import model_folder, reading
 
     if is_dotted(name) and not Path(name).exists():
         made = made_by(name, f"scorer '{name}'", {"device": device})

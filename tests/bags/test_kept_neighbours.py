@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tellapart import stage_bags
-from tellapart.recipe import check_recipe
-from tellapart.stage_bags import fingerprint
-from tellapart.stages import Stage
+from tellapart.recipe.schema import check_recipe
+from tellapart.training import samplers as stage_bags
+from tellapart.training.samplers import fingerprint
+from tellapart.training.setup import Stage
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from tellapart.bags.sampler import (
     random_bags,
     size_at,
 )
-from tellapart.batches import TrainingSet
 from tellapart.errors import UsageError
-from tellapart.recipe_bags import BAGCURRI
+from tellapart.recipe.bags import BAGCURRI
 from tellapart.scenes import Scenes
+from tellapart.training.batches import TrainingSet
 
 N = 130
 

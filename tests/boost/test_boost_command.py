@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tellapart.boost import statistics as counted
 from tellapart.boost.template import BUILTIN
-from tellapart.cli import app
+from tellapart.cli.app import app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes

@@ -19,7 +19,7 @@ from tellapart.boost.run import boost_dataset, parse_shard
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
-from tellapart.pictures import FilePicture
+from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 QUICK = {"base": 0.001, "cap": 0.002}

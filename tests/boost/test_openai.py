@@ -22,7 +22,7 @@ from tellapart.boost.backends.pictures import data_url
 from tellapart.boost.backends.reply import read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import PictureError, UsageError
-from tellapart.pictures import BytesPicture, FilePicture
+from tellapart.images.pictures import BytesPicture, FilePicture
 from tellapart.scenes import Scenes
 
 KEY = "sk-very-secret-0123456789"

@@ -15,9 +15,9 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.adapt import add_lora, is_adapter
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe
-from tellapart.stages import Stage
-from tellapart.train import Trained
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import Trained
+from tellapart.training.setup import Stage
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 from tellapart.captioners import clipcap, load_captioner, prefix, write_captions
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.prefix import keeps_keys
-from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
-from tellapart.vision import grid_resnet_config
+from tellapart.models.decoding import Decoding
+from tellapart.models.vision import grid_resnet_config
 
 
 def config(visual: str = "projected", mapper: str = "mlp", **more: Any) -> ClipCapConfig:

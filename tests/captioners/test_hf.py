@@ -13,11 +13,11 @@ from PIL import Image
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.adapt import add_lora, is_adapter
 from tellapart.captioners.hf import Hf
-from tellapart.decode import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
-from tellapart.recipe import check_recipe
-from tellapart.stages import Stage
-from tellapart.train import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.training.setup import Stage
 
 QUICK = ("blip2", "git", "paligemma", "llava", "qwen2_5_vl")
 

@@ -81,7 +81,7 @@ def test_a_processor_that_counts_other_places_for_a_picture(copy: Path) -> None:
     captioner = load_captioner(str(copy))
     from PIL import Image
 
-    from tellapart.decode import Decoding
+    from tellapart.models.decoding import Decoding
 
     visual = captioner.encode(captioner.pixels([Image.new("RGB", (32, 32))]))
     for attempt in (

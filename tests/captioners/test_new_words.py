@@ -9,14 +9,14 @@ import pytest
 import torch
 from tiny_blip import save_blip
 
-from tellapart.build import build_recurrent
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.words import learn_words
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.recipe import NewRecurrent, check_recipe
-from tellapart.stages import Stage
-from tellapart.train import train
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import NewRecurrent, check_recipe
+from tellapart.training.loop import train
+from tellapart.training.new_models import build_recurrent
+from tellapart.training.setup import Stage
 
 NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]
 

@@ -30,8 +30,8 @@ from transformers import (
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
 from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_of
-from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 
 WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2

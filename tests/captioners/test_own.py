@@ -14,12 +14,12 @@ import torch
 from transformers import BertTokenizer
 
 from tellapart.captioners import Captioner, load_captioner, write_captions
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe
-from tellapart.run import Run
-from tellapart.stages import Stage
-from tellapart.train import fit, upstream
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import fit, upstream
+from tellapart.training.run_folder import Run
+from tellapart.training.setup import Stage
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "captioners.md"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "blue", "square", "left", "of", "the"]

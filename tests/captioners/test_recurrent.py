@@ -11,18 +11,18 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 
-from tellapart.build import build_recurrent
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.load import load_vision
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
 from tellapart.data import open_data
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.features import FeatureStore
-from tellapart.recipe import NewRecurrent, check_recipe
-from tellapart.run import Run
-from tellapart.stages import Stage
-from tellapart.train import fit, train, upstream
+from tellapart.features.store import FeatureStore
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import NewRecurrent, check_recipe
+from tellapart.training.loop import fit, train, upstream
+from tellapart.training.new_models import build_recurrent
+from tellapart.training.run_folder import Run
+from tellapart.training.setup import Stage
 
 TEXTS = ["a red dog runs on the green grass", "two cats near a blue house", "the small ball on a table"]
 WIDTH = 6

@@ -16,12 +16,12 @@ from families import FAMILIES, WORDS
 from PIL import Image
 from test_official import MAPPERS, published, save_clip, save_language
 
-from tellapart.build import build_recurrent
 from tellapart.captioners import load_captioner, write_captions
-from tellapart.decode import Decoding
-from tellapart.recipe import NewRecurrent, check_recipe
-from tellapart.stages import Stage
-from tellapart.train import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import NewRecurrent, check_recipe
+from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.training.new_models import build_recurrent
+from tellapart.training.setup import Stage
 
 STEPS = 20
 LONGER = {("blip2_t5", "self-retrieval"): 80}  # 20 are too few to show above the noise of its few samples

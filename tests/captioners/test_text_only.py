@@ -11,17 +11,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from tellapart.caption import caption_pictures
 from tellapart.captioners import load_captioner
 from tellapart.captioners.text_only import NONE, TextOnly
 from tellapart.data import open_data
 from tellapart.data.instructions import WITH_INPUT, WITHOUT_INPUT
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
+from tellapart.inference.caption import caption_pictures
+from tellapart.models.decoding import Decoding
+from tellapart.models.tokens import word_tokenizer
 from tellapart.objectives import Smile
-from tellapart.recipe import check_recipe
-from tellapart.tokens import word_tokenizer
-from tellapart.train import train
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import train
 from tellapart.types import Batch
 
 COLOURS = ["red", "blue", "green", "yellow"]

@@ -13,17 +13,17 @@ from PIL import Image
 from real_data import DATA
 from tiny_blip import save_blip
 
-from tellapart.caption import caption_pictures
 from tellapart.captioners import load_captioner, write_captions
 from tellapart.captioners.blip import Blip
 from tellapart.data import open_data
-from tellapart.decode import Decoding
 from tellapart.errors import UsageError
-from tellapart.features import FeatureStore
+from tellapart.features.store import FeatureStore
+from tellapart.inference.caption import caption_pictures
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
-from tellapart.recipe import check_recipe
-from tellapart.stages import Stage
-from tellapart.train import train
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import train
+from tellapart.training.setup import Stage
 from tellapart.types import Item
 
 GREEDY = Decoding(max_tokens=6)

@@ -14,7 +14,7 @@ from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
 from tellapart.claims.claim import Claim
 from tellapart.claims.lab import Lab
 from tellapart.claims.measure import MEASURES
-from tellapart.cli import app
+from tellapart.cli.app import app
 from tellapart.errors import UsageError
 
 LIST = Path(__file__).parents[3] / "shared" / "claims.md"

@@ -15,8 +15,8 @@ from tellapart.claims.lab import Lab
 from tellapart.claims.page import render, summary, table
 from tellapart.claims.replay import Outcome, chosen, replay, settle
 from tellapart.claims.rule import Finding
-from tellapart.decode import Decoding
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import Decoding
 
 TESTS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
 DECODINGS = {
@@ -117,7 +117,7 @@ def test_the_last_weights_count_and_not_the_best_by_validation(
 def test_an_interrupted_arm_goes_on(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tellapart.train as loop
+    import tellapart.training.loop as loop
 
     whole = loop.train_step
 

@@ -16,10 +16,10 @@ from tellapart.claims.claim import Arm, Term
 from tellapart.claims.lab import DESCRIBER_ERROR, Lab
 from tellapart.claims.ndlb import NDLB, TABLES, PaperTable, Row
 from tellapart.claims.tables import MEASURES, fill, run_tables, tasks
-from tellapart.cli import app
-from tellapart.decode import Decoding
+from tellapart.cli.app import app
 from tellapart.errors import UsageError
-from tellapart.recipe import read_recipe
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import read_recipe
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT.parent / "shared" / "papers" / "2_no_detail_left_behind.txt"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from reader_help import all_of, draw, ids, wrong
 
-from tellapart.clips import ClipFile
 from tellapart.data import open_data
 from tellapart.data.fetched import last_part
+from tellapart.images.clips import ClipFile
 
 # -- Conceptual Captions
 

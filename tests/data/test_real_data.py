@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from real_data import DATA
 
-from tellapart.benchmarks.sets import read_sets
-from tellapart.clips import ClipFile, frames_of
 from tellapart.data import open_data
+from tellapart.evaluation.candidate_sets import read_sets
+from tellapart.images.clips import ClipFile, frames_of
 
 pytestmark = [
     pytest.mark.data,

@@ -13,7 +13,7 @@ from tellapart.data.base import several_files
 from tellapart.data.rows import Index
 from tellapart.data.webdataset import Member
 from tellapart.errors import PictureError
-from tellapart.features import FeatureStore, RowMaker
+from tellapart.features.store import FeatureStore, RowMaker
 
 # -- what rows share
 

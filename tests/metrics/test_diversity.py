@@ -9,9 +9,9 @@ from math import exp
 import numpy as np
 import pytest
 
-from tellapart.captions_file import align_ids, align_lists
+from tellapart.data.caption_files import align_ids, align_lists
 from tellapart.errors import UsageError
-from tellapart.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.metrics import bleu, div1, div2, length, lexical_diversity, mbleu
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from real_data import DATA
 
-from tellapart.clips import ClipFile
-from tellapart.context import Context, Slot
 from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluate import evaluate, run_eval
+from tellapart.evaluation.context import Context, Slot
+from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.images.clips import ClipFile
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf
 from tellapart.scorers import load_scorer

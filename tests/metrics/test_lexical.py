@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from real_data import DATA
 
-from tellapart.captions_file import read_captions, read_references
+from tellapart.data.caption_files import read_captions, read_references
 from tellapart.metrics import lexical
 from tellapart.scenes import Scenes
 

@@ -22,7 +22,7 @@ from meteor_tables import write_tables
 from test_overlap import PUBLISHED, published
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.evaluate import evaluate
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import meteor, meteor_index, ptb_tokenize
 from tellapart.metrics.meteor_align import WEIGHTS, Match, align
 from tellapart.metrics.meteor_score import meteor_counts, meteor_statistic, score

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from real_data import DATA
 
 from tellapart.errors import UsageError
-from tellapart.evaluate import evaluate
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import bleu, cider_d, ptb_tokenize, rouge_l
 from tellapart.metrics.overlap import bleu_statistic, bleus
 
@@ -138,7 +138,7 @@ def test_the_command_does_not_load_torch(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("a dog\na cat\n")
     (tmp_path / "r.txt").write_text("a dog\tdogs\nthe cat\tcats\n")
     script = (
-        "import sys; from tellapart.evaluate import run_eval; "
+        "import sys; from tellapart.evaluation.evaluate import run_eval; "
         "run_eval(['c.txt'], 'r.txt', metrics=['bleu4', 'rouge_l', 'cider', 'cider_plain']); "
         "print('torch' in sys.modules)"
     )

@@ -13,10 +13,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tellapart.cli import app
+from tellapart.cli.app import app
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluate import evaluate, run_eval
-from tellapart.language_model import LanguageModel, load_language_model
+from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.language_model import LanguageModel, load_language_model
 from tellapart.metrics import ppl
 from tellapart.metrics.perplexity import token_losses
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.evaluate import evaluate
-from tellapart.measures import METRICS
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.registry import METRICS
 from tellapart.metrics import spice
 from tellapart.metrics.spice_tool import JAR, PARSER, spice_scores
 

@@ -14,10 +14,10 @@ from real_data import DATA
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tellapart.cli import app
-from tellapart.comparison import results_from_json
+from tellapart.cli.app import app
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.evaluate import evaluate, run_eval
+from tellapart.evaluation.comparison import results_from_json
+from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.metrics import associated_words
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 

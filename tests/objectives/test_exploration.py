@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.decode import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.exploration import Exploration, exploration
 from tellapart.objectives.reinforce import Reinforce, Term
 from tellapart.rewards import no_baseline

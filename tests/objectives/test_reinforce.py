@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tellapart.captioners import load_captioner
-from tellapart.decode import Decoding
 from tellapart.errors import TellapartError
+from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
 from tellapart.objectives.reinforce import Term, caption_log_probs, whitened

@@ -15,9 +15,9 @@ from tellapart.captioners import Captioner, load_captioner
 from tellapart.errors import UsageError
 from tellapart.objectives import Smile, smile_loss
 from tellapart.objectives.shift import other_forms
-from tellapart.recipe import Recipe, check_recipe
-from tellapart.stages import Stage
-from tellapart.train import train, upstream
+from tellapart.recipe.schema import Recipe, check_recipe
+from tellapart.training.loop import train, upstream
+from tellapart.training.setup import Stage
 from tellapart.types import Batch
 
 
@@ -117,7 +117,7 @@ def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str
 def test_a_run_learns_and_resumes_to_the_same_end(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
 ) -> None:
-    from tests.test_train import losses, same, stop_after, weights
+    from tests.training.test_train import losses, same, stop_after, weights
 
     recipe = recipe_of(tiny_recipe, **objective)
     run = train(recipe, tmp_path / "whole", evaluate=False)

@@ -15,8 +15,8 @@ from command_line import Cli
 from sample_review import BAGS, make_bags
 
 from tellapart.bags.file import read_bags
-from tellapart.benchmarks.sets import read_sets
 from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import read_sets
 from tellapart.review import DecisionStore, bag_key, export_review
 from tellapart.review.session import decisions_of
 

@@ -12,11 +12,11 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe
+from tellapart.models.tokens import word_tokenizer
+from tellapart.recipe.schema import check_recipe
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.stages import Stage
-from tellapart.tokens import word_tokenizer
-from tellapart.train import train, upstream
+from tellapart.training.loop import train, upstream
+from tellapart.training.setup import Stage
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]
 LONG = "a red circle above two shapes in the sky and a large blue star " * 2

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tellapart.build import build_scorer
 from tellapart.errors import TellapartError
-from tellapart.recipe import NewScorer
+from tellapart.recipe.schema import NewScorer
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.training.new_models import build_scorer
 
 TEXTS = [
     "a red circle",
@@ -80,7 +80,7 @@ def test_other_weights_or_preprocessing_have_another_fingerprint(scorer: Scorer,
 @pytest.mark.parametrize("family", ["clip", "siglip"])
 def test_real_dual_encoders_load_from_their_own_layout(family: str, tmp_path: Path) -> None:
     made = dual_encoder(family)
-    from tellapart.tokens import word_tokenizer
+    from tellapart.models.tokens import word_tokenizer
 
     tokenizer = word_tokenizer(TEXTS, max_length=16)
     made[0].save_pretrained(tmp_path)

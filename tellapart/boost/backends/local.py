@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
-from tellapart.loading import reading
+from tellapart.models.loading import reading
 
 if TYPE_CHECKING:
     from PIL import Image

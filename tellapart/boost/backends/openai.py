@@ -19,7 +19,7 @@ from tellapart.boost.backends.reply import failure, read_answer
 from tellapart.boost.redact import REDACTED, redact
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.text import clean_text
+from tellapart.utils.text import clean_text
 
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 KEYS = ("key", "timeout", "limit", "in", "out")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.boost.redact import redact
 from tellapart.boost.types import Answer, BackendError
-from tellapart.text import clean_text
+from tellapart.utils.text import clean_text
 
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})

@@ -1,0 +1,283 @@
+"""``tellapart bags``: bags of look-alikes from anybody's pictures, their review, and the card that describes them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tellapart.cli.common import App
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tellapart.bags.make import Mined
+    from tellapart.data import Dataset
+    from tellapart.evaluation.benchmark_card import Card
+
+app = App(
+    name="bags",
+    help="Bags of look-alikes: mine them, build a benchmark of them, review it, and say what it is.",
+    no_args_is_help=True,
+)
+
+ScorerName = Annotated[str, typer.Option("--scorer", help="Whose features say what looks alike: folder, hub name, …")]
+Sizes = Annotated[str, typer.Option("--size", help="Pictures in a bag; several with commas.")]
+Captions = Annotated[
+    str | None,
+    typer.Option(help="Text counts too: 'references', or a file of captions (paper 2: HolisticCap's)."),
+]
+MaxCosine = Annotated[
+    float | None, typer.Option("--max-cosine", help="No two pictures of a bag nearer than this (paper 3: 0.8).")
+]
+Pairs = Annotated[
+    bool, typer.Option("--all-pairs", help="A bag's similarity is of all pairs, not of its first picture.")
+]
+Exact = Annotated[
+    bool | None,
+    typer.Option("--exact/--approximate", help="How neighbours are searched. Default: exact below a million pictures."),
+]
+Decisions = Annotated[
+    Path | None, typer.Option(help="The file of decisions. Default: BAGS.review.sqlite beside the bags.")
+]
+Licence = Annotated[str, typer.Option(help="What the card says of the pictures' licence.")]
+
+
+@app.command()
+def mine(
+    data: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    scorer: ScorerName,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.")] = Path("bags.jsonl"),
+    size: Sizes = "3,5,7",
+    captions: Captions = None,
+    max_cosine: MaxCosine = None,
+    all_pairs: Pairs = False,
+    exact: Exact = None,
+    as_json: Json = False,
+) -> None:
+    """Find the pictures that look most alike: bags that share no picture, the most alike first."""
+    from tellapart.bags.file import write_bags
+
+    _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact)
+    write_bags(out, mined.file)
+    show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
+
+
+@app.command()
+def build(
+    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    scorer: ScorerName,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the benchmark.")] = Path("benchmark"),
+    size: Sizes = "3,5,7",
+    captions: Captions = None,
+    max_cosine: MaxCosine = None,
+    all_pairs: Pairs = False,
+    exact: Exact = None,
+    licence: Licence = "",
+    name: Annotated[str | None, typer.Option(help="What the card calls it. Default: the folder's name.")] = None,
+    as_json: Json = False,
+) -> None:
+    """A benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, the list of pictures, and its card."""
+    import json
+
+    from tellapart.bags.file import write_bags, write_truematch, write_whole
+    from tellapart.evaluation.benchmark_card import make_card
+
+    scorer_model, mined = mined_from(pictures, scorer, size, captions, max_cosine, all_pairs, exact)
+    write_bags(out / "bags.jsonl", mined.file)
+    write_truematch(out, mined.file.bags)
+    used = {id_ for bag in mined.file.bags for id_ in bag.ids}
+    rows = [
+        {"id": i.id, "content": i.picture.key(), "captions": list(i.references)} for i in mined.items if i.id in used
+    ]
+    write_whole(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    repeat = "tellapart " + shlex.join(sys.argv[1:])
+    card = make_card(
+        name or out.resolve().name,
+        mined.file,
+        mined.items,
+        mined.image_ND,
+        scorer_model,
+        licence=licence,
+        repeat=repeat,
+    )
+    write_card(card, out)
+    show({"folder": str(out), **card.to_json()}, lambda: card_table(card), as_json)
+
+
+@app.command()
+def card(
+    bags: Annotated[Path, typer.Argument(help="A file of bags.")],
+    data: Annotated[list[str], typer.Argument(help="The pictures that it was made of.")],
+    scorer: ScorerName,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of card.md and card.html.")] = Path(),
+    licence: Licence = "",
+    name: Annotated[str | None, typer.Option(help="What the card calls it. Default: the file's name.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the card of a file of bags: Markdown and HTML."""
+    from tellapart.bags.file import read_bags
+    from tellapart.data import open_many
+    from tellapart.evaluation.benchmark_card import make_card
+    from tellapart.features.store import FeatureStore
+    from tellapart.scorers import load_scorer
+
+    file = read_bags(bags)
+    model, dataset = load_scorer(scorer), open_many(data)
+    file = read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
+    used = {id_ for bag in file.bags for id_ in bag.ids}
+    items = [item for item in dataset if item.id in used]
+    image_ND = FeatureStore().features(items, model.encoder)
+    made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence)
+    write_card(made, out)
+    show({"folder": str(out), **made.to_json()}, lambda: card_table(made), as_json)
+
+
+def mined_from(
+    data: Sequence[str],
+    scorer: str,
+    size: str,
+    captions: str | None,
+    max_cosine: float | None,
+    all_pairs: bool,
+    exact: bool | None,
+) -> tuple[Any, Mined]:
+    """The scorer, and what was mined with it. Says what was left out."""
+    from tellapart.bags.make import check_sizes, mine_dataset
+    from tellapart.data import open_many
+    from tellapart.scorers import load_scorer
+    from tellapart.utils.messages import say
+
+    try:
+        sizes = check_sizes([int(part) for part in size.split(",") if part.strip()])
+    except ValueError:
+        raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
+    dataset: Dataset = open_many(list(data))
+    model = load_scorer(scorer)
+    mined = mine_dataset(
+        dataset,
+        model,
+        sizes,
+        captions=captions,
+        similarity="pairs" if all_pairs else "query",
+        max_cosine=max_cosine,
+        approximate=None if exact is None else not exact,
+    )
+    for line in dataset.report():
+        say(line)
+    return model, mined
+
+
+def summary(mined: Mined) -> dict[str, Any]:
+    """What was mined, for programs."""
+    header = mined.file.header
+    return {
+        "pictures": header.pictures,
+        "left_out": header.left_out,
+        "scorer": header.scorer,
+        "sizes": {
+            str(size): {"bags": len(own), "similarity": [own[0].similarity, own[-1].similarity]}
+            for size, own in mined.file.of_size().items()
+        },
+    }
+
+
+def table(mined: Mined) -> Table:
+    """What was mined, for people."""
+    from rich import box
+    from rich.table import Table
+
+    header = mined.file.header
+    copies = "".join(f", {count:,} {what} left out" for what, count in header.left_out.items())
+    shown = Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
+    for column in ("bag", "bags", "pictures", "most alike", "least alike"):
+        shown.add_column(column, justify="right")
+    for size, own in mined.file.of_size().items():
+        alphas = (f"{own[place].similarity:.3f}" for place in (0, -1))
+        shown.add_row(str(size), f"{len(own):,}", f"{size * len(own):,}", *alphas)
+    return shown
+
+
+def card_table(card: Card) -> Table:
+    """A card's table, for people."""
+    from rich import box
+    from rich.table import Table
+
+    from tellapart.evaluation.benchmark_card import COLUMNS, cells
+
+    shown = Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
+    for column in COLUMNS:
+        shown.add_column(column, justify="right")
+    for own in card.sizes:
+        shown.add_row(*cells(own))
+    return shown
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """card.md and card.html."""
+    from tellapart.bags.file import write_whole
+    from tellapart.evaluation.benchmark_card import markdown, page
+
+    write_whole(folder / "card.md", markdown(card))
+    write_whole(folder / "card.html", page(card))
+
+
+@app.command()
+def review(
+    bags: Annotated[Path, typer.Argument(help="A file of bags.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(help="The pictures. Default: where the file says that it was mined from.")
+    ] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Who reviews. Default: the page asks once.")] = None,
+    decisions: Decisions = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8765,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
+) -> None:
+    """Look the bags through: a page on this machine, by keyboard. Type the same again to go on."""
+    from tellapart.review.serve import bind, need_extra, serve
+    from tellapart.review.session import open_review
+    from tellapart.review.store import reviewer_name
+    from tellapart.utils.messages import say
+
+    need_extra()
+    name = reviewer_name(reviewer) if reviewer is not None else None
+    session = open_review(bags, data or (), decisions, name)
+    with session.store:
+        listener = bind(port)
+
+        def ready(address: str) -> None:
+            say(f"{len(session.bags):,} bags; review them at {address} (Ctrl-C ends it; decisions are in "
+                f"{session.store.path})")  # fmt: skip
+            if open_page:
+                import webbrowser
+
+                webbrowser.open(address)
+
+        serve(session, listener, ready)
+
+
+@app.command()
+def export(
+    bags: Annotated[Path, typer.Argument(help="The file of bags that was reviewed.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.")] = Path("curated"),
+    decisions: Decisions = None,
+    keep: Annotated[
+        str, typer.Option(help="Bags that several decided on: majority (a tie drops), all, or any.")
+    ] = "majority",
+    as_json: Json = False,
+) -> None:
+    """The bags that reviewers keep, with who decided what and when: bags.jsonl, 3.json, 5.json, …, review.json."""
+    from tellapart.review import export_review
+    from tellapart.review.session import decisions_of
+
+    done = export_review(bags, decisions or decisions_of(bags), out, keep)
+    kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
+    told = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
+            f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
+    show(done.to_json(), lambda: told, as_json)

@@ -1,0 +1,71 @@
+"""``tellapart claims``: the papers' findings, replayed; ``tellapart tables``: the second paper's tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tellapart.cli.common import RESEARCH, App
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.claims.tables import Filled
+
+app = App()
+
+
+@app.command(rich_help_panel=RESEARCH)
+def claims(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which claims. Default: all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One verdict seed, intervals over pictures alone.")] = False,
+    seeds: Annotated[
+        str | None, typer.Option(help="verdict (10-12, the default) or dev (0-2, for choosing settings).")
+    ] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show what is claimed, and run nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Replay what the papers found in the embedded world. The same command goes on after Ctrl-C."""
+    from tellapart.claims import all_claims, run_claims
+    from tellapart.claims.page import listing, table
+    from tellapart.claims.replay import chosen
+
+    if quick and seeds is not None:
+        raise UsageError("--quick is one verdict seed, so --seeds has no effect; leave one of them out")
+    if listed:
+        some = chosen(ids or (), all_claims())
+        value = [{"id": c.id, "paper": c.number, "place": c.place, "says": c.says, "pending": c.pending} for c in some]
+        show({"claims": value}, lambda: listing(some), as_json)
+        return
+    outcomes = run_claims(ids or (), "quick" if quick else seeds or "verdict")
+    show({"claims": [outcome.to_json() for outcome in outcomes]}, lambda: table(outcomes), as_json)
+
+
+@app.command(rich_help_panel=RESEARCH)
+def tables(
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[2|3|5|7]...", help="Which tables. Default: all four.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="quick (one verdict seed), verdict (10-12) or dev (0-2).")] = "quick",
+    as_json: Json = False,
+) -> None:
+    """Run paper 2 in the embedded world, from boosted captions to its tables, beside the paper's figures.
+
+    What claims or an earlier call trained is used again, and the same command goes on after Ctrl-C.
+    """
+    from tellapart.claims import cores
+    from tellapart.claims.replay import SEEDS
+    from tellapart.claims.tables import run_tables
+    from tellapart.errors import nearest
+
+    if seeds not in SEEDS:
+        raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
+    filled = run_tables(numbers or (), SEEDS[seeds], workers=cores())
+    show_tables(filled, as_json)
+
+
+def show_tables(filled: list[Filled], as_json: bool) -> None:
+    from rich.console import Group
+
+    show({"tables": [one.to_json() for one in filled]}, lambda: Group(*(one.shown() for one in filled)), as_json)

@@ -1,0 +1,90 @@
+"""``tellapart demo``: the main job on the embedded world, told step by step."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.recipe.schema import read_recipe
+from tellapart.utils.messages import console, say
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+RECIPE = Path(__file__).with_name("demo.toml")
+
+
+def run_demo(out: Path) -> None:
+    """Generic captions, live fine-tuning, three pictures with both captions, what got better and what worse.
+
+    An interrupted demo goes on where it stopped; a finished one is shown again.
+    """
+    from tellapart.training.loop import train
+
+    say(
+        "A small captioner, trained on scenes by maximum likelihood, writes what fits many pictures. It now learns by\n"
+        "self-retrieval: a caption is rewarded as far as a scorer finds its picture by it among 49 others."
+    )
+    run = train(read_recipe(RECIPE), out, resume=True)
+    for example in examples(run.folder):
+        show_example(run.folder, example)
+    for line in verdict(run.folder):
+        say(line)
+
+
+def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
+    """Look-alike sets of the gallery where the captions before and after differ, whatever came of it."""
+    path = folder / "gallery.json"
+    sets = json.loads(path.read_text(encoding="utf-8"))["sets"] if path.is_file() else []
+    differing = [s for s in sets if s["systems"]["before"]["caption"] != s["systems"]["after"]["caption"]]
+    return differing[:count]
+
+
+def show_example(folder: Path, example: dict[str, Any]) -> None:
+    """One picture (drawn with half blocks in a terminal) and its captions."""
+    from PIL import Image
+
+    gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
+    say("")
+    if sys.stderr.isatty():
+        with Image.open(folder / gallery["pictures"][example["target"]]) as image:
+            draw(image.convert("RGB"))
+    for name in ("before", "after"):
+        told = example["systems"][name]
+        found = "finds it" if told["picked"] == example["target"] else "finds another picture"
+        say(f"  {name + ':':8}{told['caption'] or '(nothing)'}\n          → among its look-alikes the scorer {found}")
+
+
+def draw(image: Image.Image, columns: int = 40) -> None:
+    """A picture in a terminal: each character is two pixels, one above the other."""
+    from rich.color import Color
+    from rich.style import Style
+    from rich.text import Text
+
+    small = image.resize((columns, columns))
+    text = Text()
+    for y in range(0, columns - 1, 2):
+        text.append("  ")
+        for x in range(columns):
+            upper, lower = (Color.from_rgb(*small.getpixel((x, y + dy))) for dy in (0, 1))  # type: ignore[misc]
+            text.append("▀", Style(color=upper, bgcolor=lower))
+        text.append("\n")
+    console(stderr=True).print(text, end="")
+
+
+def verdict(folder: Path) -> list[str]:
+    """What got better and what got worse, from the run's results."""
+    from tellapart.report.folder import read_run
+    from tellapart.report.verdict import compare
+
+    results = read_run(folder).results
+    comparison = compare(results) if results is not None else None
+    if comparison is None:
+        return []
+    lines = [""]
+    for name in ("better", "worse"):
+        changes = [f"{c.metric.name} {c.values} ({c.by})" for c in comparison.of(name)]
+        lines.append(f"{name}: {'; '.join(changes) if changes else 'nothing clearly'}")
+    return lines

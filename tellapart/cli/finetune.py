@@ -1,0 +1,58 @@
+"""``tellapart finetune``: the one-liner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import TRAINING, App
+from tellapart.cli.output import Json, Settings, show_run
+
+app = App()
+
+
+@app.command(rich_help_panel=TRAINING)
+def finetune(
+    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
+    objective: Annotated[
+        str, typer.Option(help="self-retrieval, smile, mle, cider, or cider+self-retrieval.")
+    ] = "self-retrieval",
+    scorer: Annotated[
+        str | None, typer.Option(help="Who listens: folder, run, or hub name. Default: CLIP ViT-B/32.")
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Learn in low rank; merged at the end.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Batches to learn from. Default: 300.")] = None,
+    epochs: Annotated[
+        float | None, typer.Option(min=0.01, help="Passes over the training pictures, in place of --steps.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=2, help="Pictures a step. Default: 50, or all where there are fewer.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longest caption, in tokens.")] = 30,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Teach a captioner on your pictures, with settings that fit; the same command goes on after Ctrl-C."""
+    from tellapart.training.finetune import plan, run_finetune
+
+    recipe = plan(
+        model,
+        pictures,
+        objective=objective,
+        scorer=scorer,
+        lora=lora,
+        steps=steps,
+        epochs=epochs,
+        batch_size=batch_size,
+        rate=rate,
+        max_tokens=max_tokens,
+        seed=seed,
+        settings=settings or (),
+    )
+    show_run(run_finetune(recipe, out).folder, as_json)

@@ -1,0 +1,246 @@
+"""The card of a benchmark: what it is made of, how alike its pictures are, and how well people's captions do on it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.bags.file import BagsFile, check_known
+from tellapart.bags.mine import Bag
+from tellapart.errors import UsageError
+from tellapart.evaluation.retrieval import CandidateSets, chance, retrieve, whole_sets
+from tellapart.metrics.significance import Interval, mean_interval
+
+if TYPE_CHECKING:
+    from tellapart.types import Item
+
+BINS = 10  # of a distribution
+SIDE = 160  # pixels of a picture on the page
+REFERENCES = 5  # of each picture that people's recall is the mean over
+NO_LICENCE = "Not stated. Say who may use these pictures, and add it with --licence."
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class SizeFacts:
+    """Bags of one size: how many, how alike (bags in `BINS` equal steps from ``edges[0]`` to ``edges[-1]``)."""
+
+    size: int
+    bags: int
+    pictures: int
+    quantiles: tuple[float, ...]  # least, 10 %, median, 90 %, most
+    counts: tuple[int, ...]
+    edges: tuple[float, ...]
+    human: Interval | None
+    chance: float
+    examples: tuple[Bag, ...]  # the most alike, the middle, the least alike
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card says; `markdown` and `page` write it."""
+
+    name: str
+    file: BagsFile
+    sizes: list[SizeFacts]
+    items: dict[str, Item]
+    licence: str
+    repeat: str
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"pictures", "scorer", "sizes": [{"size", "bags", "pictures", "similarity", "human", "chance"}]}``."""
+        header = self.file.header
+        return {
+            "pictures": header.pictures,
+            "scorer": header.scorer,
+            "fingerprint": header.fingerprint,
+            "sizes": [
+                {
+                    "size": own.size,
+                    "bags": own.bags,
+                    "pictures": own.pictures,
+                    "similarity": dict(zip(("least", "10%", "median", "90%", "most"), own.quantiles, strict=True)),
+                    "human": None if own.human is None else own.human.value,
+                    "chance": own.chance,
+                }
+                for own in self.sizes
+            ],
+        }
+
+
+def make_card(
+    name: str,
+    file: BagsFile,
+    items: Sequence[Item],
+    image_ND: np.ndarray,
+    scorer: Any,
+    *,
+    licence: str = "",
+    repeat: str = "",
+    resamples: int = 1000,
+) -> Card:
+    """The card of bags over ``items``, whose features of the scorer that mined them are ``image_ND``.
+
+    Raises `UsageError` for bags that name pictures which are not among the items, and for another scorer.
+    """
+    if file.header.fingerprint and file.header.fingerprint != scorer.fingerprint:
+        raise UsageError(
+            f"{name}: mined with {file.header.scorer} ({file.header.fingerprint[:8]}), and the scorer given is another "
+            f"({scorer.fingerprint[:8]}); name that one"
+        )
+    row_of = {item.id: row for row, item in enumerate(items)}
+    check_known(name, file.bags, row_of)
+    used = sorted({row_of[id_] for bag in file.bags for id_ in bag.ids})
+    texts = human_features(scorer, items, used)
+    facts = [
+        size_facts(size, bags, [[row_of[id_] for id_ in bag.ids] for bag in bags], image_ND, texts, resamples)
+        for size, bags in file.of_size().items()
+    ]
+    return Card(name, file, facts, {items[row].id: items[row] for row in used}, licence or NO_LICENCE, repeat)
+
+
+def human_features(scorer: Any, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
+    """Features N×D of each picture's k-th caption by people, k up to five; none where some picture has none."""
+    if not used or any(not items[row].references for row in used):
+        return []
+    found = []
+    for k in range(min(REFERENCES, max(len(items[row].references) for row in used))):
+        own = [items[row].references[k % len(items[row].references)] for row in used]
+        own_ND = scorer.text_features(own).cpu().numpy()
+        text_ND = np.zeros((len(items), own_ND.shape[1]), np.float32)
+        text_ND[used] = own_ND
+        found.append(text_ND)
+    return found
+
+
+def size_facts(
+    size: int,
+    bags: list[Bag],
+    rows: list[list[int]],
+    image_ND: np.ndarray,
+    texts: list[np.ndarray],
+    resamples: int,
+) -> SizeFacts:
+    sets: CandidateSets = whole_sets(rows)
+    alpha_M = np.array([bag.similarity for bag in bags])
+    known_M = alpha_M[np.isfinite(alpha_M)]
+    quantiles = np.quantile(known_M, [0, 0.1, 0.5, 0.9, 1]) if len(known_M) else np.full(5, np.nan)
+    counts, edges = np.histogram(known_M, BINS) if len(known_M) else (np.zeros(BINS, int), np.zeros(BINS + 1))
+    human = None
+    if texts:
+        hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
+        human = mean_interval(100 * np.mean(hits, axis=0), resamples=resamples)
+    order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
+    examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
+    return SizeFacts(
+        size,
+        len(bags),
+        len({row for members in rows for row in members}),
+        tuple(round(float(value), 4) for value in quantiles),
+        tuple(int(count) for count in counts),
+        tuple(round(float(edge), 4) for edge in edges),
+        human,
+        100 * float(np.nanmean(chance(sets, len(image_ND), 1))),
+        tuple(bags[place] for place in examples),
+    )
+
+
+def facts(card: Card) -> list[tuple[str, str]]:
+    """The lines at the head of a card."""
+    header = card.file.header
+    left_out = ", ".join(f"{count:,} {what}" for what, count in header.left_out.items())
+    lines = [
+        ("pictures", f"{header.pictures:,}" + (f"; left out: {left_out}" if left_out else "")),
+        ("data", header.data),
+        ("scorer", f"{header.scorer} ({header.fingerprint})"),
+        ("text side", header.captions or "none: pictures alone are compared"),
+        ("similarity of a bag", {"query": "mean cosine of the first picture with the others",
+                                 "pairs": "mean cosine of all pairs"}[header.similarity]),
+    ]  # fmt: skip
+    if header.max_cosine is not None:
+        lines.append(("near-duplicates", f"no two pictures of a bag have a cosine above {header.max_cosine}"))
+    if header.recall is not None:
+        lines.append(("search", f"approximate; finds {100 * header.recall:.1f} % of the exact neighbours"))
+    lines += [("licence", card.licence), ("made by", f"tellapart {header.version}")]
+    return lines + ([("to repeat", card.repeat)] if card.repeat else [])
+
+
+COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "R@1 of people", "chance")
+
+
+def cells(own: SizeFacts) -> list[str]:
+    """A row of the table, under `COLUMNS`."""
+    human = "–" if own.human is None else f"{own.human.value:.1f} [{own.human.low:.1f}, {own.human.high:.1f}]"
+    alphas = ["–" if np.isnan(value) else f"{value:.3f}" for value in own.quantiles]
+    return [str(own.size), f"{own.bags:,}", f"{own.pictures:,}", *alphas, human, f"{own.chance:.1f}"]
+
+
+def markdown(card: Card) -> str:
+    """The card as Markdown: facts, table, distributions, examples by name."""
+    lines = [
+        f"# {_plain(card.name)}",
+        "",
+        "Bags of look-alikes: a caption is right where a scorer finds its picture in its bag.",
+    ]
+    lines += ["", *(f"- **{name}**: {_plain(text)}" for name, text in facts(card)), ""]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(cells(own)) + " |" for own in card.sizes]
+    lines += ["", "α is the similarity of a bag. R@1 of people: the mean over up to five references of each picture, "
+              "with its 95 % bootstrap interval, by the scorer that mined the bags."]  # fmt: skip
+    for own in card.sizes:
+        lines += ["", f"## Bags of {own.size}", "", "| α from | bags | |", "|---|---|---|"]
+        most = max(own.counts) or 1
+        lines += [
+            f"| {edge:.3f} | {count} | {'█' * round(20 * count / most)} |"
+            for edge, count in zip(own.edges, own.counts, strict=False)
+        ]
+        lines += ["", "Examples (most alike, middle, least alike):", ""]
+        lines += [f"- α {bag.similarity:.3f}: {', '.join(_plain(str(id_)) for id_ in bag.ids)}" for bag in own.examples]
+    return "\n".join(lines) + "\n"
+
+
+def page(card: Card) -> str:
+    """The card as one HTML page that needs nothing beside it: everything escaped, pictures inside."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    examples = {
+        own.size: [
+            {
+                "similarity": f"{bag.similarity:.3f}",
+                "pictures": [
+                    {"id": id_, "uri": thumbnail(card.items[id_]), "captions": card.items[id_].references[:3]}
+                    for id_ in bag.ids
+                ],
+            }
+            for bag in own.examples
+        ]
+        for own in card.sizes
+    }
+    return environment.get_template("card.html").render(
+        card=card, facts=facts(card), columns=COLUMNS, cells=cells, examples=examples
+    )
+
+
+def thumbnail(item: Item) -> str:
+    """A small JPEG (PNG where the picture is tiny) as a data URI."""
+    image = item.picture.image()
+    small = max(image.size) <= 96  # drawn pixel by pixel: kept, and enlarged by the page
+    if not small:
+        image.thumbnail((SIDE, SIDE))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG" if small else "JPEG", quality=80)
+    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown does not read as markup or as HTML."""
+    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("`", "'")

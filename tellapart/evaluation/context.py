@@ -1,0 +1,295 @@
+"""What one evaluation was given, what was computed from it once, and what a metric gives back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.metrics.significance import Statistic
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from tellapart.evaluation.retrieval import CandidateSets, Retrieval
+    from tellapart.metrics.embedding import EMScore
+    from tellapart.scenes.truth import Judgement
+    from tellapart.types import Item
+
+POOL = 100  # pictures in a random pool (papers 2 and 3)
+LONG_TEXTS = ("truncate", "sentences")
+EMSCORE_IDF = ("references", "captions")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(eq=False)
+class Slot:
+    """One caption for each picture, in the order of the ids, and the references it is held against."""
+
+    captions: list[str]
+    references: list[list[str]] | None = None
+    repeats: np.ndarray | None = None  # of a person's several captions: where this slot says one of them again
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A number of all captions together: one row of material per picture, and what makes a statistic of rows."""
+
+    rows: list[Any]
+    build: Callable[[list[Any]], Statistic]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed."""
+
+    value_N: np.ndarray | None
+    corpus: Corpus | None = None
+
+
+@dataclass
+class Context:
+    """All that one evaluation was given, and what was computed from it once."""
+
+    ids: list[str]
+    items: Sequence[Item] | None = None
+    references: list[list[str]] | None = None
+    scorer: Any = None
+    image_ND: np.ndarray | None = None
+    lookalike: int = 10
+    seed: int = 0
+    sets_from: Context | None = None  # a second scorer judges the look-alike sets that the first one mined
+    several: bool = False  # whether some system has several captions of a picture
+    language_model: Any = None
+    long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
+    given: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids and, behind them, of
+    extra_ND: np.ndarray | None = None  # the features of pictures that are candidates only
+    origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of given sets
+    emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
+    _kept: dict[Any, Any] = field(default_factory=dict)
+    _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` returned when first asked for ``key``."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def sets(self, pools: str) -> CandidateSets:
+        """Candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
+        if self.sets_from is not None:
+            return self.sets_from.sets(pools)
+        return self.once(("sets", pools), lambda: self._make_sets(pools))
+
+    def _make_sets(self, pools: str) -> CandidateSets:
+        from tellapart.evaluation.retrieval import lookalike_sets, random_pools
+
+        if pools in self.given:
+            return self.given[pools]
+        if pools != "lookalike":
+            return random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
+        assert self.image_ND is not None
+        return lookalike_sets(self.image_ND, self.lookalike)  # equal content has equal features: no keys needed
+
+    def text_features(self, slot: Slot, prefix: str = "") -> np.ndarray:
+        """Normalised features of a slot's captions, N×D."""
+        return self.once(("text", id(slot), prefix), lambda: self.encode(slot.captions, prefix))
+
+    def reference_features(self, slot: Slot, prefix: str = "") -> list[np.ndarray]:
+        """Normalised features of the references of each of a slot's captions, R×D each."""
+        held = slot.references or []
+
+        def make() -> list[np.ndarray]:
+            flat_RD = self.encode([text for texts in held for text in texts], prefix)
+            return np.split(flat_RD, np.cumsum([len(texts) for texts in held])[:-1])
+
+        return self.once(("references", id(slot), prefix), make)
+
+    def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
+        """Normalised text features N×D float32, each distinct text encoded once, with progress.
+
+        A text beyond the scorer's window is cut there, or, with ``long_texts`` "sentences", stands for its sentences:
+        its row is the mean of theirs, so that its cosine with a picture is the mean of the sentences' cosines.
+        """
+        known: dict[str, np.ndarray] = self.once(("texts", prefix), dict)
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            pieces = [[prefix + piece for piece in parts] for parts in self._pieces(new, prefix)]
+            feature_MD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
+            start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
+            size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
+            known.update(zip(new, np.add.reduceat(feature_MD, start_U, axis=0) / size_U[:, None], strict=True))
+        return np.stack([known[text] for text in texts])
+
+    def _pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
+        """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
+        sizes = self.scorer.lengths([prefix + text for text in unique])
+        pieces = []
+        for text, size in zip(unique, sizes, strict=True):
+            parts = [text]
+            if size > self.scorer.window:
+                if self.long_texts == "sentences":
+                    parts = [part for part in _SENTENCE_END.split(text) if part.strip()] or [text]
+                over = sum(n > self.scorer.window for n in self.scorer.lengths([prefix + part for part in parts]))
+                self._long[text] = max(over, self._long.get(text, 0))
+            pieces.append(parts)
+        return pieces
+
+    def long_note(self) -> str | None:
+        """What became of the texts that were longer than the scorer's window; None where there were none."""
+        if not self._long:
+            return None
+        over = sum(self._long.values())
+        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
+        said = f"{len(self._long)} distinct texts are longer than {window}"
+        if self.long_texts == "sentences":
+            return f"{said}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
+        return f"{said}; cut there (--long-texts sentences scores them by sentence)"
+
+    def frame_features(self) -> list[np.ndarray]:
+        """Normalised features of the frames of each clip, F×D each."""
+
+        def make() -> list[np.ndarray]:
+            from dataclasses import replace
+
+            from tellapart.features.store import FeatureStore
+
+            assert self.items is not None
+            count_N = [self.frames_of(item) for item in self.items]
+            frames = [
+                replace(item, picture=Frame(item.picture, number, count))
+                for item, count in zip(self.items, count_N, strict=True)
+                for number in range(count)
+            ]
+            flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
+            return np.split(flat_FD, np.cumsum(count_N)[:-1])
+
+        return self.once("frames", make)
+
+    @property
+    def of_clips(self) -> bool:
+        """Whether the items are clips, all of them."""
+        if self.items is None:
+            return False
+        from tellapart.images.clips import is_clip
+
+        return all(is_clip(item.picture) for item in self.items)
+
+    def frames_of(self, item: Item) -> int:
+        """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
+        from tellapart.images.clips import is_clip
+
+        if not is_clip(item.picture):
+            return 1
+        return int(getattr(item.picture, "length", self.scorer.frames))
+
+    def emscore(self, slot: Slot) -> EMScore:
+        """Precision, recall and F of a slot's captions against the frames of their clips."""
+        return self.once(("emscore", id(slot)), lambda: self._emscore(slot))
+
+    def _emscore(self, slot: Slot) -> EMScore:
+        from tellapart.metrics.embedding import emscore
+
+        parts = self._pieces(slot.captions, "")
+        flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
+        ids, token_TD, at = [], [], 0
+        for pieces in parts:
+            ids.append([token for row, _ in flat[at : at + len(pieces)] for token in row])
+            token_TD.append(np.concatenate([feature_TD for _, feature_TD in flat[at : at + len(pieces)]]))
+            at += len(pieces)
+        weight = self._token_weights(slot)
+        weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
+        return emscore(self.text_features(slot), token_TD, self.frame_features(), weight_T)
+
+    def _token_weights(self, slot: Slot) -> Any:
+        from tellapart.metrics.embedding import token_idf
+
+        if self.emscore_idf is None:
+            return None
+        texts = slot.captions
+        if self.emscore_idf == "references":
+            texts = [text for held in self.references or [] for text in held]
+        key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
+        return self.once(key, lambda: token_idf(self.scorer.tokenize(texts), self.scorer.tokenizer.eos_token_id))
+
+    def token_losses(self, slot: Slot) -> np.ndarray:
+        """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
+        from tellapart.metrics.perplexity import token_losses
+
+        return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.language_model))
+
+    def retrieval(self, slot: Slot, pools: str) -> Retrieval:
+        """The scorer's ranks for a slot's captions."""
+        from tellapart.evaluation.retrieval import retrieve
+
+        assert self.image_ND is not None
+        image_ND, n = self.image_ND, len(self.ids)
+        if pools in self.given and self.extra_ND is not None:
+            extra_ND = self.extra_ND
+            image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
+        return self.once(
+            ("retrieval", id(slot), pools),
+            lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
+        )
+
+    def judgements(self, slot: Slot) -> list[Judgement]:
+        """A slot's captions held against the truth of their scenes."""
+        from tellapart.progress import track
+        from tellapart.scenes.truth import judge
+
+        assert self.items is not None
+        pairs = list(zip(slot.captions, self.items, strict=True))
+        return self.once(
+            ("judgements", id(slot)),
+            lambda: [judge(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
+        )
+
+    def scorer_name(self) -> str:
+        """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
+        name = f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
+        if any(self.frames_of(item) > 1 for item in self.items or ()):
+            name += f"|clips:mean-of-{self.scorer.frames}-frames"
+        return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a clip, as a picture of its own."""
+
+    clip: Any
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.clip.name
+
+    def key(self) -> str:
+        return f"{self.clip.key()}-frame{self.number}of{self.count}"
+
+    def image(self) -> Image.Image:
+        return _frames(self.clip, self.count)[self.number]
+
+
+@lru_cache(maxsize=2)
+def _frames(clip: Any, count: int) -> list[Image.Image]:
+    """The frames of a clip: they are asked for one after the other."""
+    from tellapart.images.clips import frames_of
+
+    return frames_of(clip, count)
+
+
+def _encode_all(scorer: Any, texts: Sequence[str]) -> np.ndarray:
+    from tellapart.progress import track
+
+    block = 1024
+    blocks = [texts[start : start + block] for start in range(0, len(texts), block)]
+    encoded = [
+        scorer.text_features(part).float().cpu().numpy()
+        for part in track(blocks, len(blocks), "encoding captions (1,024 a step)")
+    ]
+    return np.concatenate(encoded)

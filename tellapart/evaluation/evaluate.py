@@ -1,0 +1,378 @@
+"""Evaluation: systems' captions to numbers with intervals, paired differences and signatures.
+
+`evaluate` is for programs, `run_eval` is what ``tellapart eval`` calls. What can be measured, and what each
+metric needs, stands in the table of `tellapart.evaluation.registry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.data.caption_files import align_lists, problems, read_caption_lists, read_references, some
+from tellapart.errors import UsageError
+from tellapart.evaluation.comparison import (
+    CHANCE,
+    HUMAN,
+    HUMAN_CHOICES,
+    Comparison,
+    caption_lists,
+    human_slots,
+    system_slots,
+)
+from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, Context
+from tellapart.evaluation.gallery import gallery
+from tellapart.evaluation.inputs import Given, read_given
+from tellapart.evaluation.registry import choose, metrics_of
+from tellapart.evaluation.retrieval import per_set
+from tellapart.metrics.results import WORDS, Results
+from tellapart.metrics.words import associated_words, check_words, tagger_signature
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+    from tellapart.evaluation.language_model import LanguageModel
+    from tellapart.evaluation.registry import Slot
+    from tellapart.scorers import Scorer
+    from tellapart.types import Item
+
+__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
+
+
+def evaluate(
+    systems: Mapping[str, Mapping[str, str | Sequence[str]]],
+    *,
+    items: Sequence[Item] | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+    scorer: Any = None,
+    image_features: np.ndarray | None = None,
+    judges: Mapping[str, tuple[Any, np.ndarray]] | None = None,
+    metrics: Sequence[str] | None = None,
+    human: str | None = None,
+    chance: bool = False,
+    lookalike: int = 10,
+    resamples: int = 1000,
+    seed: int = 0,
+    language_model: LanguageModel | None = None,
+    long_texts: str = "truncate",
+    emscore_idf: str | None = None,
+    words: int = 0,
+    given: Given | None = None,
+) -> Results:
+    """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
+
+    A caption may be a list of captions of that picture: metrics of one caption are then their mean, and the
+    diversity metrics look at all of them.
+    ``items`` gives the order (random pools are cut from it), references and truth; ``image_features`` are
+    the scorer's normalised features of the items, N×D, else they are read from the feature store.
+    ``judges`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
+    the look-alike sets that ``scorer`` mined. ``human`` scores the references as a system: "first" (paper 3),
+    a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
+    ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
+    that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
+    ``language_model`` is what perplexity asks. ``long_texts`` says what happens to captions beyond a scorer's window:
+    "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
+    rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
+    nouns that are most each system's own (`tellapart.metrics.associated_words`). ``given`` are candidate sets of files:
+    bags of look-alikes, hard pools (`tellapart.evaluation.inputs.read_given`).
+    """
+    ids = _same_ids(systems, items)
+    held, notes = _references(ids, items, references)
+    slots = {name: system_slots(_lists(name, captions, ids), held) for name, captions in systems.items()}
+    if human is not None:
+        slots[HUMAN] = human_slots(human, held, seed)
+    # People's references are measured for their diversity where that is asked for, not by default.
+    several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
+    settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
+    settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
+    sets = given or Given()
+
+    def context_of(model: Any, features: np.ndarray | None, **more: Any) -> Context:
+        return Context(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
+
+    context = context_of(scorer, _features(scorer, image_features, items), language_model=language_model)
+    chosen, left_out = choose(metrics, context)
+    contexts = {"": context} | {
+        f"@{name}": context_of(judge, features, sets_from=context) for name, (judge, features) in (judges or {}).items()
+    }
+    captions = {name: own[0].captions for name, own in slots.items()}
+    results = Results(ids, captions=captions, references=held, notes=notes + left_out)
+    comparison = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
+    for suffix, where in contexts.items():
+        for name in chosen:
+            if not suffix or metrics_of(context)[name].judged:
+                comparison.measure(name, suffix, where, chance)
+    _keep_sets(results, context, chosen, slots, [*ids, *(item.id for item in sets.candidates)])
+    if words:
+        said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
+        results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
+    results.notes += _notes_of_models(contexts.values(), language_model)
+    return results
+
+
+def _features(scorer: Any, given_ND: np.ndarray | None, items: Sequence[Item] | None) -> np.ndarray | None:
+    """The scorer's features of the items: those given, else from the feature store."""
+    if scorer is None or given_ND is not None or items is None:
+        return given_ND
+    from tellapart.features.store import FeatureStore
+
+    return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def _keep_sets(
+    results: Results, context: Context, chosen: Sequence[str], slots: Mapping[str, list[Slot]], all_ids: Sequence[str]
+) -> None:
+    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
+    if any(name.endswith(".lookalike") for name in chosen):
+        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    results.extra["sets"] = {
+        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
+        for pools in context.given
+        if any(name.endswith(f".{pools}") for name in chosen)
+    }
+
+
+def _notes_of_models(contexts: Iterable[Context], language_model: LanguageModel | None) -> list[str]:
+    """Which texts were too long for a scorer or for the language model."""
+    notes = [note for where in contexts for note in [where.long_note()] if note]
+    if language_model is not None and language_model.cut_texts:
+        notes.append(
+            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
+            f"{language_model.name}; their perplexity is of what fits"
+        )
+    return notes
+
+
+def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
+        raise UsageError(f"'{name}' has an empty list of captions of {some(mute)}; give at least one, or an empty one")
+    return lists
+
+
+def _same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(f"a system may not be called '{name}': that names a yardstick; rename the caption file")
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({some(lacking)}), {len(unknown)} captions have no picture ({some(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def _references(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    held = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, held, strict=True) if not texts]
+    if without:
+        return None, [f"{len(without)} pictures have no reference ({some(without)}): references are not used"]
+    return held, []
+
+
+def run_eval(
+    captions: Sequence[Path],
+    references: Path | Sequence[Path] | None = None,
+    data: str | None = None,
+    scorer: str | None = None,
+    metrics: Sequence[str] | None = None,
+    *,
+    judges: Sequence[str] = (),
+    human: str | None = None,
+    chance: bool = False,
+    lookalike: int = 10,
+    resamples: int = 1000,
+    seed: int = 0,
+    allow_missing: bool = False,
+    language_model: str | None = None,
+    long_texts: str = "truncate",
+    emscore_idf: str | None = None,
+    words: int = 0,
+    bags: Sequence[Path] = (),
+    distractors: str | None = None,
+) -> Results:
+    """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
+
+    ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
+    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``judges`` are model
+    folders or names. Captions and pictures or
+    references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
+    was left out. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`), ``distractors`` the
+    specification of pictures beyond these that every caption has to be told from as well. Torch is loaded with a
+    scorer or a ``language_model`` (a folder or a hub name) only. For the rest see `evaluate`.
+    """
+    if resamples < 1 or lookalike < 2:
+        raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
+    if judges and scorer is None:
+        raise UsageError("a second scorer judges beside a first one; add --scorer MODEL")
+    if words:
+        check_words(len(captions) + (human is not None))
+    _check_choices(scorer, long_texts, emscore_idf)
+    if scorer is not None and data is None:
+        raise UsageError("a scorer needs pictures; add --data SPEC")
+    systems = {name: read_caption_lists(path) for name, path in _names(captions).items()}
+    told = _read_all_references(references)
+    dataset = _open(data)
+    kept, told, notes = _matched(systems, told, dataset, allow_missing)
+    ids = list(next(iter(kept.values())))
+    items = _chosen(dataset, ids)
+    given = read_given(bags, distractors, ids, dataset, scorer)
+    held = _references(ids, items, told)[0]
+    several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
+    several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
+    if emscore_idf == "references" and held is None:
+        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
+    # Before anything slow: a wrong name, a missing option.
+    trial = Context(ids, items, held, scorer, several=several, language_model=language_model, **given.settings(ids))
+    choose(metrics, trial)
+    models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
+    if readable is not None:
+        kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
+    results = evaluate(
+        kept,
+        items=readable,
+        references=told,
+        scorer=models[0][0] if models else None,
+        image_features=models[0][1] if models else None,
+        judges={_last(name): model for name, model in zip(judges, models[1:], strict=True)},
+        metrics=metrics,
+        human=human,
+        chance=chance,
+        lookalike=lookalike,
+        resamples=resamples,
+        seed=seed,
+        language_model=_language_model(language_model),
+        long_texts=long_texts,
+        emscore_idf=emscore_idf,
+        words=words,
+        given=given,
+    )
+    results.notes[:0] = notes
+    results.extra["items"] = readable
+    return results
+
+
+def _check_choices(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
+    if long_texts not in LONG_TEXTS:
+        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
+    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
+        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
+    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
+        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
+
+
+def _language_model(name: str | None) -> LanguageModel | None:
+    if name is None:
+        return None
+    from tellapart.evaluation.language_model import load_language_model
+
+    return load_language_model(name)
+
+
+def _names(paths: Sequence[Path]) -> dict[str, Path]:
+    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
+    paths = [Path(path) for path in paths]
+    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
+        names = {name_of(path): path for path in paths}
+        if len(names) == len(paths):
+            return names
+    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def _read_all_references(paths: Path | Sequence[Path] | None) -> dict[str, list[str]] | None:
+    """The references of every id, of all files together; None where there is no file."""
+    files = [paths] if isinstance(paths, str | Path) else list(paths or ())
+    found: dict[str, list[str]] = {}
+    for path in files:
+        for id_, texts in read_references(path).items():
+            found.setdefault(id_, []).extend(texts)
+    return found if files else None
+
+
+def _last(name: str) -> str:
+    return Path(name).name
+
+
+def _open(data: str | None) -> Dataset | None:
+    if data is None:
+        return None
+    from tellapart.data import open_data
+
+    return open_data(data)
+
+
+def _matched(
+    systems: Mapping[str, Mapping[str, list[str]]],
+    told: dict[str, list[str]] | None,
+    dataset: Dataset | None,
+    allow_missing: bool,
+) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
+    """Captions and references over the ids that all have; `UsageError` where some differ and may not."""
+    notes = dataset.report() if dataset is not None else []
+    if dataset is not None:
+        ids = [item.id for item in dataset]
+        lacking = [key for key in ids if told is not None and not told.get(key)]
+        notes += problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
+        ids = [key for key in ids if told is None or told.get(key)]
+        other = "the data"
+    elif told is not None:
+        ids, other = list(told), "the references"
+    else:
+        ids, other = list(next(iter(systems.values()), {})), "the first caption file"
+    kept = {}
+    for name, lists in systems.items():
+        kept[name], more = align_lists(lists, ids, allow_missing, name, other)
+        notes += more
+    common = [key for key in ids if all(key in captions for captions in kept.values())]
+    if not common and systems:
+        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
+
+
+def _chosen(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    if dataset is None:
+        return None
+    wanted = set(ids)
+    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
+
+
+def _models(
+    names: Sequence[str], items: Sequence[Item] | None, notes: list[str]
+) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
+    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    if not names or items is None:
+        return [], items
+    from tellapart.data import Skipped
+    from tellapart.features.store import FeatureStore
+    from tellapart.scorers import load_scorer
+
+    store, skipped, whole = FeatureStore(), Skipped(), len(items)
+    scorers = [load_scorer(name) for name in names]
+    for scorer in scorers:
+        items = store.readable(items, scorer.encoder, skipped=skipped)
+    if not items:
+        raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
+    notes += [line for line in [skipped.line(whole)] if line]
+    return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items

@@ -1,0 +1,106 @@
+"""Look-alike sets worth a look: where systems differ, where all miss, and where one got worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.evaluation.retrieval import Retrieval
+from tellapart.metrics.results import Results
+
+if TYPE_CHECKING:
+    from tellapart.scenes import Scene
+    from tellapart.types import Item
+
+_YARDSTICKS = ("human", "chance")
+# Shares of the gallery. Losses and misses keep their places, so that a page cannot be filled with wins alone.
+_SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
+
+
+def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
+    """Up to k look-alike sets as plain data.
+
+    ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
+    ids throughout, the target first among the candidates, scores are cosines by candidate. Where the truth of the
+    items is known, a system has ``"claims": {"correct", "of", "false": [[start, end, why]]}`` as well: which characters
+    of its caption claim what is not so (`tellapart.scenes.truth.mark`). The first system
+    is the baseline: sets where a later system hits and it misses ("won"), the reverse ("lost"), where all miss and
+    where all hit, in fixed shares, each kind spread evenly over the data. Empty where no look-alike metric was
+    computed.
+    """
+    found: dict[str, Retrieval] = results.extra.get("lookalike", {})
+    if not found:
+        return {"sets": []}
+    references = _references(results, items)
+    truth = {item.id: item.truth for item in items or () if item.truth is not None}
+    rows = _informative({name: own for name, own in found.items() if name not in _YARDSTICKS} or found, k)
+    return {"sets": [_set(results, found, references, truth, row) for row in rows]}
+
+
+def _references(results: Results, items: Sequence[Item] | None) -> dict[str, list[str]]:
+    if results.references is not None:
+        return dict(zip(results.ids, results.references, strict=True))
+    return {item.id: list(item.references) for item in items or ()}
+
+
+def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
+    hit_SN = np.array([retrieval.hit(1) for retrieval in found.values()])
+    asked_N = ~np.isnan(hit_SN).any(0)
+    base_N, later_SN = hit_SN[0] == 1, hit_SN[1:] == 1
+    kinds = {
+        "won": ~base_N & later_SN.any(0),
+        "lost": base_N & ~later_SN.all(0) if len(later_SN) else np.zeros_like(base_N),
+        "missed": ~base_N & ~later_SN.any(0),
+        "hit": base_N & later_SN.all(0),
+    }
+    rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
+    quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
+    for kind, _ in _SHARES:  # places that one kind cannot fill go to the others, in order
+        quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
+    return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
+
+
+def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
+    """``count`` of the rows, evenly over the data: no picking by how good they look."""
+    return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
+
+
+def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
+    """What a gallery keeps of a caption's claims: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
+    if truth is None:
+        return {}
+    from tellapart.scenes.truth import mark
+
+    marked = mark(caption, truth)
+    return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
+
+
+def _set(
+    results: Results,
+    found: dict[str, Retrieval],
+    references: dict[str, list[str]],
+    truth: dict[str, Scene],
+    row: int,
+) -> dict[str, Any]:
+    sets = next(iter(found.values())).sets
+    question = int(np.flatnonzero(sets.target_Q == row)[-1])
+    members = [results.ids[member] for member in sets.sets[sets.set_Q[question]]]
+    target = results.ids[row]
+    return {
+        "target": target,
+        "candidates": members,
+        "references": references.get(target, []),
+        "systems": {
+            name: {
+                "caption": results.captions[name][row],
+                "scores": {
+                    key: round(float(score), 4) for key, score in zip(members, own.scores[question], strict=True)
+                },
+                "picked": results.ids[int(own.picked_N[row])],
+                **claims(results.captions[name][row], truth.get(target)),
+            }
+            for name, own in found.items()
+        },
+    }

@@ -1,0 +1,78 @@
+"""Any causal language model of transformers, as perplexity wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from tellapart.errors import UsageError
+
+
+class LanguageModel:
+    """A language model with its tokenizer. ``start``: whether captions begin with the model's start token.
+
+    ``cut_texts`` counts the distinct captions that were longer than the model's window and were cut.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, *, start: bool = True) -> None:
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        self.start: int | None = tokenizer.bos_token_id if start else None
+        self.window = _window(model.config)
+        self.cut_texts = 0
+        self._fingerprint = ""
+
+    @property
+    def device(self) -> Any:
+        return next(self.model.parameters()).device
+
+    @property
+    def signature(self) -> str:
+        """What two perplexities must share: the model, by name and weights, and what stands before the first token."""
+        start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
+        name = str(self.name).rstrip("/").split("/")[-1]
+        return f"start:{start}|end:unscored|model:{name}@{self.fingerprint[:8]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all weights and of the vocabulary."""
+        if not self._fingerprint:
+            from tellapart.scorers.base import weights_fingerprint
+
+            vocabulary = SimpleNamespace(to_dict=self.tokenizer.get_vocab)
+            self._fingerprint = weights_fingerprint(self.model, vocabulary)
+        return self._fingerprint
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text behind the start token (if there is one), at most ``window`` of them."""
+        if not texts:
+            return []
+        encoded = self.tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        front = [] if self.start is None else [self.start]
+        rows = [[*front, *row] for row in encoded]
+        self.cut_texts += sum(len(row) > self.window for row in rows)
+        return [row[: self.window] for row in rows]
+
+
+def load_language_model(name: str, device: str = "cpu", *, start: bool = True) -> LanguageModel:
+    """A causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only, float32.
+
+    Raises `TellapartError` with the line to type where there is no such model.
+    """
+    if name == "scenes":
+        raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tellapart.models.loading import model_folder, reading
+
+    where = model_folder(name, "language model")
+    with reading(name, "a causal language model such as gpt2"):
+        model: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(where)
+    return LanguageModel(model.requires_grad_(False).to(device), tokenizer, str(name), start=start)
+
+
+def _window(config: Any) -> int:
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    return int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None) or 1024)

@@ -1,0 +1,425 @@
+"""The one table of metrics: what each needs, how it is measured, and how its signature reads.
+
+To add a text metric, write ``(captions, references) -> (corpus, per_caption_N)`` in `tellapart.metrics` and
+one line in `METRICS`. Where the corpus number is not the mean of its captions, name a ``statistic`` too:
+``(captions, references) -> (weights_N -> number)``, which the bootstrap and the permutation test call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.evaluation.context import POOL, Context, Corpus, Measured, Slot
+from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
+from tellapart.metrics.perplexity import of_counts
+from tellapart.metrics.results import Candidates
+from tellapart.metrics.significance import Statistic
+
+# What a metric can need: whether a context has it, and what to type where it has not.
+NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
+    "references": (
+        lambda context: context.references is not None,
+        "references; add --references FILE, or --data SPEC with references",
+    ),
+    "pictures": (
+        lambda context: context.items is not None or context.image_ND is not None,
+        "pictures; add --data SPEC",
+    ),
+    "scorer": (lambda context: context.scorer is not None, "a scorer; add --scorer MODEL"),
+    "truth": (
+        lambda context: context.items is not None and all(item.truth is not None for item in context.items),
+        "pictures whose truth is known; add --data scenes:…",
+    ),
+    "hundred": (
+        lambda context: len(context.ids) >= POOL,
+        f"at least {POOL} pictures; use recall@1.lookalike, or give more captions",
+    ),
+    "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
+    "clips": (
+        lambda context: context.of_clips,
+        "clips; add --data 'scenes:plain?frames=8'",
+    ),
+    "tokens": (
+        # A scorer that is only named yet, before it is loaded, gets the benefit of the doubt.
+        lambda context: bool(getattr(context.scorer, "has_token_features", True)),
+        "a scorer with features of single tokens; add --scorer with a text tower such as CLIP's",
+    ),
+    "language_model": (
+        lambda context: context.language_model is not None,
+        "a language model; add --language-model gpt2, or a model's folder",
+    ),
+    "several": (
+        lambda context: context.several,
+        "several captions of a picture; give a caption file that has every id several times",
+    ),
+}
+
+
+_OF_GIVEN_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table. ``signature`` gives what stands after the name, ``chance`` what a blind guess gets.
+
+    ``pools`` names the candidate sets of a recall. A metric of one caption has ``measure``; where there are several
+    captions of a picture, the mean counts. One that is about all captions of a picture at once has ``together`` (of a
+    list for each picture) instead. One with ``ready``, which raises where its tool is not there, is computed only when
+    it is named.
+    """
+
+    needs: tuple[str, ...]
+    measure: Callable[[Context, Slot], Measured] | None
+    signature: Callable[[Context], str]
+    digits: int = 1
+    chance: Callable[[Context], np.ndarray] | None = None
+    short: str = ""  # how a signature calls it, where its other parts say the rest of the name
+    together: Callable[[Context, list[list[str]]], Measured] | None = None
+    ready: Callable[[], object] | None = None
+    pools: str = ""  # the candidate sets that it is measured in
+
+    @property
+    def judged(self) -> bool:
+        """Whether a second scorer has a say in it (the exact listener uses the first one's sets only)."""
+        return "scorer" in self.needs and "truth" not in self.needs
+
+    def candidates(self, context: Context) -> Candidates | None:
+        """The sets that it is measured in, and what a blind guess scores there; None where it has none."""
+        if self.chance is None or not self.pools:
+            return None
+        sizes = [len(members) for members in context.sets(self.pools).sets]
+        return Candidates(min(sizes), max(sizes), float(np.nanmean(self.chance(context)))) if sizes else None
+
+    def missing(self, context: Context) -> str | None:
+        """The first thing that it needs and the context lacks, with what to type; None where all is there."""
+        return next((message for has, message in map(NEEDS.__getitem__, self.needs) if not has(context)), None)
+
+
+def metrics_of(context: Context) -> dict[str, Metric]:
+    """The table, and the metrics of the candidate sets that this evaluation was given."""
+    given: dict[str, Metric] = {}
+    for pools, sets in context.given.items():
+        given[f"recall@1.{pools}"] = _recall(1, pools)
+        if max(map(len, sets.sets)) > 5:
+            given[f"recall@5.{pools}"] = _recall(5, pools)
+        given[f"mean_rank.{pools}"] = _mean_rank(pools)
+    return {**METRICS, **given}
+
+
+def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], list[str]]:
+    """The metrics to compute, and notes on those that the data are too few for.
+
+    Without names: all that can be computed. `UsageError` for an unknown name (with the nearest) and for a
+    metric that lacks something (with the option to add).
+    """
+    table = metrics_of(context)
+    if names is None:
+        able = {name: metric for name, metric in table.items() if metric.ready is None}
+        chosen = [name for name, metric in able.items() if metric.missing(context) is None]
+        few = {"hundred": context.scorer is not None, "two": context.scorer is not None}
+        notes = [
+            f"{name} is left out: it needs {metric.missing(context)}"
+            for name, metric in METRICS.items()
+            if any(few.get(need) and not NEEDS[need][0](context) for need in metric.needs)
+        ]
+        return chosen, notes
+    for name in names:
+        if name not in table:
+            if _OF_GIVEN_SETS.fullmatch(name):
+                raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+            raise UsageError(f"no metric is called '{name}'{nearest(name, table)}")
+        missing = table[name].missing(context)
+        if missing is not None:
+            raise UsageError(f"metric '{name}' needs {missing}")
+        if (ready := table[name].ready) is not None:
+            ready()
+    return list(dict.fromkeys(names)), []
+
+
+def text_metric(
+    where: str, variant: str, *, references: bool = False, statistic: str = "", scale: float = 1.0, digits: int = 1
+) -> Metric:
+    """A metric of texts alone. ``where`` and ``statistic`` are ``module:function``, imported on first use."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        corpus, value_N = _function(where)(slot.captions, slot.references)
+        if value_N is not None:
+            value_N = scale * np.asarray(value_N, dtype=float)
+        if statistic:
+            held = slot.references or [[] for _ in slot.captions]
+            rows = list(zip(slot.captions, held, strict=True))
+            return Measured(value_N, Corpus(rows, partial(_text_statistic, statistic, scale)))
+        kept_N = value_N[~np.isnan(value_N)] if value_N is not None else np.zeros(0)
+        if len(kept_N) and not np.isclose(scale * corpus, kept_N.mean()):
+            raise TellapartError(f"{where}: its corpus number is not the mean of its captions; register its statistic")
+        return Measured(value_N)
+
+    needs = ("references",) if references else ()
+    return Metric(needs, measure, lambda context: variant, digits)
+
+
+def _function(where: str) -> Callable[..., Any]:
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _text_statistic(where: str, scale: float, rows: list[tuple[str, list[str]]]) -> Statistic:
+    statistic = _function(where)([caption for caption, _ in rows], [held for _, held in rows])
+    return lambda weight_N: scale * statistic(weight_N)
+
+
+def _recall(k: int, pools: str) -> Metric:
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(100 * context.retrieval(slot, pools).hit(k))
+
+    def signature(context: Context) -> str:
+        return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
+
+    few = "hundred" if pools.startswith("random") else "two"
+    return Metric(
+        ("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}", pools=pools
+    )
+
+
+def _chance(k: int, pools: str, context: Context) -> np.ndarray:
+    from tellapart.evaluation.retrieval import chance
+
+    return 100 * chance(context.sets(pools), len(context.ids), k)
+
+
+def _mean_rank(pools: str) -> Metric:
+    """The place of the picture among its candidates, 1 where it is found at once."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(context.retrieval(slot, pools).rank_N + 1)
+
+    def signature(context: Context) -> str:
+        return f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}"
+
+    def blind(context: Context) -> np.ndarray:
+        from tellapart.evaluation.retrieval import chance
+
+        return (1 + 1 / chance(context.sets(pools), len(context.ids), 1)) / 2
+
+    return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank", pools=pools)
+
+
+def _pools_signature(context: Context, pools: str) -> str:
+    if pools in (given := (context.sets_from or context).origins):
+        return f"pools:{pools}x{len(context.sets(pools).sets)}|{given[pools]}"
+    mined = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
+    return f"pools:{context.sets(pools).name}{mined}"
+
+
+def _clipscore(context: Context, slot: Slot) -> Measured:
+    assert context.image_ND is not None
+    return Measured(100 * clipscore(context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)[1])
+
+
+def _refclipscore(context: Context, slot: Slot) -> Measured:
+    assert context.image_ND is not None
+    text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
+    return Measured(
+        100 * refclipscore(text_ND, context.image_ND, context.reference_features(slot, CLIPSCORE_PREFIX))[1]
+    )
+
+
+def _clipsc(context: Context, slot: Slot) -> Measured:
+    assert context.image_ND is not None
+    return Measured(clipsc(context.text_features(slot), context.image_ND)[1])
+
+
+def _emscore(part: str) -> Metric:
+    """EMScore against the frames of clips, ×100 as paper 1 prints it."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(100 * getattr(context.emscore(slot), part)[1])
+
+    def signature(context: Context) -> str:
+        assert context.items is not None
+        frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
+        weights = f"idf:{context.emscore_idf or 'none'}|frames:{frames}"
+        return f"(coarse+fine)/2x100|{weights}|tokens:with-start,end|scorer:{context.scorer_name()}"
+
+    return Metric(("pictures", "clips", "scorer", "tokens"), measure, signature)
+
+
+def _ppl(context: Context, slot: Slot) -> Measured:
+    return Measured(of_counts(context.token_losses(slot)))
+
+
+def _ppl_corpus(context: Context, slot: Slot) -> Measured:
+    return Measured(None, Corpus(list(context.token_losses(slot)), _exp_ratio))
+
+
+def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
+    loss_N2 = np.array(rows)
+    return lambda weight_N: float(of_counts((weight_N @ loss_N2)[None])[0])
+
+
+def _rate(above: str, below: str) -> Metric:
+    """Percent: one count of `scenes.truth.Judgement` over another, both summed over captions before dividing."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        counts_N2 = np.array([(getattr(j, above), getattr(j, below)) for j in context.judgements(slot)], dtype=float)
+        with np.errstate(invalid="ignore"):
+            value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
+        return Measured(value_N, Corpus(list(counts_N2), _ratio))
+
+    return Metric(("truth",), measure, lambda context: f"sum({above})/sum({below})|truth:scenes")
+
+
+def _scene_graph_f(context: Context, slot: Slot) -> Measured:
+    """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
+    from tellapart.scenes.truth import scene_graph_f
+
+    assert context.items is not None
+    pairs = zip(slot.captions, context.items, strict=True)
+    return Measured(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
+
+
+def _ratio(rows: list[np.ndarray]) -> Statistic:
+    counts_N2 = np.array(rows)
+
+    def statistic(weight_N: np.ndarray) -> float:
+        above, below = weight_N @ counts_N2
+        return float(100 * above / below) if below > 0 else float("nan")
+
+    return statistic
+
+
+def _listener_accuracy(context: Context, slot: Slot) -> Measured:
+    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
+    from tellapart.progress import track
+    from tellapart.scenes.truth import listen
+
+    items, sets = context.items, context.sets("lookalike")
+    assert items is not None
+    value_N = np.full(len(items), np.nan)
+    for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
+        place = int(np.flatnonzero(members == target)[0])
+        value_N[target] = listen(slot.captions[target], [items[member].truth for member in members])[place]
+    return Measured(100 * value_N)
+
+
+def _diversity(name: str) -> Metric:
+    """Div-1, Div-2 or mBLEU of all captions of a picture, 0 to 1 as paper 4 prints them."""
+
+    def together(context: Context, caption_lists: list[list[str]]) -> Measured:
+        value_N = _function(_DIVERSITY + name)(caption_lists)[1]
+        if name != "mbleu":
+            return Measured(value_N)
+        rows = list(_function(_DIVERSITY + "mbleu_counts")(caption_lists))
+        return Measured(value_N, Corpus(rows, _function(_DIVERSITY + "mbleu_of_counts")))
+
+    def signature(context: Context) -> str:
+        return str(_function(_DIVERSITY + ("MBLEU_SIGNATURE" if name == "mbleu" else "DIV_SIGNATURE")))
+
+    return Metric(("several",), None, signature, 2, together=together)
+
+
+_LEXICAL = "tellapart.metrics.lexical:"
+_DIVERSITY = "tellapart.metrics.diversity:"
+_OVERLAP = "tellapart.metrics.overlap:"
+_CIDER = "tellapart.metrics.cider:"
+_METEOR = "tellapart.metrics.meteor_score:"
+_SPICE = "tellapart.metrics.spice_tool:"
+
+
+def _overlap(where: str, name: str, *, statistic: str = "") -> Metric:
+    """A metric against references, ×100 as the papers print it; its module has the signature."""
+
+    def signature(context: Context) -> str:
+        return str(_function(where.partition(":")[0] + f":{name}_SIGNATURE"))
+
+    return replace(text_metric(where, "", references=True, statistic=statistic, scale=100.0), signature=signature)
+
+
+METRICS: dict[str, Metric] = {
+    **{
+        f"recall@{k}.{pools}": _recall(k, pools)
+        for pools in ("random100", "random100-shuffled", "lookalike")
+        for k in (1, 5)
+    },
+    "clipscore": Metric(
+        ("pictures", "scorer"),
+        _clipscore,
+        lambda context: f"2.5max(cos,0)x100|prefix:{CLIPSCORE_PREFIX.strip()}|scorer:{context.scorer_name()}",
+    ),
+    "refclipscore": Metric(
+        ("pictures", "scorer", "references"),
+        _refclipscore,
+        lambda context: (
+            f"hmean(clipscore,max(cos(reference),0))x100|prefix:{CLIPSCORE_PREFIX.strip()}"
+            f"|scorer:{context.scorer_name()}"
+        ),
+    ),
+    "clipsc": Metric(
+        ("pictures", "scorer"), _clipsc, lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}"
+    ),
+    "emscore_p": _emscore("precision"),
+    "emscore_r": _emscore("recall"),
+    "emscore_f": _emscore("f"),
+    "ppl": Metric(
+        ("language_model",), _ppl, lambda context: f"mean(exp(nll/tokens))|{context.language_model.signature}"
+    ),
+    "ppl_corpus": Metric(
+        ("language_model",),
+        _ppl_corpus,
+        lambda context: f"exp(sum(nll)/sum(tokens))|{context.language_model.signature}",
+    ),
+    **{
+        f"bleu{n}": _overlap(f"{_OVERLAP}bleu{n}", "BLEU", statistic=f"{_OVERLAP}bleu{n}_statistic")
+        for n in (1, 2, 3, 4)
+    },
+    "rouge_l": _overlap(_OVERLAP + "rouge_l", "ROUGE"),
+    "cider": _overlap(_CIDER + "cider_d", "CIDER_D"),
+    "cider_plain": _overlap(_CIDER + "cider_plain", "CIDER"),
+    "meteor": replace(
+        _overlap(_METEOR + "meteor", "METEOR", statistic=_METEOR + "meteor_statistic"),
+        ready=lambda: _function(_METEOR + "find_tables")(),
+    ),
+    "spice": replace(
+        _overlap(_SPICE + "spice", "SPICE", statistic=_SPICE + "spice_statistic"),
+        ready=lambda: _function(_SPICE + "find_tool")(),
+    ),
+    "length": text_metric(_LEXICAL + "length", "words:punctuation-stripped"),
+    "lexical_diversity": text_metric(
+        _LEXICAL + "lexical_diversity",
+        "distinct/1000|words:punctuation-stripped,case-kept",
+        statistic=_LEXICAL + "lexical_diversity_statistic",
+        digits=2,
+    ),
+    "vocabulary": text_metric(
+        _LEXICAL + "vocabulary",
+        "frequency>=5|words:punctuation-stripped,lower-case",
+        statistic=_LEXICAL + "vocabulary_statistic",
+        digits=0,
+    ),
+    "repetition_rate": text_metric(
+        _LEXICAL + "repetition_rate", "percent-of-words|runs:adjacent,6+,unseparated", digits=2
+    ),
+    **{name: _diversity(name) for name in ("div1", "div2", "mbleu")},
+    "attribute_precision": _rate("correct", "claims"),
+    "attribute_recall": _rate("recalled", "attributes"),
+    "hallucination_rate": _rate("hallucinations", "claims"),
+    "binding_error_rate": _rate("binding_errors", "bound"),
+    "scene_graph_f": Metric(
+        ("truth",), _scene_graph_f, lambda context: "f1|tuples:objects,attributes,relations,ground|truth:scenes"
+    ),
+    "listener_accuracy": Metric(
+        ("truth", "pictures", "scorer", "two"),
+        _listener_accuracy,
+        lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
+        chance=partial(_chance, 1, "lookalike"),
+        pools="lookalike",
+    ),
+}

@@ -1,0 +1,91 @@
+"""What a captioner looks at: features that its own encoder makes, features from files, or prompts.
+
+All of them answer the same two questions, so that training, captioning and the end of a run ask in one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tellapart.errors import UsageError
+from tellapart.features.files import FeatureFiles
+from tellapart.types import Encoder, Item
+
+if TYPE_CHECKING:
+    from tellapart.data import Skipped
+    from tellapart.features.store import FeatureStore
+
+
+class View(Protocol):
+    """``rows`` may be any array-like: its length, a slice of it, and an array of places are all that is asked of it."""
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        """Those of the items that can be looked at; the others are named in ``skipped``."""
+        ...
+
+    def rows(self, items: Sequence[Item]) -> Any:
+        """What the captioner looks at, a row for each item."""
+        ...
+
+
+class Encoded:
+    """Features of the captioner's own encoder, as it stood when it was first asked, kept in a store."""
+
+    def __init__(self, captioner: Any, store: FeatureStore, progress: bool = True) -> None:
+        self.captioner, self.store, self.progress = captioner, store, progress
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self.captioner.encoder
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        return self.store.readable(items, self.encoder, skipped=skipped, progress=self.progress)
+
+    def rows(self, items: Sequence[Item]) -> Any:
+        return self.store.features(items, self.encoder, progress=self.progress)
+
+
+class FromFiles:
+    """Features from files; no picture is opened."""
+
+    def __init__(self, captioner: Any, path: str) -> None:
+        self.files, self.width = FeatureFiles(path), getattr(captioner.model.config, "visual_size", None)
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        found = [item for item in items if self.files.name_of(item) is not None]
+        if skipped is not None:
+            for item in items:
+                if self.files.name_of(item) is None:
+                    skipped.add(item.id, f"no features in {self.files.path}")
+        return found
+
+    def rows(self, items: Sequence[Item]) -> Any:
+        return self.files.rows(items, self.width)
+
+
+class Prompts:
+    """Prompts as rows of token ids, for a language model without pictures."""
+
+    def __init__(self, captioner: Any) -> None:
+        self.captioner = captioner
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        for item in items:
+            if not hasattr(item.picture, "text"):
+                raise UsageError(
+                    f"{self.captioner.name} is a language model without pictures, and {item.id} is a picture; expected "
+                    "data such as instructions:FILE.jsonl"
+                )
+        return list(items)
+
+    def rows(self, items: Sequence[Item]) -> Any:
+        return self.captioner.prompt_rows([(item.id, item.picture.text) for item in items])  # type: ignore[attr-defined]
+
+
+def view_of(captioner: Any, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
+    """The view of a captioner; ``features``: files that take the place of its encoder."""
+    if hasattr(captioner, "prompt_rows"):
+        return Prompts(captioner)
+    return Encoded(captioner, store, progress) if features is None else FromFiles(captioner, features)

@@ -1,0 +1,1 @@
+"""Where pixels come from: picture files, bytes in hand, and clips."""

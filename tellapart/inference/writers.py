@@ -1,0 +1,256 @@
+"""Captions on their way to disk: JSON lines, CSV, or a text file beside each picture.
+
+Whole lines are appended and flushed, so that a killed run leaves at most a half-written last line, which the
+next run cuts off before it goes on. Beside ``captions.jsonl`` lies ``captions.jsonl.settings.json`` with what
+made it: a run with other settings does not go on in that file, for its captions would be mixed unseen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.images.pictures import FilePicture
+from tellapart.types import Item
+from tellapart.utils.files import replace_text
+
+FORMATS = ("jsonl", "csv", "txt")
+SYNC_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """One picture's caption; with best-of, its score in nats and all that was sampled, best first.
+
+    ``samples``: all captions of the picture where several are wanted, and ``caption`` is the first.
+    """
+
+    item: Item
+    caption: str
+    candidates: tuple[tuple[str, float], ...] = ()
+    samples: tuple[str, ...] = ()
+
+
+class Writer(Protocol):
+    """Where captions go. ``done`` are the ids that need none any more."""
+
+    done: set[str]
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Put these behind what is there. Raises `TellapartError` where the disk is full."""
+        ...
+
+    def close(self) -> None:
+        """Flush to disk and let go of the file."""
+        ...
+
+
+def open_writer(
+    items: Iterable[Item], out: Path | None, format: str | None, settings: dict[str, Any], resume: bool, overwrite: bool
+) -> Writer:
+    """The writer for ``out``; its suffix says the format where ``format`` does not."""
+    chosen = format or (out.suffix.lower().lstrip(".") if out else "")
+    samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
+    if samples > 1 and chosen != "jsonl":
+        raise UsageError(
+            f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
+        )
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if chosen == "txt":
+        if out is not None:
+            raise UsageError(
+                f"{out}: captions go to a .jsonl or .csv file; for a .txt beside each picture type "
+                "--format txt without -o"
+            )
+        return TextFiles(items, overwrite)
+    if out is None:
+        raise UsageError("no file to write captions to; type -o captions.jsonl, or --format txt")
+    if chosen not in FORMATS:
+        raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
+    return LineFile(out, chosen, settings, resume, overwrite)
+
+
+class LineFile:
+    """Captions appended to one file, a line each."""
+
+    def __init__(self, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> None:
+        self.path, self.format = path, format
+        self.done: set[str] = set()
+        self._settings_file = path.with_name(path.name + ".settings.json")
+        self._scored = settings.get("best_of") is not None
+        self._synced = time.monotonic()
+        there = path.exists() and not overwrite
+        if path.is_dir():
+            raise UsageError(f"{path}: a folder; name a file such as {path / 'captions.jsonl'}")
+        if there and not resume:
+            raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
+        if there:
+            self._same_settings(settings)
+        with _said_plainly(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._lock()
+            with _said_plainly(path):
+                if not there:
+                    os.ftruncate(self._file, 0)
+                    replace_text(self._settings_file, json.dumps(settings, indent=1, sort_keys=True) + "\n")
+                self._take_up()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Append these; what does not fit on the disk is cut off again, and the file can be resumed."""
+        if not captions:
+            return
+        data = memoryview("".join(self._line(written) for written in captions).encode())
+        start = os.lseek(self._file, 0, os.SEEK_END)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, start)
+            kept = f"{len(self.done):,} captions are kept; free some space and run the same command again to go on"
+            raise TellapartError(f"{self.path}: {error.strerror}; {kept}") from None
+        self.done.update(written.item.id for written in captions)
+
+    def close(self) -> None:
+        """Flush to disk; a file without a single caption is removed."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._file)
+        os.close(self._file)
+        if not self.done:
+            self.path.unlink(missing_ok=True)
+            self._settings_file.unlink(missing_ok=True)
+
+    def _line(self, written: Written) -> str:
+        if self.format == "csv":
+            text = io.StringIO()
+            score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
+            csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
+            return text.getvalue()
+        record: dict[str, Any] = {"id": written.item.id}
+        record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
+        if written.candidates:
+            record["score"] = round(written.candidates[0][1], 6)
+            record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
+        return json.dumps(record, ensure_ascii=False) + "\n"
+
+    def _header(self) -> str:
+        return ("id,caption,score\n" if self._scored else "id,caption\n") if self.format == "csv" else ""
+
+    def _take_up(self) -> None:
+        """Cut off a half-written last line, and learn which ids are there."""
+        data = self.path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            os.ftruncate(self._file, len(whole))
+        if not whole:
+            os.write(self._file, self._header().encode())
+            return
+        text = io.StringIO(whole.decode("utf-8", "replace"), newline="")
+        lines = csv.reader(text) if self.format == "csv" else text
+        for number, line in enumerate(lines, start=1):
+            if self.format == "csv" and number == 1:
+                continue
+            self.done.add(self._id(line, number))
+
+    def _id(self, line: Any, number: int) -> str:
+        try:
+            return str(line[0] if self.format == "csv" else json.loads(line)["id"])
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise UsageError(
+                f"{self.path}, line {number}: not a caption as this command writes them; mend or remove the "
+                "line, or type --overwrite"
+            ) from None
+
+    def _same_settings(self, settings: dict[str, Any]) -> None:
+        try:
+            before = json.loads(self._settings_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise UsageError(
+                f"{self.path}: exists, and {self._settings_file.name}, which would say what made it, does not; "
+                "type --overwrite to begin it anew, or name another file"
+            ) from None
+        now = json.loads(json.dumps(settings))
+        if not isinstance(before, dict) or before != now:
+            old = before if isinstance(before, dict) else {}
+            other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))
+            raise UsageError(
+                f"{self.path}: was begun with another {other or 'setting'}; type --overwrite to begin it anew, or "
+                "name another file"
+            )
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{self.path}: another process is writing this file; name another one") from None
+
+
+class TextFiles:
+    """A ``.txt`` beside each picture, as data-set builders want it. One that is there is never touched
+    unless ``overwrite`` says so: people wrote it."""
+
+    def __init__(self, items: Iterable[Item], overwrite: bool) -> None:
+        self.done: set[str] = set()
+        taken: dict[Path, str] = {}
+        for item in items:
+            target = self._target(item)
+            if target in taken:
+                raise UsageError(f"{taken[target]} and {item.picture.name} would share {target}; rename one of them")
+            taken[target] = item.picture.name
+            if target.exists() and not overwrite:
+                self.done.add(item.id)
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Each file is whole or not there."""
+        for written in captions:
+            target = self._target(written.item)
+            with _said_plainly(target):
+                replace_text(target, written.caption + "\n", sync=False)
+            self.done.add(written.item.id)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _target(self, item: Item) -> Path:
+        if not isinstance(item.picture, FilePicture):
+            raise UsageError(f"{item.picture.name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
+        return item.picture.path.with_suffix(".txt")
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise UsageError(f"the id {text!r} has a line break, which CSV cannot keep whole; type -o captions.jsonl")
+    return text
+
+
+@contextlib.contextmanager
+def _said_plainly(path: Path) -> Any:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free some space and run the same command again" if full else "name another file with -o"
+        raise TellapartError(f"{path}: {error.strerror or error}; {remedy}") from None

@@ -1,0 +1,1 @@
+"""What captioners and scorers share: names to folders, decoding settings, tokenizers, the small vision tower."""

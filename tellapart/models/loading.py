@@ -1,0 +1,66 @@
+"""Where a model's name leads: a folder, a finished run, a hub name, or one that ships with the package."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tellapart.errors import TellapartError, UsageError
+
+BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
+
+
+def model_folder(name: str, kind: str) -> str:
+    """The folder (or hub name) behind ``name``; ``kind`` is 'captioner' or 'scorer'.
+
+    ``scenes`` is the model that ships with the package; a run folder stands for the model it made.
+    """
+    if name == "scenes":
+        return str(BUILTIN / kind)
+    folder = Path(name).expanduser()
+    if name.endswith(".toml"):
+        raise UsageError(f"{name} is a recipe, not a {kind}; type: tellapart train {name}, then give its run's folder")
+    if not name or folder.is_file():
+        raise UsageError(f"'{name}' is no {kind}; expected a folder, a run, a hub name, or 'scenes'")
+    if (folder / "run.json").is_file():
+        if not (folder / "model" / "config.json").is_file():
+            raise UsageError(f"{name} is a run without a finished model; type: tellapart train --resume … to finish it")
+        return str(folder / "model")
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"{name} holds no config.json; expected a folder that save_pretrained wrote, or a run")
+        return str(folder)
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
+        raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
+    return name
+
+
+def quieten() -> None:
+    """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
+    return "passing in an `attention_mask`" not in record.getMessage()
+
+
+@contextmanager
+def reading(name: str, expected: str) -> Iterator[None]:
+    """Turn what a loader raises into one line that says what to do."""
+    from safetensors import SafetensorError
+
+    quieten()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
+        raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error

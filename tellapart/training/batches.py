@@ -1,0 +1,87 @@
+"""Training data as the loop wants it: all is read, encoded and tokenised once; a batch is a function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from tellapart.bags.sampler import Sampler
+from tellapart.training.pixels import TrainingPixels
+from tellapart.types import Batch, Item
+
+
+class TrainingSet:
+    """Pictures and references, ready for batches.
+
+    ``visual`` are features of a frozen encoder (N×…), or rows of ``pixels`` where the vision encoder itself is
+    trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can
+    stop anywhere and go on. ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        visual: np.ndarray,
+        rows: Sequence[Sequence[Sequence[int]]] | None,
+        learner: Any,
+        sampler: Sampler,
+        *,
+        seed: int,
+        captions_per_picture: int = 1,
+        augment: str = "none",
+        pixels: TrainingPixels | None = None,
+    ) -> None:
+        self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
+        self.sampler, self.seed = sampler, seed
+        self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
+
+    def batch(self, step: int) -> Batch:
+        chosen = self.sampler(step)
+        chosen_B = chosen.rows_B
+        rng = np.random.default_rng([self.seed, step, 1])
+        batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B), step=step)
+        if chosen.bag_B is not None:
+            batch.bag_B = torch.from_numpy(chosen.bag_B)
+        if self.rows is not None:
+            tokens_RT, valid_RT = self.learner.pad([row for i in chosen_B for row in self._pick(int(i), rng)])
+            batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
+        return batch
+
+    def _pick(self, i: int, rng: np.random.Generator) -> list[Sequence[int]]:
+        """``captions_per_picture`` references of picture ``i``: without repetition as long as there are enough."""
+        assert self.rows is not None
+        rows, wanted = self.rows[i], self.captions_per_picture
+        order = rng.permutation(len(rows))
+        return [rows[order[k % len(rows)]] for k in range(wanted)]
+
+    def _visual(self, chosen_B: np.ndarray) -> torch.Tensor:
+        rows = self.visual[chosen_B]
+        if self.pixels is None:
+            return torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
+        pixels_BCHW = self.pixels.tensor(rows)
+        return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, flip="flip" in self.augment)
+
+
+def random_crops(pixels_BCHW: torch.Tensor, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
+    """A random part of each picture (``smallest``..1 of each side), mirrored half the time with ``flip``,
+    brightness and tint varied; resampled to the same size."""
+    B, device = len(pixels_BCHW), pixels_BCHW.device
+
+    def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
+        return torch.empty(B, *shape, device=device).uniform_(low, high)
+
+    size_B, aspect_B = uniform(smallest, 1.0), uniform(0.85, 1.18)
+    width_B, height_B = (size_B * aspect_B).clamp(max=1), (size_B / aspect_B).clamp(max=1)
+    mirror_B = torch.where(uniform(0, 1) < 0.5, -1.0, 1.0) if flip else torch.ones(B, device=device)
+    frame = torch.zeros(B, 2, 3, device=device)
+    frame[:, 0, 0], frame[:, 1, 1] = width_B * mirror_B, height_B
+    frame[:, 0, 2], frame[:, 1, 2] = uniform(-1, 1) * (1 - width_B), uniform(-1, 1) * (1 - height_B)
+    grid = F.affine_grid(frame, list(pixels_BCHW.shape), align_corners=False)
+    crops = F.grid_sample(pixels_BCHW, grid, align_corners=False, padding_mode="reflection")
+    return (crops * uniform(0.7, 1.3, 1, 1, 1) + uniform(-0.2, 0.2, 3, 1, 1)).contiguous(
+        memory_format=torch.channels_last
+    )

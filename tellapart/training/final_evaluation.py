@@ -1,0 +1,102 @@
+"""The end of a run: captions of the test pictures before and after, measured, with a gallery."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.errors import UsageError
+from tellapart.evaluation.evaluate import evaluate, gallery
+from tellapart.images.clips import shown
+from tellapart.metrics.results import Results
+from tellapart.scorers import load_scorer
+from tellapart.training.run_folder import Run, write_json, write_text, writing
+from tellapart.types import Item
+from tellapart.utils.messages import say
+
+
+def assess(stage: Any, run: Run) -> Results | None:
+    """Write ``captions/``, ``results.json`` and the gallery into the run. None where there is nothing to measure."""
+    if stage.recipe.data.test is None:
+        return None
+    systems = scorer_systems(stage) if stage.recipe.trains == "scorer" else captioner_systems(stage, run)
+    for name, captions in systems.items():
+        lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
+        with writing(run.folder):
+            (run.folder / "captions").mkdir(exist_ok=True)
+        write_text(run.folder / "captions" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
+    scorer = load_scorer(str(run.folder), stage.device) if stage.recipe.trains == "scorer" else stage.scorer
+    settings = stage.recipe.evaluation
+    results = evaluate(
+        systems,
+        items=stage.test_items,
+        scorer=scorer,
+        image_features=stage.store.features(stage.test_items, scorer.encoder) if scorer is not None else None,
+        judges=judges(stage, settings.judges),
+        human="mean" if stage.recipe.trains == "captioner" and all(i.references for i in stage.test_items) else None,
+        lookalike=settings.lookalike,
+        seed=stage.recipe.seed,
+    )
+    write_json(run.folder / "results.json", results.to_json())
+    if scorer is not None and settings.gallery:
+        write_gallery(run.folder, gallery(results, stage.test_items, settings.gallery), stage.test_items)
+    return results
+
+
+def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
+    """Captions before (where the run had a start) and after."""
+    captioners: dict[str, Captioner] = {}
+    if stage.recipe.captioner.name is not None:
+        captioners["before"] = stage.start()
+    captioners["after"] = load_captioner(str(run.folder), stage.device)
+    decoding = stage.recipe.evaluation.decoding
+    systems = {}
+    for name, captioner in captioners.items():
+        say(f"captions of {len(stage.test_items):,} test pictures: {name}")
+        visual = stage.view_of(captioner).rows(stage.test_items)
+        texts = write_captions(captioner, visual, decoding)
+        systems[name] = {item.id: text for item, text in zip(stage.test_items, texts, strict=True)}
+    return systems
+
+
+def scorer_systems(stage: Any) -> dict[str, dict[str, str]]:
+    """A scorer is measured on what people wrote: the first reference of each picture."""
+    if bare := [item.id for item in stage.test_items if not item.references]:
+        raise UsageError(
+            f"data.test: {len(bare)} of {len(stage.test_items)} pictures have no reference, such as {bare[0]}; "
+            "a scorer is measured on references; name other pictures, or leave data.test out"
+        )
+    return {"first_reference": {item.id: item.references[0] for item in stage.test_items}}
+
+
+def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
+    """Further scorers with their features of the test pictures, by short name."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in names:
+        short = Path(name).name.removesuffix(".toml")
+        if short in found:
+            raise UsageError(f"evaluation.judges: two are called '{short}'; rename one")
+        scorer = load_scorer(stage.upstream(name), stage.device)
+        found[short] = (scorer, stage.store.features(stage.test_items, scorer.encoder))
+    return found
+
+
+def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item], side: int = 160) -> None:
+    """``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
+    by_id = {item.id: item for item in items}
+    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
+    pictures = {}
+    with writing(folder / "gallery"):
+        (folder / "gallery").mkdir(exist_ok=True)
+        for number, key in enumerate(keys):
+            image = shown(by_id[key].picture)
+            small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later
+            name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
+            if not small:
+                image.thumbnail((side, side))
+            image.save(folder / "gallery" / name, quality=85)
+            pictures[key] = f"gallery/{name}"
+    write_json(folder / "gallery.json", {**sets, "pictures": pictures})

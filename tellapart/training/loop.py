@@ -1,0 +1,229 @@
+"""The one training loop: any objective, any learner, one run folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from tellapart.captioners.adapt import is_adapter
+from tellapart.errors import TellapartError, UsageError
+from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.training.run_folder import Run
+from tellapart.utils.messages import say
+
+RUNS = Path("runs")
+
+
+def train(recipe: Recipe, folder: Path | None = None, *, resume: bool = False, evaluate: bool = True) -> Run:
+    """Train what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
+
+    Recipes named as models are trained first, where they have not been. A finished run is returned as it
+    is. Raises `UsageError` where the folder holds an unfinished run and ``resume`` is False.
+    """
+    folder = folder or RUNS / f"{recipe.name}-{recipe.fingerprint()}"
+    run = Run(folder, recipe)
+    if run.started and run.info["fingerprint"] != recipe.fingerprint():
+        raise UsageError(
+            f"{folder} holds a run of another recipe (fingerprint {run.info['fingerprint']}, this one has "
+            f"{recipe.fingerprint()}); type: --out with another folder"
+        )
+    if run.started and not run.trained and not resume:
+        at = run.last()
+        raise UsageError(
+            f"{folder} holds an unfinished run (step {at.step if at else 0} of {recipe.training.steps}); "
+            "type: the same command with --resume, or --out with another folder"
+        )
+    if not run.trained or (evaluate and not run.assessed):
+        complete(run, evaluate)
+    return run
+
+
+def complete(run: Run, evaluate: bool) -> None:
+    """What is still to do of a run: train, measure, report."""
+    from tellapart.report import build_report
+    from tellapart.training.final_evaluation import assess
+    from tellapart.training.setup import Stage
+
+    stage, started = Stage(run.recipe, upstream), time.monotonic()
+    if not run.trained:
+        stage.load()  # a name that is no model's is told before there is a folder
+    if not run.started:
+        run.stamp(str(stage.device))
+    if not run.trained:
+        fit(stage, run)
+        for line in stage.cut_lines():
+            say(line)
+    if evaluate:
+        assess(stage, run)
+    run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
+    if evaluate:
+        build_report([run.folder])
+
+
+def upstream(name: str) -> str:
+    """The model behind a name in a recipe: another recipe's result (trained now if need be), or the name."""
+    if not name.endswith(".toml"):
+        return name
+    return str(train(read_recipe(Path(name)), resume=True, evaluate=False).folder)
+
+
+def fit(stage: Any, run: Run) -> None:
+    """Train ``stage``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
+
+    One loop for all objectives: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of which
+    names the first as its captioner. Returns nothing; log, checkpoints and ``model/`` are in ``run.folder``. ``model/``
+    is what was best by ``validation.select``, the untouched start included (paper 1, section 3.3: by self-retrieval).
+    Raises `TellapartError` for a loss that is not finite, for validations that never gave a finite value, and for a
+    checkpoint of another model; `UsageError` for a part that the learner does not have.
+    """
+    recipe, learner = stage.recipe, stage.learner
+    settings = recipe.training
+    data, objective = stage.training_set(), stage.objective()
+    trained = Trained(learner, stage.trained_parts)
+    learner.model.train()
+    optimiser = make_optimiser(trained, settings)
+    scheduler = make_scheduler(optimiser, settings)
+    state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
+    if (last := run.last()) is not None:
+        restore(last.folder, trained, optimiser, scheduler)
+        objective.load_state_dict(last.objective)
+        state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
+    run.cut_log(state["step"])
+
+    def checkpoint(step: int) -> None:
+        state.update(step=step, objective=objective.state_dict())
+        run.save(state, lambda to: store(to, trained, optimiser, scheduler))
+
+    def validate(step: int) -> None:
+        values = stage.validate()
+        chosen = values[recipe.validation.select]
+        value = -chosen if recipe.validation.select == "loss" else chosen
+        better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
+        if better:
+            state.update(best_value=value, best_step=step)
+            run.save_best(step, learner.save)
+        run.log(event="validation", step=step, best=better, **values)
+
+    if state["step"] == 0:
+        validate(0)
+        checkpoint(0)
+    with stage.trackers(run) as track, stage.bar("training", settings.steps, state["step"]) as bar:
+        for step in range(state["step"], settings.steps):
+            logs = train_step(stage, data, objective, trained, optimiser, scheduler, step)
+            bar(logs)
+            done = step + 1
+            if done % settings.log_every == 0 or done == settings.steps:
+                run.log(step=done, **logs)
+                track(logs, done)
+            if done % recipe.validation.every == 0 or done == settings.steps:
+                validate(done)
+            if done % settings.checkpoint_every == 0 or done == settings.steps:
+                checkpoint(done)
+    if state["best_step"] is None:
+        raise TellapartError(f"validation gave no finite {recipe.validation.select}; see {run.log_path}")
+    run.publish(run.best_folder(state["best_step"]))
+
+
+def train_step(
+    stage: Any, data: Any, objective: Any, trained: Trained, optimiser: Any, scheduler: Any, step: int
+) -> dict[str, float]:
+    """One step. It draws its own randomness from (seed, step), so nothing but weights carries over."""
+    torch.manual_seed(int(np.random.default_rng([stage.recipe.seed, step, 2]).integers(2**62)))
+    encode = stage.learner.encode if stage.vision_learns else None
+    losses = objective.losses(stage.learner, data.batch(step), stage.recipe.training.accumulate, encode)
+    optimiser.zero_grad(set_to_none=True)
+    told: dict[str, float] = {}
+    while (loss := next_of(losses, stage.autocast())) is not None:
+        if not bool(torch.isfinite(loss.value)):
+            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
+        loss.value.backward()
+        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
+            told[key] = told.get(key, 0.0) + value
+    norm = torch.nn.utils.clip_grad_norm_(trained.parameters, stage.recipe.training.clip_norm)
+    optimiser.step()
+    rate = scheduler.get_last_lr()[0]
+    scheduler.step()
+    return {**told, "gradient_norm": float(norm), "learning_rate": rate}
+
+
+def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
+    """The next part's loss, made under ``context``, which its backward pass must not be under; None after the last."""
+    with context:
+        return next(losses, None)
+
+
+class Trained:
+    """The parts that learn: their parameters, for the optimiser, and all their tensors, for a checkpoint.
+
+    A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the
+    learner does not have.
+    """
+
+    def __init__(self, learner: Any, parts: tuple[str, ...]) -> None:
+        learner.model.requires_grad_(False)
+        modules = learner.parts()
+        if unknown := [part for part in parts if part not in modules]:
+            raise UsageError(f"{learner.name} has no part '{unknown[0]}'; it has: {', '.join(modules)}")
+        self.modules = {part: modules[part] for part in parts}
+        self.adapted = {part for part in parts if any(map(is_adapter, modules[part].state_dict()))}
+        for part, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                parameter.requires_grad_(part not in self.adapted or is_adapter(name))
+        learning = (p for module in self.modules.values() for p in module.parameters() if p.requires_grad)
+        self.parameters = list({id(p): p for p in learning}.values())
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
+
+        Of a part with LoRA only what it adds, and buffers: its other parameters stay as they are.
+        """
+        named: dict[str, torch.Tensor] = {}
+        for part, module in self.modules.items():
+            buffers = dict(module.named_buffers())
+            for name, tensor in module.state_dict().items():
+                if part not in self.adapted or is_adapter(name) or name in buffers:
+                    named[f"{part}.{name}"] = tensor
+        once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
+        return {name: named[name] for name in once.values()}
+
+
+def make_optimiser(trained: Trained, settings: Any) -> torch.optim.Optimizer:
+    """Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
+    matrices = [p for p in trained.parameters if p.ndim > 1]
+    vectors = [p for p in trained.parameters if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+    return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas)
+
+
+def make_scheduler(optimiser: torch.optim.Optimizer, settings: Any) -> Any:
+    from transformers import get_scheduler
+
+    name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
+    return get_scheduler(name, optimiser, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
+
+
+def store(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> None:
+    """What a resume reads."""
+    save_file({name: t.detach().contiguous() for name, t in trained.tensors().items()}, folder / "weights.safetensors")
+    torch.save({"optimiser": optimiser.state_dict(), "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
+
+
+def restore(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> None:
+    """Back to where `store` was called. Raises `TellapartError` for a checkpoint of another model."""
+    weights, tensors = load_file(folder / "weights.safetensors"), trained.tensors()
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
+        raise TellapartError(f"{folder} is a checkpoint of another model; start again with another --out")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(weights[name])
+    saved = torch.load(folder / "optimiser.pt", weights_only=True)
+    optimiser.load_state_dict(saved["optimiser"])
+    scheduler.load_state_dict(saved["scheduler"])

@@ -1,0 +1,225 @@
+"""The run folder: stamp, log, atomic checkpoints, resume.
+
+recipe.toml      as resolved             run.json       when, with what, how long; "finished" once done
+log.jsonl        one line a record       checkpoints/   step-N (to resume from) and best-N (kept by validation)
+model/           the result              captions/ results.json gallery.json report.html   once evaluated
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tellapart import __version__
+from tellapart.errors import TellapartError, UsageError
+from tellapart.recipe.schema import Recipe, to_toml
+from tellapart.utils.files import replace_text
+
+
+@contextmanager
+def writing(what: Path) -> Iterator[None]:
+    """A full disk, or one that may not be written, as one line."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error):
+            raise  # torch.save says a full disk in that way; any other RuntimeError is not the disk's
+        cause = "torch.save failed, as on a full disk" if isinstance(error, RuntimeError) else str(error)
+        raise TellapartError(
+            f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; "
+            "free some space or choose another --out, then --resume"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all. Raises `TellapartError` where the disk is full or may not be written."""
+    with writing(path):
+        replace_text(path, text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """A folder that is there whole or not at all. ``path`` must be new, or is replaced."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing(path):
+        try:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            fill(temporary)
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    with file.open("rb") as handle:
+                        os.fsync(handle.fileno())
+            shutil.rmtree(path, ignore_errors=True)
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def copy_folder(source: Path, to: Path) -> None:
+    shutil.copytree(source, to, dirs_exist_ok=True)
+
+
+@dataclass
+class Checkpoint:
+    """What a resume needs: the next step, who is best so far, the objective's state, and two folders."""
+
+    step: int
+    best_value: float | None
+    best_step: int | None
+    objective: dict[str, Any]
+    folder: Path
+
+
+class Run:
+    """One training run's folder. ``Run.open`` makes it, or finds where it stopped."""
+
+    def __init__(self, folder: Path, recipe: Recipe) -> None:
+        self.folder, self.recipe = folder, recipe
+        self.checkpoints = folder / "checkpoints"
+
+    @property
+    def info(self) -> dict[str, Any]:
+        path = self.folder / "run.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.info.get("finished"))
+
+    @property
+    def trained(self) -> bool:
+        return (self.folder / "model" / "config.json").is_file()
+
+    @property
+    def assessed(self) -> bool:
+        """Whether its results are there, or its recipe names no test data to have any."""
+        return self.recipe.data.test is None or (self.folder / "results.json").is_file()
+
+    @property
+    def started(self) -> bool:
+        """Whether there is something to lose. A stamp alone (a path or model was wrong) holds no folder occupied."""
+        done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
+        return (self.folder / "run.json").is_file() and done
+
+    def stamp(self, device: str) -> None:
+        """Write what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
+        import torch
+        import transformers
+
+        self._keep_off_others()
+        with writing(self.folder):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "recipe.toml", to_toml(self.recipe))
+        versions = {
+            "tellapart": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+        info = {
+            "name": self.recipe.name,
+            "created": now(),
+            "command": shlex.join(["tellapart", *sys.argv[1:]]),
+            "seed": self.recipe.seed,
+            "fingerprint": self.recipe.fingerprint(),
+            "device": device,
+            "threads": torch.get_num_threads(),
+            "versions": versions,
+        }
+        write_json(self.folder / "run.json", info)
+
+    def _keep_off_others(self) -> None:
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
+        ours = {"checkpoints", "recipe.toml", "run.json", "log.jsonl"}  # of a run that ended before its first step
+        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
+        if others := [name for name in names if name not in ours and not name.startswith(".")]:
+            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+            raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
+
+    def finish(self, **more: Any) -> None:
+        write_json(self.folder / "run.json", {**self.info, "finished": now(), **more})
+
+    # The log: a line a record. After a kill it may run ahead of the last checkpoint, and is cut back.
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    def log(self, **record: Any) -> None:
+        with writing(self.log_path), self.log_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def cut_log(self, step: int) -> None:
+        """Drop records of steps that will be done again, and a half-written last line."""
+        if not self.log_path.is_file():
+            return
+        kept = []
+        for line in self.log_path.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line).get("step", 0) <= step:
+                    kept.append(line + "\n")
+            except json.JSONDecodeError:
+                continue
+        write_text(self.log_path, "".join(kept))
+
+    def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
+        """A checkpoint at ``state['step']``, whole or not at all; older ones are dropped after it."""
+        step = checkpoint_state["step"]
+
+        def everything(folder: Path) -> None:
+            fill(folder)
+            (folder / "state.json").write_text(json.dumps(checkpoint_state))
+
+        write_folder(self.checkpoints / f"step-{step:07d}", everything)
+        self._drop({f"step-{step:07d}", self._best_name(checkpoint_state["best_step"])})
+
+    def save_best(self, step: int, fill: Callable[[Path], None]) -> None:
+        write_folder(self.checkpoints / self._best_name(step), fill)
+
+    def best_folder(self, step: int) -> Path:
+        return self.checkpoints / self._best_name(step)
+
+    def last(self) -> Checkpoint | None:
+        """The newest whole checkpoint, or None."""
+        folders = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.is_dir() else []
+        for folder in reversed(folders):
+            state = folder / "state.json"
+            if state.is_file():
+                return Checkpoint(**json.loads(state.read_text()), folder=folder)
+        return None
+
+    def publish(self, source: Path) -> None:
+        """The result: ``model/``, a copy of the best checkpoint's model."""
+        write_folder(self.folder / "model", lambda to: copy_folder(source, to))
+
+    def _drop(self, keep: set[str]) -> None:
+        for folder in self.checkpoints.iterdir():
+            if folder.name not in keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @staticmethod
+    def _best_name(step: int | None) -> str:
+        return f"best-{step or 0:07d}"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,88 @@
+"""From a recipe to the sampler of its batches."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tellapart.bags import multimodal, nearest_neighbours
+from tellapart.bags.make import captions_of, text_features
+from tellapart.bags.sampler import HardAndRandom, Sampler, Shuffled, WholeBags, curriculum, random_bags
+from tellapart.errors import UsageError
+from tellapart.recipe.bags import Bags
+from tellapart.scorers import load_scorer
+from tellapart.types import Item
+from tellapart.utils.messages import say
+
+BLOCK = 4096  # rows hashed at a time
+COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
+
+
+def sampler_of(stage: Any) -> Sampler:
+    """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
+    settings, seed, n = stage.recipe.training, stage.recipe.seed, len(stage.train_items)
+    if settings.batches == "bags":
+        return bags_of(stage)
+    if settings.batches == "families":
+        together = [np.asarray(places) for places in families(stage.train_items)]
+        return WholeBags(lambda epoch: together, settings.batch_size, seed)
+    return Shuffled(n, settings.batch_size, seed)
+
+
+def families(items: Sequence[Item]) -> list[list[int]]:
+    """The places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
+    together: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.truth is None:
+            raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
+        together.setdefault(item.truth.look_alikes, []).append(place)
+    return list(together.values())
+
+
+def bags_of(stage: Any) -> Sampler:
+    """The batches of look-alikes that ``[bags]`` describes."""
+    settings = stage.recipe.bags or Bags()
+    batch_size, seed, n = stage.recipe.training.batch_size, stage.recipe.seed, len(stage.train_items)
+    if settings.largest > n:
+        raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
+    if settings.kind == "random":
+        return WholeBags(random_bags(n, settings.stages), batch_size, seed)
+    wanted = max(settings.neighbours, settings.largest - 1)
+    rows_NK = neighbours(stage, settings, wanted)
+    if settings.hard is not None:
+        return HardAndRandom(rows_NK, settings.hard, batch_size, seed)
+    return WholeBags(curriculum(rows_NK, settings.stages, say), batch_size, seed)
+
+
+def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
+    """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
+
+    They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
+    on the same pictures, encodes no text and searches nothing.
+    """
+    scorer = load_scorer(stage.upstream(settings.scorer or stage.recipe.scorer.name), stage.device)
+    image_ND = stage.store.features(stage.train_items, scorer.encoder)
+    captions = None if settings.captions is None else captions_of(stage.train_items, settings.captions)
+    max_cosine = settings.max_cosine or COPY
+
+    def searched() -> np.ndarray:
+        joined_ND = image_ND if captions is None else multimodal(image_ND, text_features(scorer, captions))
+        return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+
+    what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
+    rows_NK: np.ndarray = stage.store.kept(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    return rows_NK
+
+
+def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
+    """Of the features and, where captions count, of these and of the scorer that reads them."""
+    digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
+    for start in range(0, len(image_ND), BLOCK):
+        digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
+    if captions is not None:
+        digest.update(json.dumps([scorer, captions]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,508 @@
+"""The command line as a stranger meets it: what is typed wrong is one line on stderr, what is asked for comes out.
+
+Commands run in this process through `main`, as the installed script calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+from PIL import Image
+from typer.main import get_command
+
+from tellapart import __version__
+from tellapart.cli.app import app
+from tellapart.cli.common import refuse_repeats
+from tellapart.errors import UsageError
+from tellapart.recipe.schema import check_recipe, read_recipe, to_toml
+from tellapart.scenes import Scenes
+from tellapart.training.run_folder import Run
+
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench", "bags", "claims")
+DATA = "scenes:plain?n=20&split=test"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Four pictures of scenes."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, scene in enumerate(Scenes(4, split="test")):
+        scene.image().save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def recipe(tiny_recipe: dict[str, Any], tmp_path: Path) -> Path:
+    """A recipe that only trains: no test pictures."""
+    del tiny_recipe["data"]["test"]
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(check_recipe(tiny_recipe, "test")))
+    return path
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# Help and usage
+def test_without_arguments_it_shows_its_commands(cli: Cli) -> None:
+    done = cli()
+    assert done.status == 0 and done.err == "" and all(f" {name} " in done.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(cli: Cli, command: str) -> None:
+    done = cli(command, "--help")
+    assert done.status == 0 and f"tellapart {command}" in done.out and done.err == ""
+
+
+def test_the_version(cli: Cli) -> None:
+    assert cli("--version") == (0, f"{__version__}\n", "")
+
+
+def all_commands() -> list[tuple[str, Any]]:
+    """Every command of the program with what is typed for it, groups and their commands."""
+
+    def below(name: str, command: Any) -> list[tuple[str, Any]]:
+        inner = getattr(command, "commands", {})
+        return [(name, command), *(found for key, one in inner.items() for found in below(f"{name} {key}", one))]
+
+    return below("tellapart", get_command(app))
+
+
+@pytest.mark.parametrize(("name", "command"), all_commands(), ids=lambda part: part if isinstance(part, str) else "")
+def test_no_option_of_any_command_drops_a_value_that_was_typed(name: str, command: Any) -> None:
+    """Typed twice, an option keeps both values or is refused; a flag without an opposite says the same twice."""
+    for param in command.params:
+        if not param.opts[0].startswith("-") or param.multiple or param.name in ("help", "install_completion"):
+            continue
+        second = param.secondary_opts or param.opts
+        typed = [param.opts[0], second[0]] if param.is_flag else [param.opts[0], "1", second[0], "2"]
+        context = command.make_context(name, [], resilient_parsing=True)
+        context.resilient_parsing = False
+        if param.is_flag and not param.secondary_opts:
+            refuse_repeats(command, context, typed)
+            continue
+        with pytest.raises(UsageError, match=f"{param.opts[0]}.* is typed 2 times and takes one value"):
+            command.parse_args(context, typed)
+
+
+def test_references_and_metrics_of_several_options_all_count(cli: Cli, tmp_path: Path) -> None:
+    """Issue: of three reference files the last alone was scored against, and of two metrics the last was printed."""
+    (tmp_path / "said.txt").write_text("a red dog runs\na cat sleeps here\n")
+    for name, text in (("a", "a red dog runs\nno\n"), ("b", "no\na cat sleeps here\n"), ("c", "no\nno\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    files = [part for name in "abc" for part in ("--references", tmp_path / f"{name}.txt")]
+    done = cli(
+        "eval", "--captions", tmp_path / "said.txt", *files, "--metrics", "bleu1", "--metrics", "length", "--json"
+    )
+    told = json.loads(done.out)["systems"]["said"]
+    assert told["bleu1"]["value"] == pytest.approx(100) and told["length"]["value"] == 4
+    one = cli("eval", "--captions", tmp_path / "said.txt", "--references", tmp_path / "c.txt", "--json")
+    assert json.loads(one.out)["systems"]["said"]["bleu1"]["value"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("command", "alias", "ours"),
+    [
+        ("caption", "--num-beams", "--beams"),
+        ("caption", "--max-new-tokens", "--max-tokens"),
+        ("caption", "--output", "--out"),
+        ("finetune", "--lr", "--rate"),
+        ("finetune", "--max-new-tokens", "--max-tokens"),
+        ("train", "--output", "--out"),
+    ],
+)
+def test_names_that_other_tools_give_an_option_are_understood_and_not_shown(
+    cli: Cli, command: str, alias: str, ours: str
+) -> None:
+    done = cli(command, "model", "pictures", alias, "1", f"{ours}=2", "--out", "x")
+    assert "is typed 2 times" in done.line and done.line.startswith((ours, "--out"))
+    assert alias not in cli(command, "--help").out
+
+
+def test_help_lists_the_commands_in_the_order_of_work(cli: Cli) -> None:
+    shown = cli("--help").out
+    places = [
+        shown.index(f" {name} ") for name in ("demo", "train", "caption", "eval", "report", "bags", "boost", "claims")
+    ]
+    assert places == sorted(places) and "Train a captioner" in shown and "Caption and measure" in shown
+    assert cli("-V").out == cli("--version").out
+
+
+def test_bags_alone_shows_its_help(cli: Cli) -> None:
+    done = cli("bags")
+    assert done.status == 0 and done.err == "" and "mine" in done.out
+
+
+def test_quiet_leaves_results_and_errors_and_verbose_tells_more(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    command = ("caption", tiny_captioner, photos, "--max-tokens", 3, "--overwrite")
+    assert "4 captions written" in cli(*command, "-o", tmp_path / "a.jsonl").err
+    assert cli(*command, "-o", tmp_path / "b.jsonl", "--quiet").err == ""
+    assert cli("-q", "eval", "--captions", "nowhere").line.startswith("nowhere: no such file")
+    (tmp_path / "said.txt").write_text("a dog\n")
+    told = cli("eval", "--captions", tmp_path / "said.txt", "--metrics", "length", "--verbose", "--json")
+    assert "length" in told.err and json.loads(told.out)["systems"]
+    assert "contradict" in cli("cache", "--quiet", "--verbose").line
+
+
+def test_the_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = {"COMP_WORDS": "tellapart eval --met", "COMP_CWORD": "2", "_TELLAPART_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tellapart"], capture_output=True, text=True, env={**os.environ, **line}, check=True
+    )
+    assert done.stdout.split() == ["--metrics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["trian"], "No such command 'trian'. Did you mean 'train'?; type: tellapart --help"),
+        (["--zzz"], "No such option: --zzz; type: tellapart --help"),
+        (["train"], "Missing argument 'recipe'; type: tellapart train --help"),
+        (["train", "x.toml", "--resum"], "No such option: --resum (Possible options: --resume"),
+        (["caption", "scenes"], "Missing argument 'pictures'; type: tellapart caption --help"),
+        (["eval"], "Missing option '--captions'; type: tellapart eval --help"),
+        (["report"], "Missing argument 'runs'; type: tellapart report --help"),
+        (["caption", "m", "p", "--beams", "0"], "Invalid value for '--beams'"),
+        (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
+        (["caption", "m", "p", "--temperature", "0", "--best-of", "3"], "Invalid value for '--temperature'"),
+        (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["caption", "m", "p", "--temperature", "2"], "--temperature is of samples; type --best-of"),
+        (["caption", "m", "p", "--samples", "5", "--best-of", "3"], "--best-of keeps one sample, --samples keeps all"),
+        (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams is of no use with --samples"),
+        (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams is of no use with --best-of"),
+        (["eval", "--captions", "c", "--metrics", ","], "--metrics names none"),
+        (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
+        (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
+        (["eval", "--captions", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+    ],
+)
+def test_what_is_typed_wrong_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+    done = cli(*arguments)
+    assert done.status == 2 and done.line.startswith(told)
+
+
+def test_debug_shows_where_it_was_raised(cli: Cli) -> None:
+    with pytest.raises(UsageError, match="no such recipe"):
+        cli("train", "nowhere.toml", "--debug")
+
+
+def test_a_mistake_of_our_own_keeps_its_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("tellapart.cli.cache.describe_cache", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli("cache")
+
+
+def test_a_file_that_cannot_be_read_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied() -> None:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr("tellapart.cli.cache.describe_cache", denied)
+    done = cli("cache")
+    assert done.status == 1 and done.line == "/somewhere: Permission denied; add --debug to see where"
+
+
+def test_help_loads_no_heavy_library() -> None:
+    """A clock would fail on a busy machine; what costs the time is what is loaded."""
+    script = (
+        "import sys; sys.argv = ['tellapart', '--help']\n"
+        "from tellapart.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pydantic', 'PIL', 'jinja2'} & set(sys.modules)\n"
+        "print(sorted(heavy), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]" and "caption" in done.stdout
+
+
+# train and report
+def test_train_ends_with_its_table_as_json_alone_and_report_makes_the_page_again(
+    cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    path, out = tmp_path / "tiny.toml", tmp_path / "run"
+    path.write_text(to_toml(check_recipe(tiny_recipe, "test")))
+    done = cli("train", path, "--out", out, "--set", "training.steps=2", "--json")
+    assert done.status == 0
+    assert {"before", "after"} <= set(json.loads(done.out)["systems"])
+    assert f"report: {out / 'report.html'}" in done.err and f"model: {out / 'model'}" in done.err
+    again = cli("train", path, "--out", out, "--set", "training.steps=2", "--json")
+    assert json.loads(again.out) == json.loads(done.out)
+
+    other = cli("train", path, "--out", out, "--set", "seed=4")
+    assert other.status == 2 and "holds a run of another recipe" in other.line
+
+    (out / "report.html").unlink()
+    assert cli("report", out) == (0, f"{out / 'report.html'}\n", "")
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    refused = cli("report", out, "-o", tmp_path / "tiny.toml" / "page.html")
+    assert refused.status == 1 and "cannot be written" in refused.line
+
+
+def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
+    cli: Cli, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tellapart.training import loop as train
+
+    step = train.train_step
+
+    def step_or_stop(*arguments: Any) -> dict[str, float]:
+        if arguments[-1] == 3:
+            raise KeyboardInterrupt
+        return step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "train_step", step_or_stop)
+        done = cli("train", recipe, "--out", tmp_path / "run")
+    assert done.status == 130 and "stopped; what was saved stays" in done.line and "--resume" in done.line
+    assert not list((tmp_path / "run").rglob(".*"))
+
+    refused = cli("train", recipe, "--out", tmp_path / "run")
+    assert refused.status == 2 and "unfinished run (step 2 of 6); type: the same command with --resume" in refused.line
+    assert cli("train", recipe, "--out", tmp_path / "run", "--resume").status == 0
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("setting", "status", "told"),
+    [
+        ("training.lerning_rate=1", 2, "unknown key 'training.lerning_rate'; did you mean 'learning_rate'?"),
+        ("data.train=nowhere", 2, "nowhere: no such file or folder"),
+        ("captioner.name=nowhere.toml", 2, "no such recipe"),
+        ("captioner.name={scorer}", 1, "is a vision-text-dual-encoder model, which is no captioner known here"),
+        ("scorer.name={captioner}", 1, "is a ClipCapModel, which does not score texts against pictures"),
+        ("training.trackers=['nothing']", 2, "unknown tracker 'nothing'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_holds_no_folder_occupied(
+    cli: Cli,
+    recipe: Path,
+    tmp_path: Path,
+    tiny_scorer: Path,
+    tiny_captioner: Path,
+    setting: str,
+    status: int,
+    told: str,
+) -> None:
+    setting = setting.format(scorer=tiny_scorer, captioner=tiny_captioner) if "{" in setting else setting
+    done = cli("train", recipe, "--out", tmp_path / "run", "--set", setting)
+    assert done.status == status and told in done.line
+    assert not Run(tmp_path / "run", read_recipe(recipe)).started
+
+
+def test_a_folder_of_photos_is_no_place_for_a_run(cli: Cli, recipe: Path, photos: Path) -> None:
+    before = sorted(path.name for path in photos.iterdir())
+    done = cli("train", recipe, "--out", photos)
+    assert done.status == 2 and "holds no run, but 0.png, 1.png, 2.png, …; expected a new folder" in done.line
+    assert sorted(path.name for path in photos.iterdir()) == before
+
+
+# caption
+def test_caption_writes_goes_on_and_keeps_to_its_settings(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "c.jsonl"
+    command = ("caption", tiny_captioner, photos, "-o", out, "--max-tokens", 5)
+    done = cli(*command)
+    assert (done.status, done.out) == (0, "") and "4 captions written, 0 were there" in done.err
+    assert [row["id"] for row in rows(out)] == ["0.png", "1.png", "2.png", "3.png"]
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]) + '{"id": "3.p')  # as a kill leaves it
+    assert "1 captions written, 3 were there" in cli(*command).err and len(rows(out)) == 4
+    other = cli(*command[:-1], 6)
+    assert other.status == 2 and "begun with another decoding; type --overwrite" in other.line
+    assert cli(*command[:-1], 6, "--overwrite").status == 0
+
+
+def test_caption_as_csv_and_as_text_beside_each_picture(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    assert cli("caption", tiny_captioner, photos, "-o", tmp_path / "c.csv", "--beams", 1).status == 0
+    assert (tmp_path / "c.csv").read_text().splitlines()[0] == "id,caption"
+    (photos / "0.txt").write_text("written by hand")
+    done = cli("caption", tiny_captioner, photos, "--format", "txt", "--beams", 1)
+    assert done.status == 0 and "3 captions written, 1 were there" in done.err
+    assert (photos / "0.txt").read_text() == "written by hand" and (photos / "3.txt").is_file()
+
+
+def test_best_of_keeps_the_sample_that_the_scorer_prefers(
+    cli: Cli, tiny_captioner: Path, tiny_scorer: Path, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "best.jsonl"
+    done = cli(
+        "caption", tiny_captioner, photos, "-o", out, "--best-of", 3, "--scorer", tiny_scorer, "--temperature", 2
+    )
+    assert done.status == 0, done.err
+    for row in rows(out):
+        scores = [one["score"] for one in row["candidates"]]
+        assert len(scores) == 3 and row["score"] == max(scores) and row["caption"] == row["candidates"][0]["caption"]
+
+
+def test_samples_are_kept_all_and_eval_measures_how_they_differ(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    for out in (one, other):
+        assert cli("caption", tiny_captioner, photos, "-o", out, "--samples", 3, "--max-tokens", 6).status == 0
+    assert one.read_bytes() == other.read_bytes()
+    assert all(len(row["captions"]) == 3 and len(set(row["captions"])) > 1 for row in rows(one))
+    told = json.loads(cli("eval", "--captions", one, "--metrics", "div1,mbleu", "--json").out)
+    assert 0 < told["systems"]["one"]["div1"]["value"] <= 1
+    done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "no.csv", "--samples", 3)
+    assert done.status == 2 and done.line.startswith("3 captions of each picture go to a .jsonl file")
+
+
+def test_odd_pictures_are_captioned_and_broken_ones_are_named(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    picture = Image.open(photos / "0.png").convert("RGB").resize((200, 200))
+    picture.save(photos / "plain.jpg")
+    whole = (photos / "plain.jpg").read_bytes()
+    (photos / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (photos / "letter.jpg").write_text("Dear all")
+    (photos / "empty.png").write_bytes(b"")
+    Image.new("RGB", (1, 1)).save(photos / "one.png")
+    picture.convert("CMYK").save(photos / "cmyk.jpg")
+    Image.new("I;16", (40, 40), 30000).save(photos / "deep.png")
+    picture.save(photos / "moving.gif", save_all=True, append_images=[picture.rotate(90)])
+    done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--max-tokens", 3)
+    assert done.status == 0 and "9 captions written" in done.err
+    assert {"one.png", "cmyk.jpg", "deep.png", "moving.gif"} <= {row["id"] for row in rows(tmp_path / "c.jsonl")}
+    absent, told = done.err.splitlines()[-2:]
+    assert absent.startswith("1 of 12 were left out at opening: ") and "empty.png (empty file)" in absent
+    assert told.startswith("2 of 11 pictures could not be read: ")
+    for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "it is a text file")):
+        assert name in told and reason in told
+
+
+def test_nothing_is_left_behind_where_no_picture_can_be_read(cli: Cli, tiny_captioner: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    command = ("caption", tiny_captioner, folder, "-o", tmp_path / "c.jsonl")
+    empty = cli(*command)
+    assert empty.status == 2 and "no pictures in this folder" in empty.line
+    (folder / "letter.jpg").write_text("Dear all")
+    done = cli(*command)
+    assert done.status == 1 and "1 of 1 pictures could not be read" in done.line
+    assert [path.name for path in tmp_path.iterdir()] == ["letters"]
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "told"),
+    [
+        ("./nowhere", 2, "no such model folder: ./nowhere; expected a folder, a run, a hub name, or 'scenes'"),
+        ("{photos}", 2, "holds no config.json"),
+        ("{photos}/0.png", 2, "is no captioner; expected a folder, a run"),
+        ("recipes/x.toml", 2, "is a recipe, not a captioner; type: tellapart train recipes/x.toml"),
+        ("{scorer}", 1, "is a vision-text-dual-encoder model, which is no captioner known here"),
+        ("{damaged}", 1, "cannot load"),
+    ],
+)
+def test_what_is_no_captioner_is_one_line(
+    cli: Cli, tiny_scorer: Path, tiny_captioner: Path, photos: Path, tmp_path: Path, model: str, status: int, told: str
+) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for file in tiny_captioner.iterdir():
+        content = file.read_bytes()
+        (damaged / file.name).write_bytes(content[:100] if file.suffix == ".safetensors" else content)
+    name = model.format(photos=photos, scorer=tiny_scorer, damaged=damaged)
+    done = cli("caption", name, photos, "-o", tmp_path / "c.jsonl")
+    assert done.status == status and told in done.line and not (tmp_path / "c.jsonl").exists()
+
+
+def test_a_caption_longer_than_the_model_can_write_is_refused(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path
+) -> None:
+    command = ("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--beams", 1)
+    done = cli(*command, "--max-tokens", 64)
+    assert done.status == 2 and "of the language model's 64 positions 2 are taken; expected at most 63" in done.line
+    assert not (tmp_path / "c.jsonl").exists()
+    assert cli(*command, "--max-tokens", 63).status == 0
+
+
+def test_ctrl_c_while_captioning_keeps_what_is_written(
+    cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tellapart.inference.caption import _Job
+
+    captions = _Job.captions
+
+    def captions_or_stop(self: Any, items: Any, chooser: Any) -> Any:
+        if items[0].id == "2.png":
+            raise KeyboardInterrupt
+        return captions(self, items, chooser)
+
+    command = ("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--batch-size", 1, "--max-tokens", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Job, "captions", captions_or_stop)
+        done = cli(*command)
+    assert done.status == 130 and "the same command goes on" in done.line and len(rows(tmp_path / "c.jsonl")) == 2
+    assert "2 captions written, 2 were there" in cli(*command).err
+
+
+# eval and cache
+@pytest.fixture
+def captions(tmp_path: Path) -> Path:
+    """The first reference of each test picture, as a system called 'people'."""
+    path = tmp_path / "people.jsonl"
+    lines = (json.dumps({"id": s.item().id, "caption": s.references[0]}) for s in Scenes(20, split="test"))
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def test_eval_prints_json_alone_or_a_table(cli: Cli, captions: Path, tiny_scorer: Path) -> None:
+    command = ("eval", "--captions", captions, "--data", DATA, "--scorer", tiny_scorer, "--resamples", 20)
+    done = cli(*command, "--json")
+    assert done.status == 0
+    assert {"recall@1.lookalike", "length", "listener_accuracy"} <= set(json.loads(done.out)["systems"]["people"])
+    table = cli(*command, "--metrics", "length")
+    assert table.status == 0 and "people" in table.out and "length" in table.out
+
+
+def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Path) -> None:
+    names = [f"a-rather-long-name-of-a-system-{number}" for number in range(3)]
+    for name in names:
+        (tmp_path / f"{name}.jsonl").write_text(captions.read_text())
+    files = [part for name in names for part in ("--captions", tmp_path / f"{name}.jsonl")]
+    done = cli("eval", *files, "--metrics", "length", "--resamples", 20)
+    assert any(all(name in line for name in names) for line in done.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "is empty; expected at least one caption"),
+        ('{"caption": "a"}\n', "line 1: has no id; expected 'id' or 'image_id'"),
+        ('{"id": "x", "caption": "a"}\n', "none of its ids is in the data"),
+        ("TWICE", "ids have several captions"),
+        ("FEW", "pictures of the data have no caption"),
+    ],
+)
+def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path, content: str, told: str) -> None:
+    lines = captions.read_text().splitlines(keepends=True)
+    text = {"TWICE": "".join([*lines, lines[0]]), "FEW": "".join(lines[:5])}.get(content, content)
+    (tmp_path / "bad.jsonl").write_text(text)
+    done = cli("eval", "--captions", tmp_path / "bad.jsonl", "--data", DATA)
+    assert done.status == 2 and told in done.line
+
+
+def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    told = json.loads(cli("cache", "--json").out)
+    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0}
+    assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
+    assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB set free\n"

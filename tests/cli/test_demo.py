@@ -1,0 +1,73 @@
+"""The demo and the shipped models: what the README promises on its first screen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.demo import RECIPE, examples, verdict
+from tellapart.errors import UsageError
+from tellapart.models.loading import BUILTIN
+from tellapart.recipe.schema import read_recipe
+from tellapart.training.loop import train
+
+
+def test_the_shipped_weights_are_small_safetensors_with_their_recipe() -> None:
+    files = list(BUILTIN.rglob("*.safetensors"))
+    assert {file.parent.name for file in files} == {"scorer", "captioner"}
+    assert sum(file.stat().st_size for file in files) <= 8_000_000
+    assert all((file.parent / "recipe.toml").is_file() for file in files)
+    assert not list(BUILTIN.rglob("*.bin")) and not list(BUILTIN.rglob("*.pt"))
+
+
+def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
+    from tellapart.captioners import load_captioner, write_captions
+    from tellapart.models.decoding import Decoding
+    from tellapart.scenes import Scenes
+    from tellapart.scenes.truth import corpus, judge
+    from tellapart.scorers import load_scorer
+
+    scenes = list(Scenes(60, split="test", seed=5))
+    captioner, scorer = load_captioner("scenes"), load_scorer("scenes")
+    images = [scene.image() for scene in scenes]
+    captions = write_captions(captioner, captioner.encode(captioner.pixels(images)).detach(), Decoding())
+    assert (
+        corpus([judge(text, scene) for text, scene in zip(captions, scenes, strict=True)])["attribute_precision"] > 80
+    )
+    texts = scorer.text_features([scene.description for scene in scenes])
+    found = (texts @ scorer.image_features(scorer.pixels(images)).T).argmax(1)
+    assert sum(int(found[i]) == i for i in range(60)) >= 25, "chance is one"
+
+
+def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
+    settings = ["training.steps=2", "training.checkpoint_every=1", "validation.every=2", "validation.limit=40"]
+    settings += ['data.train="scenes:plain?n=100"', 'data.test="scenes:plain?split=test&n=100"']
+    run = train(read_recipe(RECIPE, settings), tmp_path / "demo")
+    assert len(examples(run.folder)) <= 3
+    told = verdict(run.folder)
+    assert any(line.startswith("better: ") for line in told) and any(line.startswith("worse: ") for line in told)
+
+
+def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
+    from tellapart.cli.demo import run_demo
+
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"holds no run, but thesis.txt"):
+        run_demo(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.long
+def test_the_demo_does_what_the_readme_says(tmp_path: Path) -> None:
+    """Look-alike recall up by 20 points from below 60 to below 99, and the exact listener confirms it by 10."""
+    run = train(read_recipe(RECIPE), tmp_path / "demo")
+    systems = json.loads((run.folder / "results.json").read_text())["systems"]
+    before, after = (systems[name] for name in ("before", "after"))
+
+    def gain(metric: str) -> float:
+        return after[metric]["value"] - before[metric]["value"]
+
+    assert before["recall@1.lookalike"]["value"] < 60 and after["recall@1.lookalike"]["value"] < 99
+    assert gain("recall@1.lookalike") >= 20 and gain("listener_accuracy") >= 10

@@ -1,0 +1,165 @@
+"""Caption and reference files: every layout, and one clear line for every way a file can be wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from real_data import DATA
+
+from tellapart.data.caption_files import align, read_caption_lists, read_captions, read_references
+from tellapart.errors import UsageError
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(name: str, content: object) -> Path:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("c.jsonl", '{"id": "7", "caption": "a dog"}\n{"id": "9", "caption": " a  cat "}\n'),
+        ("c.jsonl", '{"image_id": 7, "caption": "a dog", "score": 1}\n\n{"image_id": 9, "caption": "a cat"}'),
+        ("lines.json", '{"image_id": 7, "caption": "a dog"}\n{"image_id": 9, "caption": "a cat"}\n'),
+        ("coco.json", [{"image_id": 7, "id": 0, "caption": "a dog"}, {"image_id": "9", "id": 1, "caption": "a cat"}]),
+        ("map.json", {"7": "a dog", "9": "a cat"}),
+        ("annotations.json", {"images": [], "annotations": [
+            {"id": 1, "image_id": 7, "caption": "a dog"}, {"id": 2, "image_id": 9, "caption": "a cat"}]}),
+        ("c.csv", 'id,caption\n7,a dog\n9,"a cat"\n'),
+        ("bom.csv", '\ufeffid, caption\r\n7,a dog\r\n9,a cat\r\n'),
+        ("tokens.txt", "7#0\ta dog\n9#0\ta cat\n"),
+    ],
+)  # fmt: skip
+def test_every_layout_reads_the_same_captions(write, name, content):
+    assert read_captions(write(name, content)) == {"7": "a dog", "9": "a cat"}
+
+
+def test_plain_text_is_numbered_from_one_and_keeps_empty_lines_in_their_place(write):
+    assert read_captions(write("c.txt", "\na dog\n\na cat\n")) == {"1": "", "2": "a dog", "3": "", "4": "a cat"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.txt", "a dog\tthe dog\na cat\n"),
+        ("r.jsonl", '{"id": 1, "references": ["a dog", "the dog"]}\n{"id": 2, "captions": ["a cat"]}\n'),
+        ("r2.jsonl", '{"id": 1, "caption": "a dog"}\n{"id": 1, "caption": "the dog"}\n{"id": 2, "caption": "a cat"}\n'),
+        ("karpathy.json", {"images": [
+            {"cocoid": 1, "filename": "x.jpg", "split": "test", "sentences": [{"raw": "a dog"}, {"raw": "the dog"}]},
+            {"filename": "2", "sentences": [{"raw": "a cat\n"}]}]}),
+        ("r.json", {"1": ["a dog", "the dog"], "2": "a cat"}),
+        ("tokens.txt", "1#0\ta dog\n1#1\tthe dog\n2#0\ta cat\n"),
+    ],
+)  # fmt: skip
+def test_every_layout_reads_the_same_references(write, name, content):
+    assert read_references(write(name, content)) == {"1": ["a dog", "the dog"], "2": ["a cat"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("c.jsonl", '{"id": 1, "caption": "a"}\n{"id": 2, "caption": ', "line 2: is not JSON"),
+        ("c.json", '[{"id": 1,\n "caption": oops}]', "line 2: is not JSON"),
+        ("c.jsonl", '{"caption": "a dog"}\n', "line 1: has no id"),
+        ("c.jsonl", '{"id": 1, "text": "a dog"}\n', "has no text; expected 'caption', found ['id', 'text']"),
+        ("c.json", [{"id": 1, "caption": 5}], "entry 1: the caption is a int; expected text"),
+        ("c.json", ["a dog"], "entry 1: is not an object"),
+        ("c.json", "[]", "has no captions"),
+        ("c.json", "5", "holds a int"),
+        ("c.json", {"images": [{"id": 1}]}, "has no 'sentences'"),
+        ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' and 'caption'"),
+        ("c.csv", "id,caption\n1,a dog, running\n", "line 2: has more fields than the header"),
+        ("c.txt", "a dog\ta cat\n", "line 1: has a tab"),
+        ("c.txt", " \n", "is empty"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_gets_one_line_that_names_it(write, name, content, says):
+    path = write(name, content)
+    with pytest.raises(UsageError) as error:
+        read_captions(path)
+    assert says in str(error.value)
+    assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+
+
+def test_missing_folder_and_binary(tmp_path):
+    (tmp_path / "b.json").write_bytes(b"\xff\xd8\xff\xe0")
+    for path, says in (
+        (tmp_path / "no.json", "no such file"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "b.json", "UTF-8"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            read_captions(path)
+
+
+def test_doubles_are_an_error_for_one_caption_an_id_and_a_list_for_many(write):
+    path = write(
+        "c.json", [{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": "b"}, {"image_id": 1, "caption": "c"}]
+    )
+    assert read_caption_lists(path) == {"1": ["a", "c"], "2": ["b"]}
+    with pytest.raises(UsageError, match=r"1 ids have several captions \('1'\)"):
+        read_captions(path)
+
+
+def test_align_names_and_counts_every_kind_of_trouble():
+    captions = {"a": "x", "b": "", "d": ["one", "two"], "z": "stray", "e": "e"}
+    references = {"a": ["r"], "b": ["r"], "c1": ["r"], "c2": ["r"], "c3": ["r"], "c4": ["r"], "d": ["r"], "e": [" "]}
+    with pytest.raises(UsageError) as error:
+        align(
+            {key: text for key, text in captions.items() if key != "e"},
+            {k: r for k, r in references.items() if k != "e"},
+        )
+    for part in ("1 captions are of no picture in the references ('z')", "4 pictures of the references have no caption "
+                 "('c1', 'c2', 'c3' and 1 more)", "1 ids have several captions ('d')", "1 captions are empty ('b')",
+                 "--allow-missing"):  # fmt: skip
+        assert part in str(error.value)
+    aligned = align(captions, references, allow_missing=True)
+    assert aligned.captions == {"a": "x", "b": "", "d": "one"}
+    assert aligned.references == {"a": ["r"], "b": ["r"], "d": ["r"]}
+    assert len(aligned.notes) == 5 and "references have no text ('e')" in aligned.notes[0]
+
+
+def test_align_without_a_common_id_is_an_error_even_when_missing_is_allowed():
+    with pytest.raises(
+        UsageError, match=r"none of its ids is in the references \(captions: '1'; the references: 'x'\)"
+    ):
+        align({"1": "a"}, {"x": ["b"]}, allow_missing=True)
+
+
+def test_align_keeps_the_order_of_the_references_and_says_nothing_when_all_is_well():
+    aligned = align({"2": "b", "1": "a"}, {"1": ["r"], "2": ["s"]})
+    assert list(aligned.captions) == ["1", "2"] and aligned.notes == []
+
+
+@pytest.mark.data
+@needs_data
+def test_published_files_align():
+    captions = read_captions(DATA / "published/capenrich_coco.json")
+    references = read_references(DATA / "annotations/coco_karpathy_test.json")
+    aligned = align(captions, references)
+    assert len(aligned.captions) == 5000 and sum(map(len, aligned.references.values())) == 25010
+    for system, count in (("coco_karpathy_test", 5000), ("flickr30k_karpathy_test", 1000)):
+        told = read_references(DATA / f"published/references_{system}.txt")
+        assert len(told) == count and set(map(len, told.values())) == {5}
+        said = read_captions(DATA / f"published/clipcap_coco_on_{system.split('_')[0]}.txt")
+        assert align(said, told).captions == said
+    assert len(read_captions(DATA / "annotations/captions_val2014_fakecap_results.json")) == 1000
+    flickr = read_references(DATA / "flickr8k/Flickr8k.token.txt")
+    assert sum(map(len, flickr.values())) == 40460 and len(flickr["1000268201_693b08cb0e.jpg"]) == 5
+
+
+@pytest.mark.data
+@needs_data
+def test_files_of_other_pictures_are_refused():
+    captions = read_captions(DATA / "published/clipcap_coco_on_coco.txt")
+    with pytest.raises(UsageError, match="none of its ids"):
+        align(captions, read_references(DATA / "flickr8k/Flickr8k.token.txt"))

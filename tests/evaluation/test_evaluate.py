@@ -1,0 +1,573 @@
+"""Evaluation end to end: files to numbers, pairs, signatures, gallery; and every wrong request's one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+from real_data import DATA
+from rich.console import Console
+
+from tellapart.data import open_data
+from tellapart.errors import UsageError
+from tellapart.evaluation.comparison import results_from_json
+from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
+from tellapart.evaluation.registry import METRICS, Metric, text_metric
+from tellapart.evaluation.retrieval import lookalike_sets, retrieve
+from tellapart.scenes import truth
+
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
+COLOURS = ("red", "green", "blue", "white", "black", "brown", "grey", "pink", "gold", "violet", "orange", "cyan")
+
+
+class ColourScorer:
+    """A scorer whose features are written down: a text is the sum of its colours, a picture is its colours."""
+
+    name = "models/colours"
+    scale = 10.0
+    cut_texts = 0
+    window = 77
+    encoder = SimpleNamespace(fingerprint="0123456789abcdef")
+
+    def lengths(self, texts):
+        return [len(text.split()) for text in texts]
+
+    def text_features(self, texts):
+        import torch
+
+        counts = torch.tensor([[text.split().count(colour) for colour in COLOURS] for text in texts]).float()
+        return torch.nn.functional.normalize(counts + 1e-9, dim=-1)
+
+
+@pytest.fixture
+def world():
+    """120 pictures of two colours; system 'plain' names the first, 'rich' both, with a mistake in every fifth."""
+    rng = np.random.default_rng(0)
+    pairs = rng.permutation([(a, b) for a in range(12) for b in range(12) if a != b])[:120]
+    colours = [(int(a), int(b)) for a, b in pairs]
+    image_ND = np.array([[1.0 if c == a else 0.5 if c == b else 0.0 for c in range(12)] for a, b in colours])
+    image_ND = image_ND + rng.normal(0, 0.05, image_ND.shape)
+    plain = {f"p{n}": f"a {COLOURS[a]} thing" for n, (a, b) in enumerate(colours)}
+    rich = {
+        f"p{n}": f"a {COLOURS[a]} {COLOURS[a]} and {COLOURS[b]} thing" if n % 5 else "a thing of white white and green"
+        for n, (a, b) in enumerate(colours)
+    }
+    return SimpleNamespace(
+        systems={"plain": plain, "rich": rich},
+        image_ND=(image_ND / np.linalg.norm(image_ND, axis=1, keepdims=True)).astype(np.float32),
+        references={key: [text, text + " there", "a thing"] for key, text in plain.items()},
+    )
+
+
+def test_text_metrics_need_captions_only():
+    results = evaluate({"a": {"1": "a red dog", "2": "a dog"}, "b": {"2": "dog dog", "1": "a dog"}})
+    found = results.to_json()
+    assert list(found["systems"]) == ["a", "b"]
+    assert list(found["systems"]["a"]) == ["length", "lexical_diversity", "vocabulary", "repetition_rate"]
+    assert found["systems"]["a"]["length"] == {"value": 2.5, "low": 2.0, "high": 3.0, "n": 2}
+    assert found["systems"]["b"]["repetition_rate"]["value"] == 25
+    pair = next(pair for pair in found["pairs"] if pair["metric"] == "length")
+    assert (pair["a"], pair["b"], pair["difference"], pair["n"]) == ("a", "b", -0.5, 2)  # b minus a, picture by picture
+    assert results.values["b"]["length"].tolist() == [2, 2] and results.captions["b"] == ["a dog", "dog dog"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_scorer_metrics_by_hand(world):
+    scorer = ColourScorer()
+    results = evaluate(world.systems, scorer=scorer, image_features=world.image_ND, chance=True, lookalike=5)
+    for name, captions in world.systems.items():
+        text_ND = scorer.text_features(captions.values()).numpy()
+        score_NN = text_ND @ world.image_ND.T
+        rank_N = [(score_NN[n, :100] > score_NN[n, n] + 1e-6).sum() for n in range(100)]
+        found = results.systems[name]
+        assert found["recall@1.random100"].value == pytest.approx(100 * np.mean(np.array(rank_N) < 1))
+        assert found["recall@5.random100"].value == pytest.approx(100 * np.mean(np.array(rank_N) < 5))
+        assert found["recall@1.random100"].n == 100 and found["recall@1.lookalike"].n == 120
+        assert found["clipscore"].value == pytest.approx(250 * np.mean(np.maximum(np.diag(score_NN), 0)), rel=1e-5)
+    assert results.systems["chance"]["recall@1.random100"].value == pytest.approx(1)
+    assert results.systems["chance"]["recall@5.random100-shuffled"].value == pytest.approx(5)
+    assert results.systems["chance"]["recall@1.lookalike"].value == pytest.approx(20)
+    assert "clipscore" not in results.systems["chance"]
+    assert not any("chance" in (pair.a, pair.b) for pair in results.pairs)
+
+
+def test_clipscore_is_never_negative_and_reads_the_prefix(world):
+    class Recording(ColourScorer):
+        seen: list[str] = []  # noqa: RUF012
+
+        def text_features(self, texts):
+            self.seen.extend(texts)
+            return super().text_features(texts)
+
+    scorer = Recording()
+    results = evaluate(
+        {"plain": world.systems["plain"]}, scorer=scorer, image_features=-world.image_ND, metrics=["clipscore"]
+    )
+    assert results.systems["plain"]["clipscore"].value == 0
+    assert set(scorer.seen) == {f"A photo depicts a {colour} thing" for colour in COLOURS}
+
+
+def test_signatures_name_what_matters(world):
+    results = evaluate(
+        world.systems, scorer=ColourScorer(), image_features=world.image_ND, references=world.references,
+        human="first", lookalike=5, resamples=50, seed=3,
+    )  # fmt: skip
+    end = "|bootstrap:50@3|tellapart:0.1.0|human:first"
+    signature = results.signatures
+    assert signature["recall@1.random100"] == (
+        "recall@1|pools:random100-consecutive|ties:hit|scorer:colours@01234567" + end
+    )
+    assert "pools:random100-shuffled3" in signature["recall@5.random100-shuffled"]
+    assert "pools:lookalike5|mined-by:colours@01234567|" in signature["recall@1.lookalike"]
+    assert signature["clipscore"].startswith("clipscore|2.5max(cos,0)x100|prefix:A photo depicts|scorer:colours@")
+    assert set(signature) == set(results.systems["plain"])
+
+
+def test_the_intervals_follow_the_seed_and_the_resamples(world):
+    def low(**settings):
+        return evaluate(world.systems, metrics=["length"], **settings).systems["rich"]["length"]
+
+    assert low(seed=1) == low(seed=1) and low(seed=1, resamples=40) != low(seed=1)
+
+
+def test_human_is_a_reference_held_against_the_others(monkeypatch):
+    references = {"1": ["one", "one two three"], "2": ["a", "a b", "a b c d e f"]}
+    systems = {"s": {"1": "x", "2": "x"}}
+
+    def length(human):
+        return (
+            evaluate(systems, references=references, metrics=["length"], human=human).values["human"]["length"].tolist()
+        )
+
+    assert length("first") == [1, 1]
+    assert length("mean") == [2, 3]  # a picture's own mean, whatever the others have
+    assert length("random")[0] in (1, 3) and length("random") == length("random")
+
+    monkeypatch.setitem(
+        METRICS, "held", text_metric("tests.evaluation.test_evaluate:count_of_references", "count", references=True)
+    )
+    results = evaluate(systems, references=references, metrics=["held"], human="first")
+    assert results.values["s"]["held"].tolist() == [2, 3] and results.values["human"]["held"].tolist() == [1, 2]
+    alone = evaluate(systems, references={"1": ["one"], "2": ["a", "b"]}, metrics=["held"], human="first")
+    assert "human" not in alone.systems and "only one" in alone.notes[0]
+
+
+def count_of_references(captions, references):
+    counts = np.array([len(held) for held in references], dtype=float)
+    return counts.mean(), counts
+
+
+def test_human_mean_of_a_corpus_metric_is_the_mean_over_reference_slots():
+    references = {"1": ["a b", "a"], "2": ["c", "a"]}
+    results = evaluate({"s": {"1": "x", "2": "x"}}, references=references, metrics=["lexical_diversity"], human="mean")
+    assert results.systems["human"]["lexical_diversity"].value == pytest.approx((3 + 1) / 2 / 1000)
+    pair = results.pairs[0]
+    assert pair.difference.value == pytest.approx(0.001) and pair.b == "human"
+
+
+def test_a_second_scorer_judges_the_same_lookalike_sets(world):
+    class Second(ColourScorer):
+        name = "second"
+
+        def text_features(self, texts):
+            return super().text_features(texts).flip(-1)
+
+    noise = np.random.default_rng(1).normal(0, 0.4, world.image_ND.shape)
+    seen_ND = (world.image_ND[:, ::-1] + noise).astype(np.float32)  # so that its own neighbours would be others
+    results = evaluate(
+        world.systems, scorer=ColourScorer(), image_features=world.image_ND, lookalike=5,
+        judges={"second": (Second(), seen_ND)},
+    )  # fmt: skip
+    found = results.systems["rich"]
+    assert "length@second" not in found and found["clipscore@second"].value != found["clipscore"].value
+    signature = results.signatures["recall@1.lookalike@second"]
+    assert "mined-by:colours@" in signature and "|scorer:second@" in signature
+    text_ND = Second().text_features(world.systems["rich"].values()).numpy()
+    expected_N = retrieve(lookalike_sets(world.image_ND, 5), text_ND, seen_ND).hit(1)
+    np.testing.assert_array_equal(results.values["rich"]["recall@1.lookalike@second"], 100 * expected_N)
+
+
+def test_paired_differences_agree_with_the_values(world):
+    results = evaluate(world.systems, scorer=ColourScorer(), image_features=world.image_ND)
+    pair = next(pair for pair in results.pairs if pair.metric == "recall@1.lookalike")
+    difference_N = results.values["rich"]["recall@1.lookalike"] - results.values["plain"]["recall@1.lookalike"]
+    assert pair.difference.value == pytest.approx(difference_N.mean()) and pair.difference.n == 120
+    assert pair.difference.low < pair.difference.value < pair.difference.high and pair.difference.p < 0.01
+
+
+def test_the_gallery_has_wins_losses_misses_and_hits(world):
+    results = evaluate(world.systems, scorer=ColourScorer(), image_features=world.image_ND, references=world.references)
+    found = gallery(results, k=20)
+    assert json.loads(json.dumps(found)) == found and len(found["sets"]) == 20
+    kinds = {}
+    for one in found["sets"]:
+        assert one["candidates"][0] == one["target"] and len(one["candidates"]) == 10
+        assert one["references"] == world.references[one["target"]]
+        for name, answer in one["systems"].items():
+            assert answer["caption"] == world.systems[name][one["target"]]
+            best = max(answer["scores"].values())
+            assert answer["scores"][answer["picked"]] == pytest.approx(best, abs=2e-4)
+        hits = tuple(one["systems"][name]["picked"] == one["target"] for name in ("plain", "rich"))
+        kinds[hits] = kinds.get(hits, 0) + 1
+    assert set(kinds) == {(False, True), (True, False), (False, False), (True, True)}
+    assert kinds[False, True] > kinds[True, True]
+    assert len({one["target"] for one in found["sets"]}) == 20
+    assert gallery(evaluate(world.systems)) == {"sets": []}
+
+
+def test_too_few_pictures_for_a_pool_are_said_not_hidden(world):
+    systems = {"plain": dict(list(world.systems["plain"].items())[:60])}
+    results = evaluate(systems, scorer=ColourScorer(), image_features=world.image_ND[:60])
+    assert "recall@1.random100" not in results.systems["plain"] and "recall@1.lookalike" in results.systems["plain"]
+    assert any("recall@1.random100 is left out: it needs at least 100 pictures" in note for note in results.notes)
+    with pytest.raises(UsageError, match=r"'recall@1.random100' needs at least 100 pictures"):
+        evaluate(systems, scorer=ColourScorer(), image_features=world.image_ND[:60], metrics=["recall@1.random100"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("lenght", "no metric is called 'lenght'; did you mean 'length'?"),
+        ("recall@1.lookalike", "metric 'recall@1.lookalike' needs pictures; add --data SPEC"),
+        ("clipscore", "add --data SPEC"),
+    ],
+)
+def test_a_metric_that_cannot_be_had_says_what_to_add(metric, says):
+    with pytest.raises(UsageError) as error:
+        evaluate({"a": {"1": "x"}}, metrics=["length", metric])
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"systems": {}}, "add --captions FILE"),
+        ({"systems": {"a": {}}}, "no pictures to evaluate"),
+        ({"systems": {"human": {"1": "x"}}}, "names a yardstick"),
+        ({"systems": {"a": {"1": "x"}, "b": {"2": "x"}}}, "1 have no caption ('1'), 1 captions have no picture ('2')"),
+        ({"systems": {"a": {"1": "x"}}, "human": "first"}, "references are needed"),
+        ({"systems": {"a": {"1": "x"}}, "human": "last", "references": {"1": ["y"]}}, "one of first, random, mean"),
+    ],
+)
+def test_wrong_requests(arguments, says):
+    with pytest.raises(UsageError) as error:
+        evaluate(**arguments)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_corpus_number_that_is_no_mean_must_bring_its_statistic(world):
+    metric = text_metric("tests.evaluation.test_evaluate:not_a_mean", "x")
+    assert isinstance(metric, Metric)
+    with pytest.raises(Exception, match="register its statistic"):
+        metric.measure(SimpleNamespace(), SimpleNamespace(captions=["a", "b c"], references=None))
+
+
+def not_a_mean(captions, references):
+    return 7.0, np.array([1.0, 2.0])
+
+
+def test_the_table_shows_every_system_metric_and_difference(world):
+    results = evaluate(
+        world.systems, scorer=ColourScorer(), image_features=world.image_ND, chance=True, references=world.references
+    )
+    console = Console(width=160, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console.print(results.table())
+    text = console.export_text()
+    assert all(name in text for name in ("plain", "rich", "chance", *results.signatures))
+    found = results.systems["rich"]["length"]
+    assert f"{found.value:.1f} [{found.low:.1f}, {found.high:.1f}]" in text
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@1.random100"]][:1]
+    assert row[1:4] == ["100", "100", "1.0"], "pictures asked for, candidates, chance"
+    (row,) = [line.split() for line in text.splitlines() if line.split()[:1] == ["recall@5.lookalike"]][:1]
+    assert row[1:4] == ["120", "10", "50.0"]
+    pair = next(pair for pair in results.pairs if pair.metric == "recall@1.lookalike")
+    assert f"{pair.difference.value:+.2f}" in text
+
+
+def test_results_say_which_pictures_and_among_how_many_candidates(world):
+    """So that two results can be told to be of the same test, whatever the order of their pictures."""
+
+    def found(systems, image_ND):
+        return json.loads(json.dumps(evaluate(systems, scorer=ColourScorer(), image_features=image_ND).to_json()))
+
+    value = found(world.systems, world.image_ND)
+    assert value["candidates"]["recall@1.lookalike"] == {"fewest": 10, "most": 10, "chance": 10.0}
+    assert value["candidates"]["recall@1.random100"] == {"fewest": 100, "most": 100, "chance": 1.0}
+    assert "clipscore" not in value["candidates"]
+    assert results_from_json(value).to_json() == value
+    turned = {name: dict(reversed(own.items())) for name, own in world.systems.items()}
+    assert found(turned, world.image_ND[::-1])["pictures"] == value["pictures"]
+    fewer = {name: dict(list(own.items())[:-1]) for name, own in world.systems.items()}
+    assert found(fewer, world.image_ND[:-1])["pictures"] != value["pictures"]
+    few = {name: dict(list(own.items())[:4]) for name, own in world.systems.items()}
+    assert found(few, world.image_ND[:4])["candidates"]["recall@1.lookalike"] == {
+        "fewest": 4, "most": 4, "chance": 25.0,
+    }  # fmt: skip
+
+
+# The exact truth of scenes.
+
+
+def test_truth_metrics_are_those_of_the_truth_itself():
+    items = list(open_data("scenes:plain?split=test&n=40&family=4"))
+    true = {item.id: item.truth.description for item in items}
+    said = {item.id: item.references[0] for item in items}
+    false = dict(zip(true, list(true.values())[1:] + list(true.values())[:1], strict=True))  # of another picture
+    results = evaluate({"true": true, "said": said, "false": false}, items=items)
+    for name, captions in (("true", true), ("said", said), ("false", false)):
+        judged = [truth.judge(captions[item.id], item.truth) for item in items]
+        each = truth.per_caption(judged)
+        for metric, value in truth.corpus(judged).items():
+            if metric != "repetition_rate":  # lexical here: it is measured on real pictures, too
+                assert results.systems[name][metric].value == pytest.approx(value)
+                np.testing.assert_allclose(results.values[name][metric], each[metric])
+    assert results.systems["true"]["attribute_recall"].value == 100
+    assert results.systems["true"]["scene_graph_f"].value == 100
+    graph_N = [100 * truth.scene_graph_f(item.references[0], item.truth).f for item in items]
+    assert results.values["said"]["scene_graph_f"] == pytest.approx(graph_N) and 5 < np.mean(graph_N) < 95
+    assert results.systems["false"]["hallucination_rate"].low > 0
+    pair = next(pair for pair in results.pairs if (pair.b, pair.metric) == ("said", "attribute_recall"))
+    assert pair.difference.high < 0 and pair.difference.p < 0.01
+
+
+def test_captions_that_claim_nothing_have_no_rate():
+    items = list(open_data("scenes:plain?split=test&n=6"))
+    results = evaluate({"mute": {item.id: "" for item in items}, "odd": {item.id: "hm" for item in items}}, items=items)
+    found = results.to_json()
+    assert found["systems"]["mute"]["attribute_precision"]["value"] is None
+    assert found["systems"]["mute"]["attribute_recall"]["value"] == 0
+    assert found["systems"]["mute"]["repetition_rate"]["n"] == 0
+    json.dumps(found, allow_nan=False)
+    results.table()
+
+
+def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known():
+    items = list(open_data("scenes:plain?split=test&n=12&family=4"))
+    systems = {"own": {i.id: i.truth.description for i in items}, "one": {i.id: "a red star and a ring" for i in items}}
+    image_ND = np.random.default_rng(0).normal(size=(12, len(COLOURS))).astype(np.float32)
+    image_ND /= np.linalg.norm(image_ND, axis=1, keepdims=True)
+    results = evaluate(systems, items=items, scorer=ColourScorer(), image_features=image_ND)
+    truths = {item.id: item.truth for item in items}
+    sets = json.loads(json.dumps(gallery(results, items)))["sets"]
+    for one in sets:
+        own, other = one["systems"]["own"]["claims"], one["systems"]["one"]["claims"]
+        assert own["correct"] == own["of"] > 4 and own["false"] == []
+        judged = truth.judge("a red star and a ring", truths[one["target"]])
+        assert (other["correct"], other["of"]) == (judged.correct, judged.claims)
+        assert all(
+            "a red star and a ring"[start:end] in ("red", "star", "ring", "red star")
+            for start, end, _ in other["false"]
+        )
+    assert sum(len(one["systems"]["one"]["claims"]["false"]) for one in sets) > 12
+    assert all("claims" not in answer for one in gallery(results)["sets"] for answer in one["systems"].values())
+
+
+def test_the_listener_hears_the_truth_among_lookalikes():
+    items = list(open_data("scenes:plain?split=test&n=40&family=4"))
+    pixels = np.stack([np.asarray(item.picture.image(), dtype=np.float32).ravel() for item in items])
+    image_ND = pixels - pixels.mean(0)
+    image_ND /= np.linalg.norm(image_ND, axis=1, keepdims=True)
+    systems = {"true": {i.id: i.truth.description for i in items}, "mute": {i.id: "" for i in items}}
+    results = evaluate(
+        systems, items=items, scorer=ColourScorer(), image_features=image_ND, metrics=["listener_accuracy"],
+        chance=True, lookalike=4, judges={"second": (ColourScorer(), image_ND)},
+    )  # fmt: skip
+    sets = lookalike_sets(image_ND, 4)
+    expected = truth.listener_accuracy(
+        list(systems["true"].values()), [[items[m].truth for m in members] for members in sets.sets]
+    )
+    found = results.systems
+    assert found["true"]["listener_accuracy"].value == pytest.approx(expected[0]) and expected[0] > 90
+    assert found["mute"]["listener_accuracy"].value == found["chance"]["listener_accuracy"].value == 25
+    assert list(results.signatures) == ["listener_accuracy"]  # a second scorer has no say in it
+    assert "mined-by:colours@" in results.signatures["listener_accuracy"]
+
+
+def test_truth_needs_scenes():
+    with pytest.raises(UsageError, match=r"needs pictures whose truth is known; add --data scenes:…"):
+        evaluate({"a": {"1": "x"}}, metrics=["attribute_recall"])
+
+
+# Files, as the command gives them.
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "before.txt").write_text("a dog\na cat\na bird\n")
+    (tmp_path / "after.jsonl").write_text(
+        "".join(
+            json.dumps({"id": n, "caption": text}) + "\n" for n, text in ((1, "a red dog"), (2, "a cat"), (3, "birds"))
+        )
+    )
+    (tmp_path / "references.txt").write_text("a dog\tthe dog\na cat\tone cat\na bird\tbirds\n")
+    return tmp_path
+
+
+def test_run_eval_names_systems_after_their_files(files):
+    results = run_eval([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first")
+    assert list(results.systems) == ["before", "after", "human"] and results.ids == ["1", "2", "3"]
+    assert results.values["after"]["length"].tolist() == [3, 2, 1]
+    assert {(pair.a, pair.b) for pair in results.pairs} == {
+        ("before", "after"),
+        ("before", "human"),
+        ("after", "human"),
+    }
+
+
+def test_equal_stems_are_told_apart_by_their_folders(files):
+    for folder in ("x", "y"):
+        (files / folder).mkdir()
+        (files / folder / "captions.txt").write_text("a dog\n")
+    paths = [files / folder / "captions.txt" for folder in ("x", "y")]
+    assert list(run_eval(paths).systems) == ["x/captions", "y/captions"]
+    with pytest.raises(UsageError, match="same name"):
+        run_eval([paths[0], paths[0]])
+
+
+def test_what_does_not_match_is_an_error_or_a_note(files):
+    (files / "short.txt").write_text("a dog\na cat\n")
+    with pytest.raises(UsageError, match=r"short: 1 pictures of the ref.* have no caption \('3'\).*--allow-missing"):
+        run_eval([files / "before.txt", files / "short.txt"], files / "references.txt")
+    results = run_eval([files / "before.txt", files / "short.txt"], files / "references.txt", allow_missing=True)
+    assert results.ids == ["1", "2"] and any("short: 1 pictures" in note for note in results.notes)
+    assert results.to_json()["notes"] == results.notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"scorer": "scenes"}, "add --data SPEC"),
+        ({"judges": ["scenes"]}, "add --scorer MODEL"),
+        ({"metrics": ["recall@1.lookalike"]}, "add --data SPEC"),
+        ({"metrics": ["recal@1.lookalike"]}, "did you mean 'recall@1.lookalike'?"),
+        ({"resamples": 0}, "expected at least 1"),
+        ({"human": "first"}, "add --references FILE"),
+    ],
+)
+def test_wrong_options(files, settings, says):
+    with pytest.raises(UsageError) as error:
+        run_eval([files / "before.txt"], **settings)
+    assert says in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """24 pictures with references, one of them broken, and a small new scorer of transformers on disk."""
+    import torch
+
+    from tellapart.recipe.schema import NewScorer
+    from tellapart.training.new_models import build_scorer
+
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    rows = []
+    for n in range(24):
+        pixels = np.kron(rng.integers(0, 255, (4, 4, 3), dtype=np.uint8), np.ones((8, 8, 1), dtype=np.uint8))
+        Image.fromarray(pixels).save(folder / f"{n}.png")
+        rows.append({"id": str(n), "image": f"{n}.png", "captions": [f"picture {n} of noise", "noise"]})
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "captions.jsonl").write_text(
+        "".join(json.dumps({"id": row["id"], "caption": row["captions"][0]}) + "\n" for row in rows)
+    )
+    torch.manual_seed(0)
+    texts = [text for row in rows for text in row["captions"]]
+    for name, width in (("scorer", 16), ("judge", 24)):
+        new = NewScorer(
+            width=width, text_width=32, text_layers=1, text_heads=2, projection=16, image_size=32, min_count=1
+        )
+        build_scorer(new, texts, name).save(folder / name)
+    return folder
+
+
+def test_run_eval_with_real_pictures_and_real_scorers(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    results = run_eval(
+        [photos / "captions.jsonl"], data=f"jsonl:{photos / 'data.jsonl'}", scorer=str(photos / "scorer"),
+        judges=[str(photos / "judge")], human="mean", chance=True, lookalike=4,
+    )  # fmt: skip
+    found = results.systems["captions"]
+    assert {"recall@1.lookalike", "recall@5.lookalike", "clipscore", "recall@1.lookalike@judge", "length"} <= set(found)
+    assert found["recall@1.lookalike"].n == 24 and found["recall@5.lookalike"].value == 100
+    assert results.systems["chance"]["recall@1.lookalike"].value == 25
+    assert not math.isnan(results.systems["human"]["clipscore"].value)
+    shown = gallery(results, results.extra["items"], k=6)["sets"]
+    assert len(shown) == 6 and set(shown[0]["systems"]) == {"captions", "human"}
+    assert len(set(shown[0]["candidates"])) == 4
+
+
+def test_a_broken_picture_is_left_out_and_named(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    whole = (photos / "5.png").read_bytes()
+    (photos / "5.png").write_bytes(whole[:60])
+    try:
+        results = run_eval(
+            [photos / "captions.jsonl"], data=f"jsonl:{photos / 'data.jsonl'}", scorer=str(photos / "scorer"),
+            metrics=["clipscore"],
+        )  # fmt: skip
+    finally:
+        (photos / "5.png").write_bytes(whole)
+    assert results.systems["captions"]["clipscore"].n == 23 and "5" not in results.ids
+    assert any("5.png" in note and "1 of 24" in note for note in results.notes)
+
+
+def test_data_and_a_reference_file_must_match(photos):
+    (photos / "few.jsonl").write_text('{"id": "3", "references": ["noise"]}\n')
+    with pytest.raises(UsageError, match="23 pictures of the data have no entry"):
+        run_eval([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
+    results = run_eval(
+        [photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}", allow_missing=True
+    )
+    assert results.ids == ["3"] and any("23 pictures" in note for note in results.notes)
+
+
+def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
+    data = f"jsonl:{photos / 'data.jsonl'}"
+    with pytest.raises(UsageError, match="no metric is called 'lenght'"):
+        run_eval([photos / "captions.jsonl"], data=data, scorer=str(photos / "no-such-scorer"), metrics=["lenght"])
+    with pytest.raises(UsageError, match="add --scorer MODEL"):
+        run_eval([photos / "captions.jsonl"], data=data, metrics=["recall@1.lookalike"])
+
+
+def test_text_metrics_load_neither_torch_nor_scipy(files):
+    code = (
+        "import sys; from pathlib import Path; from tellapart.evaluation.evaluate import run_eval;"
+        f"run_eval([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r})).table();"
+        "print([name for name in ('torch', 'transformers', 'scipy', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.data
+@needs_data
+def test_published_captions_give_the_figures_of_the_papers():
+    captions = [DATA / f"published/clipcap_{name}_on_coco.txt" for name in ("coco", "concap")]
+    results = run_eval(captions, DATA / "published/references_coco_karpathy_test.txt", resamples=100)
+    rich = run_eval(
+        [DATA / "published/capenrich_coco.json"], DATA / "annotations/coco_karpathy_test.json", resamples=100
+    )
+    found = rich.systems["capenrich_coco"]
+    assert (round(found["length"].value, 1), round(found["lexical_diversity"].value, 1)) == (
+        13.3,
+        1.5,
+    )  # SMILE, table 1
+    assert found["length"].n == 5000
+    pair = next(pair for pair in results.pairs if pair.metric == "vocabulary")
+    assert pair.difference.value == 217 and pair.difference.low > 0 and pair.difference.p < 0.02
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["div1", "div2", "mbleu", "clipsc", "refclipscore", "emscore_p", "emscore_r", "emscore_f", "ppl", "ppl_corpus"],
+)
+def test_the_report_explains_the_metric(key):
+    from tellapart.report.words import describe
+
+    assert key in METRICS and "no explanation" not in describe(key).explain

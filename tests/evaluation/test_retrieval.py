@@ -1,0 +1,136 @@
+"""Candidate sets and ranks: by hand, and against a loop that says what is meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tellapart.evaluation.retrieval import (
+    CandidateSets,
+    chance,
+    given_sets,
+    lookalike_sets,
+    random_pools,
+    retrieve,
+    whole_sets,
+)
+
+
+def unit(array: np.ndarray) -> np.ndarray:
+    return (array / np.linalg.norm(array, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def features():
+    rng = np.random.default_rng(0)
+    image_ND = unit(rng.normal(size=(250, 16)))
+    return unit(image_ND + 0.35 * rng.normal(size=(250, 16))), image_ND
+
+
+def test_pools_are_consecutive_hundreds_without_the_incomplete_one():
+    sets = random_pools(250)
+    assert [pool.tolist() for pool in sets.sets] == [list(range(100)), list(range(100, 200))]
+    assert len(sets) == 200 and sets.target_Q.tolist() == list(range(200)) and sets.name == "random100-consecutive"
+    assert len(random_pools(99)) == 0 and len(random_pools(100)) == 100
+
+
+def test_shuffled_pools_are_one_fixed_permutation():
+    sets = random_pools(250, shuffled=True, seed=5)
+    asked = sets.target_Q
+    assert len(set(asked.tolist())) == 200 and not np.array_equal(asked, np.sort(asked))
+    assert np.array_equal(asked, random_pools(250, shuffled=True, seed=5).target_Q)
+    assert not np.array_equal(asked, random_pools(250, shuffled=True, seed=6).target_Q)
+    assert sets.name == "random100-shuffled5"
+
+
+def test_ranks_agree_with_the_definition(features):
+    text_ND, image_ND = features
+    found = retrieve(random_pools(250), text_ND, image_ND)
+    for row in range(200):
+        pool = np.arange(100) + row // 100 * 100
+        score_K = text_ND[row] @ image_ND[pool].T
+        assert found.rank_N[row] == np.sum(score_K > score_K[row % 100] + 1e-6)
+        assert found.picked_N[row] == pool[score_K.argmax()]
+    assert np.isnan(found.rank_N[200:]).all() and (found.picked_N[200:] == -1).all()
+    assert np.isnan(found.hit(1)[200:]).all() and 0.3 < np.nanmean(found.hit(1)) < np.nanmean(found.hit(5)) < 1
+
+
+def test_ties_are_hits_and_the_target_is_picked():
+    image_ND = np.array([[1, 0], [1, 0], [0.8, 0.6]], dtype=np.float32)
+    found = retrieve(whole_sets([[0, 1, 2]]), np.array([[1, 0]] * 3, dtype=np.float32), image_ND)
+    assert found.hit(1).tolist() == [1, 1, 0] and found.picked_N.tolist() == [0, 1, 0]
+    assert found.rank_N.tolist() == [0, 0, 2] and found.hit(5).tolist() == [1, 1, 1]
+
+
+def test_a_difference_beyond_rounding_is_no_tie():
+    image_ND = np.array([[1, 0], [1, 0]], dtype=np.float64)
+    image_ND[0, 0] -= 1e-5
+    found = retrieve(whole_sets([[0, 1]]), np.array([[1.0, 0]] * 2), image_ND)
+    assert found.hit(1).tolist() == [0, 1]
+
+
+def test_given_sets_ask_for_the_picture_at_the_target_position():
+    image_ND = np.eye(4, dtype=np.float32)
+    text_ND = image_ND[[1, 1, 2, 3]]  # the caption of picture 0 describes picture 1
+    found = retrieve(given_sets([[3, 0, 1], [2, 3]], [1, 0]), text_ND, image_ND)
+    assert found.picked_N.tolist() == [1, -1, 2, -1] and found.rank_N[0] == 1 and found.rank_N[2] == 0
+    assert found.scores[0].tolist() == [0, 0, 1] and found.size_N[[0, 2]].tolist() == [3, 2]
+
+
+def test_a_target_outside_its_set_is_an_error():
+    with pytest.raises(ValueError, match="picture 5 is not among"):
+        CandidateSets((np.array([1, 2]),), np.array([0]), np.array([5]))
+
+
+def test_features_that_are_not_finite_are_an_error():
+    with pytest.raises(ValueError, match="text features"):
+        retrieve(random_pools(100), np.full((100, 2), np.nan), np.ones((100, 2)))
+
+
+def test_lookalikes_are_the_nearest_neighbours_target_first(features):
+    _, image_ND = features
+    sets = lookalike_sets(3 * image_ND, size=10)  # the length of a feature does not matter
+    cosine_NN = image_ND @ image_ND.T
+    for row, members in enumerate(sets.sets):
+        order = [other for other in np.argsort(-cosine_NN[row]) if other != row]
+        assert members.tolist() == [row, *order[:9]]
+
+
+def test_lookalikes_do_not_depend_on_the_block(features, monkeypatch):
+    whole = lookalike_sets(features[1], 6)
+    monkeypatch.setattr("tellapart.evaluation.retrieval._BLOCK", 7)
+    for a, b in zip(whole.sets, lookalike_sets(features[1], 6).sets, strict=True):
+        assert a.tolist() == b.tolist()
+
+
+def test_copies_are_left_out_by_feature_and_by_content_and_ties_come_in_order():
+    image_ND = np.array([[1, 0], [1, 0], [0.8, 0.6], [0.8, -0.6], [0, 1]])
+    assert [members.tolist() for members in lookalike_sets(image_ND, 3).sets] == [
+        [0, 2, 3], [1, 2, 3], [2, 0, 1], [3, 0, 1], [4, 2, 0]
+    ]  # fmt: skip
+    by_key = lookalike_sets(image_ND, 3, keys=["a", "b", "b", "c", "d"])
+    assert by_key.sets[2].tolist() == [2, 0, 4] and by_key.sets[1].tolist() == [1, 3, 4]
+
+
+def test_few_pictures_make_smaller_sets():
+    sets = lookalike_sets(np.eye(3), size=10)
+    assert [len(members) for members in sets.sets] == [3, 3, 3]
+    assert chance(sets, 3, 1).tolist() == pytest.approx([1 / 3] * 3) and chance(sets, 3, 5).tolist() == [1, 1, 1]
+
+
+def test_chance_is_what_random_features_get():
+    rng = np.random.default_rng(1)
+    sets = random_pools(2000, 20)
+    found = retrieve(sets, unit(rng.normal(size=(2000, 8))), unit(rng.normal(size=(2000, 8))))
+    assert chance(sets, 2000, 1).mean() == pytest.approx(0.05)
+    assert np.mean(found.hit(1)) == pytest.approx(0.05, abs=0.015)
+    assert np.mean(found.hit(5)) == pytest.approx(0.25, abs=0.03)
+
+
+def test_equal_but_for_rounding_comes_by_row_even_at_the_cut():
+    image_ND = np.array([[1, 0], [0.8, 0.6], [0.8000002, -0.59999973]])
+    assert lookalike_sets(image_ND, 2).sets[0].tolist() == [0, 1]
+
+
+def test_a_picture_without_features_is_not_its_own_neighbour():
+    assert lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3).sets[0].tolist() == [0, 1, 2]

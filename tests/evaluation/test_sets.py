@@ -1,0 +1,182 @@
+"""Candidate sets of files, and what an evaluation makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tellapart.bags import Bag
+from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
+from tellapart.errors import UsageError
+from tellapart.evaluation.candidate_sets import GivenSets, read_sets
+from tellapart.evaluation.evaluate import run_eval
+from tellapart.evaluation.retrieval import per_set, retrieve
+
+BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
+HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")
+
+
+def test_bags_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "bags.jsonl"
+    write_bags(path, BagsFile(HEADER, BAGS))
+    found = read_bags(path, fingerprint="0123456789abcdef", known="abcdefgh")
+    assert found == BagsFile(HEADER, BAGS)
+    assert {size: len(own) for size, own in found.of_size().items()} == {2: 1, 3: 2}
+    sets = read_sets(path)
+    assert [(own.name, own.sets) for own in sets] == [
+        ("bag2", [("d", "e")]), ("bag3", [("a", "b", "c"), ("f", "g", "h")])
+    ]  # fmt: skip
+    assert sets[0].origin.startswith("mined-by:clip@01234567|file:")
+
+
+def test_truematch_in_its_published_layout(tmp_path: Path) -> None:
+    (tmp_path / "3.json").write_text("[[391895, 522418, 7], [1, 2, 3]]")
+    bags = read_truematch(tmp_path / "3.json")
+    assert [bag.ids for bag in bags] == [("391895", "522418", "7"), ("1", "2", "3")]
+    assert [path.name for path in write_truematch(tmp_path / "out", [*bags, Bag(("007", "b.jpg"))])] == [
+        "2.json", "3.json"
+    ]  # fmt: skip
+    assert json.loads((tmp_path / "out" / "3.json").read_text()) == [[391895, 522418, 7], [1, 2, 3]]
+    assert json.loads((tmp_path / "out" / "2.json").read_text()) == [["007", "b.jpg"]]
+    assert [own.name for own in read_sets(tmp_path / "out")] == ["bag2", "bag3"]
+    assert read_sets(tmp_path / "3.json")[0].name == "bag3"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"ids": ["a", "b"]}\n', "not a file of bags; expected one that 'tellapart bags mine' wrote"),
+        ('{"kind": "tellapart bags", "format": 9}\n', "format 9 of bags, and this version reads 1"),
+        ('{"kind": "tellapart bags", "format": 1}\n', "has no bags"),
+        ('{"kind": "tellapart bags", "format": 1}\n{"ids": ["a"]}\n', "line 2: expected a bag of at least two ids"),
+        (
+            '{"kind": "tellapart bags", "format": 1}\n{"ids": ["a", "a"]}\n',
+            "line 2: the picture 'a' is in this bag twice",
+        ),
+        ('{"kind": "tellapart bags", "format": 1}\n{"ids": \n', "line 2: is not JSON"),
+        ("", "not a file of bags"),
+    ],
+)
+def test_a_file_that_is_none_is_told(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "bags.jsonl"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=told):
+        read_bags(path)
+
+
+def test_another_scorers_bags_and_missing_pictures_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bags.jsonl"
+    write_bags(path, BagsFile(HEADER, BAGS))
+    with pytest.raises(
+        UsageError, match=r"mined with the features of some/clip \(01234567\), and these are of another"
+    ):
+        read_bags(path, fingerprint="ffff")
+    with pytest.raises(UsageError, match=r"2 of its pictures are not in the data \('c', 'h'\)"):
+        read_bags(path, known="abdefg")
+    with pytest.raises(UsageError, match="no such file"):
+        read_bags(tmp_path / "none.jsonl")
+
+
+def test_each_set_is_told_apart(tmp_path: Path) -> None:
+    given = GivenSets("bag2", [("a", "b"), ("c", "d")], [("a",), ("c", "d")])
+    sets = given.rows({"a": 0, "b": 1, "c": 2, "d": 3})
+    image_ND = np.eye(4, dtype=np.float32)
+    found = retrieve(sets, image_ND[[1, 1, 2, 2]], image_ND)  # captions of a and d describe b and c
+    assert per_set(found, "abcd") == [
+        {"ids": ["a", "b"], "asked": ["a"], "hit": [], "mean_rank": 2.0},
+        {"ids": ["c", "d"], "asked": ["c", "d"], "hit": ["c"], "mean_rank": 1.5},
+    ]
+    with pytest.raises(UsageError, match=r"bag2: 1 of 4 pictures of its sets are not in the data .*'d'"):
+        given.rows({"a": 0, "b": 1, "c": 2})
+
+
+@pytest.fixture
+def test_scenes(tmp_path: Path) -> dict[str, Any]:
+    """Captions of forty scenes, each its own reference, and bags of them in a file."""
+    from tellapart.data import open_data
+
+    spec = "scenes:plain?n=40&split=test"
+    items = list(open_data(spec))
+    captions = tmp_path / "own.jsonl"
+    captions.write_text("".join(json.dumps({"id": i.id, "caption": i.references[0]}) + "\n" for i in items))
+    bags = tmp_path / "bags.jsonl"
+    own = [Bag(tuple(item.id for item in items[start : start + 4])) for start in range(0, 24, 4)]
+    write_bags(bags, BagsFile(HEADER, own))
+    return {"items": items, "captions": captions, "bags": bags, "data": spec}
+
+
+def test_evaluation_of_bags_with_people_and_chance(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
+    results = run_eval(
+        [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
+        ["recall@1.bag4", "mean_rank.bag4"], bags=[test_scenes["bags"]], human="mean", chance=True, resamples=50,
+    )  # fmt: skip
+    own, chance = results.systems["own"], results.systems["chance"]
+    assert own["recall@1.bag4"].n == 24 and chance["recall@1.bag4"].value == 25 and "human" in results.systems
+    assert chance["mean_rank.bag4"].value == 2.5 and 1 <= own["mean_rank.bag4"].value <= 4
+    assert "pools:bag4x6|mined-by:clip@01234567|file:" in results.signatures["recall@1.bag4"]
+    sets = results.extra["sets"]["bag4"]["own"]
+    assert len(sets) == 6 and own["recall@1.bag4"].value == pytest.approx(100 * sum(len(s["hit"]) for s in sets) / 24)
+    from tellapart.features.store import FeatureStore
+    from tellapart.scorers import load_scorer
+
+    scorer, items = load_scorer(str(tiny_scorer)), test_scenes["items"]
+    image_ND = FeatureStore().features(items, scorer.encoder)
+    text_ND = scorer.text_features([item.references[0] for item in items]).numpy()
+    hits = [text_ND[r] @ image_ND[r] >= (text_ND[r] @ image_ND[r // 4 * 4 :][:4].T).max() - 1e-6 for r in range(24)]
+    assert own["recall@1.bag4"].value == pytest.approx(100 * np.mean(hits))
+
+
+def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
+    results = run_eval(
+        [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer), ["recall@1.hard", "recall@5.hard"],
+        distractors="scenes:plain?n=160&split=validation", chance=True, resamples=50,
+    )  # fmt: skip
+    assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 200)
+    assert results.systems["own"]["recall@1.hard"].n == len(results.values["own"]["recall@1.hard"]) == 40
+
+
+def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
+    data, captions = test_scenes["data"], [test_scenes["captions"]]
+    with pytest.raises(UsageError, match=r"metric 'recall@1\.bag3' needs candidate sets of that name; add --bags FILE"):
+        run_eval(captions, None, data, "x", ["recall@1.bag3"], bags=[test_scenes["bags"]])
+    with pytest.raises(UsageError, match="--bags and --distractors are for a scorer to choose from"):
+        run_eval(captions, None, data, None, bags=[test_scenes["bags"]])
+    (tmp_path / "3.json").write_text("[[1, 2, 3]]")
+    with pytest.raises(UsageError, match="bag3: 3 of 3 pictures that its sets ask for have no caption"):
+        run_eval(captions, None, data, "x", bags=[tmp_path / "3.json"])
+    with pytest.raises(UsageError, match="two of the files have sets called bag4"):
+        run_eval(captions, None, data, "x", bags=[test_scenes["bags"]] * 2)
+
+
+def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:
+    path = tmp_path / "valid.json"
+    path.write_text(json.dumps({"set-a": {"3": "a  dog\n", "0": "a cat"}, "set-b": {"9": "rain"}}))
+    (given,) = read_sets(path)
+    assert given.name == "imagecode" and [len(members) for members in given.sets] == [10, 10]
+    assert given.asked() == ["set-a/img0.jpg", "set-a/img3.jpg", "set-b/img9.jpg"]
+    assert given.captions["set-a/img3.jpg"] == ["a dog"]
+    path.write_text(json.dumps({"set-a": {"10": "a dog"}}))
+    with pytest.raises(UsageError, match="set set-a: expected texts under the numbers 0 to 9"):
+        read_sets(path)
+    path.write_text('{"a": 3}')
+    with pytest.raises(UsageError, match="not sets that are known here"):
+        read_sets(path)
+
+
+@pytest.mark.data
+def test_the_real_files() -> None:
+    from tellapart.evaluation.retrieval import chance
+
+    data = Path(os.environ.get("TELLAPART_DATA", "../shared/data"))
+    (imagecode,) = read_sets(data / "annotations" / "imagecode_valid.json")
+    assert len(imagecode.sets) == 1039 and len(imagecode.asked()) == 2302
+    rows = imagecode.rows({id_: row for row, id_ in enumerate(imagecode.ids())})
+    assert np.nanmean(chance(rows, 10390, 1)) == pytest.approx(0.1)
+    pairs, fours = read_sets(data / "framepairs" / "framepairs.json")
+    assert (pairs.name, len(pairs.sets), fours.name, len(fours.sets)) == ("bag2", 2000, "bag4", 96)
+    assert all((data / "framepairs" / "images" / name).is_file() for name in (*pairs.ids()[:50], *fours.ids()[:50]))

@@ -1,0 +1,440 @@
+"""The feature store: once for each picture, right rows, whole under kill -9, full disks and company."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tellapart.data import Skipped, open_data
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.features.store import FeatureStore, RowMaker
+from tellapart.images.clips import ClipFile
+from tellapart.images.pictures import BytesPicture, FilePicture
+from tellapart.scorers import load_scorer
+from tellapart.types import Encoder, Item
+
+COUNT = 12
+
+
+class Counting:
+    """A real, if small, encoder (mean colour times a matrix) that counts the pictures it is given."""
+
+    def __init__(self, fingerprint: str = "mean colour", shape: tuple[int, ...] = (5,)) -> None:
+        self.encoded = 0
+        self.shape = shape
+        self.matrix = torch.arange(3.0 * int(np.prod(shape))).reshape(3, -1) / 7
+        self.encoder = Encoder(fingerprint, self._pixels, self._encode)
+
+    def _pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
+
+    def _encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        self.encoded += len(pixels)
+        return (pixels.mean((2, 3)) @ self.matrix).unflatten(1, self.shape)
+
+    def expected(self, item: Item) -> np.ndarray:
+        return self._encode(self._pixels([item.picture.image()]))[0].numpy()
+
+
+def paint(folder: Path, count: int = COUNT, first: int = 0) -> list[Item]:
+    folder.mkdir(exist_ok=True)
+    items = []
+    for number in range(first, first + count):
+        path = folder / f"{number}.png"
+        Image.new("RGB", (6, 6), (number * 5 % 256, 255 - number, number * number % 256)).save(path)
+        os.utime(path, ns=(10**18, 10**18 + number))  # long settled
+        items.append(Item(path.name, FilePicture(path)))
+    return items
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> list[Item]:
+    return paint(tmp_path / "pictures")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FeatureStore:
+    return FeatureStore(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3)])
+def test_rows_are_the_encoders_in_the_order_of_the_items(
+    store: FeatureStore, items: list[Item], shape: tuple[int, ...]
+) -> None:
+    counting = Counting(shape=shape)
+    for order in (items, items[::-1], items[3:7], [items[4], items[1], items[4]]):
+        features = store.features(order, counting.encoder)
+        assert features.shape == (len(order), *shape) and features.dtype == np.float32
+        np.testing.assert_allclose(features, [Counting(shape=shape).expected(item) for item in order], rtol=1e-6)
+    assert counting.encoded == COUNT  # once, for all of these
+
+
+def test_memory_mapped_and_the_file_cannot_be_written_through_it(store: FeatureStore, items: list[Item]) -> None:
+    counting = Counting()
+    features = store.features(items, counting.encoder)
+    assert isinstance(features, np.memmap)
+    before = features.copy()
+    features[:] = 0
+    np.testing.assert_array_equal(store.features(items, counting.encoder), before)
+
+
+def test_a_second_store_and_more_pictures_encode_only_what_is_new(tmp_path: Path, items: list[Item]) -> None:
+    counting = Counting()
+    FeatureStore(tmp_path / "cache").features(items, counting.encoder)
+    more = items + paint(tmp_path / "pictures", 3, first=COUNT)
+    FeatureStore(tmp_path / "cache").features(more, counting.encoder)
+    assert counting.encoded == COUNT + 3
+
+
+def test_content_decides_not_the_name(store: FeatureStore, items: list[Item], tmp_path: Path) -> None:
+    counting = Counting()
+    first = store.features(items[:2], counting.encoder).copy()
+    path = items[0].picture.path
+    copy = path.rename(tmp_path / "renamed.png")
+    data = copy.read_bytes()
+    again = [Item("0", FilePicture(copy)), Item("1", BytesPicture(data, "bytes"))]
+    np.testing.assert_array_equal(store.features(again, counting.encoder), first[[0, 0]])
+    assert counting.encoded == 2
+    Image.new("RGB", (6, 6), "white").save(path)  # another content under the old name
+    assert not np.allclose(store.features(items[:1], counting.encoder), first[:1])
+    assert counting.encoded == 3
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_equal_pictures_are_encoded_once_within_a_pass(store: FeatureStore, items: list[Item], batch_size: int) -> None:
+    counting = Counting()
+    twice = [Item(name, BytesPicture(items[1].picture.path.read_bytes(), name)) for name in "ab"]
+    features = store.features([items[1], *twice], counting.encoder, batch_size=batch_size)
+    assert counting.encoded == 1 and (features == features[0]).all()
+
+
+def test_unchanged_files_are_not_even_opened(
+    store: FeatureStore, items: list[Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting()
+    reads = []
+    read = FilePicture.read
+    monkeypatch.setattr(FilePicture, "read", lambda self: reads.append(self.name) or read(self))
+    store.features(items, counting.encoder)
+    assert len(reads) == COUNT  # hashed and decoded from one read
+    store.features(items, counting.encoder)
+    assert len(reads) == COUNT
+    data = items[0].picture.path.read_bytes()
+    items[0].picture.path.write_bytes(data)  # just changed: the clock's grain may hide another change
+    for expected in (1, 2):
+        store.features(items, counting.encoder)
+        assert len(reads) == COUNT + expected
+    assert counting.encoded == COUNT
+
+
+def test_each_encoder_has_its_own_rows(store: FeatureStore, items: list[Item]) -> None:
+    first, second = Counting("one"), Counting("two", shape=(2,))
+    store.features(items, first.encoder)
+    assert store.features(items, second.encoder).shape == (COUNT, 2)
+    assert sorted((use.label, use.pictures, use.bytes) for use in store.usage()) == [
+        ("features one", COUNT, COUNT * 5 * 4),
+        ("features two", COUNT, COUNT * 2 * 4),
+    ]
+
+
+def test_unreadable_pictures(store: FeatureStore, items: list[Item], tmp_path: Path) -> None:
+    (tmp_path / "pictures" / "bad.jpg").write_text("no picture")
+    dataset = open_data(str(tmp_path / "pictures"))
+    assert len(dataset) == COUNT + 1
+    counting = Counting()
+    with pytest.raises(PictureError, match=r"1 of 13 pictures could not be read: .*bad\.jpg: not a picture"):
+        store.features(dataset, counting.encoder)
+    skipped = Skipped()
+    kept = store.readable(dataset, counting.encoder, skipped=skipped)
+    assert [item.id for item in kept] == [item.id for item in items]
+    assert [name for name, _ in skipped] == [str(tmp_path / "pictures" / "bad.jpg")]
+    assert len(store.features(kept, counting.encoder)) == COUNT
+    assert counting.encoded == COUNT
+    items[3].picture.path.unlink()
+    with pytest.raises(PictureError, match=r"3\.png: no such file"):
+        store.features(items, counting.encoder)
+
+
+def test_encoders_that_are_wrong(store: FeatureStore, items: list[Item]) -> None:
+    store.features(items[:2], Counting(shape=(5,)).encoder)
+    with pytest.raises(TellapartError, match="same fingerprint"):
+        store.features(items, Counting(shape=(6,)).encoder)
+    counting = Counting("nan")
+    counting.matrix[0, 0] = torch.nan
+    with pytest.raises(TellapartError, match=r"NaN or infinity for .*0\.png"):
+        store.features(items, counting.encoder)
+    assert [use.label for use in store.usage()] == ["features mean colour"]
+    with pytest.raises(TellapartError, match="no pictures"):
+        store.features([], counting.encoder)
+
+
+def test_rows_of_another_maker(store: FeatureStore, tmp_path: Path) -> None:
+    wide = np.zeros((10, 30, 3), np.uint8)
+    wide[:, 10:20] = (9, 200, 30)
+    Image.fromarray(wide).save(tmp_path / "wide.png")
+    item = Item("wide", FilePicture(tmp_path / "wide.png"))
+    corners = RowMaker("corners", lambda images: np.asarray(images[0])[:1, ::10], np.stack)
+    rows = store.rows([item], corners)
+    assert rows.dtype == np.uint8 and rows[0, 0].tolist() == [[0, 0, 0], [9, 200, 30], [0, 0, 0]]
+    assert store.readable([item], corners) == [item]
+
+
+def test_least_recently_used_goes_first(tmp_path: Path, items: list[Item]) -> None:
+    one_table = COUNT * 5 * 4
+    store = FeatureStore(tmp_path / "cache", limit_gb=2.5 * one_table / 1e9)
+    encoders = {name: Counting(name) for name in "abc"}
+    held = store.features(items, encoders["a"].encoder)
+    store.features(items, encoders["b"].encoder)
+    store.features(items, encoders["a"].encoder)  # now b is the older one
+    store.features(items, encoders["c"].encoder)
+    assert [use.label for use in store.usage()] == ["features c", "features a"]
+    assert len(list((tmp_path / "cache" / "rows").iterdir())) == 2
+    np.testing.assert_allclose(held[0], Counting().expected(items[0]), rtol=1e-6)
+    store.features(items, encoders["b"].encoder)
+    assert [encoders[name].encoded for name in "abc"] == [COUNT, 2 * COUNT, COUNT]
+    # What is mapped stays readable though its file is gone, and the one in use is kept beyond the limit.
+    np.testing.assert_allclose(held[-1], Counting().expected(items[-1]), rtol=1e-6)
+    tight = FeatureStore(tmp_path / "cache", limit_gb=0)
+    assert len(tight.features(items, encoders["a"].encoder)) == COUNT
+    assert [use.label for use in tight.usage()] == ["features a"]
+
+
+def test_empty(store: FeatureStore, items: list[Item]) -> None:
+    assert store.empty() == 0 and store.usage() == []
+    counting = Counting()
+    store.features(items, counting.encoder)
+    (store.folder / "mine.txt").write_text("not the cache's")
+    assert store.empty() == COUNT * 5 * 4
+    assert store.usage() == [] and (store.folder / "mine.txt").exists()
+    store.features(items, counting.encoder)
+    assert counting.encoded == 2 * COUNT
+
+
+def test_a_damaged_index_says_what_to_type_and_empties(store: FeatureStore, items: list[Item]) -> None:
+    counting = Counting()
+    store.features(items, counting.encoder)
+    (store.folder / "index.sqlite").write_bytes(b"no database" * 1000)
+    with pytest.raises(TellapartError, match=r"damaged.*tellapart cache --empty"):
+        store.features(items, counting.encoder)
+    store.empty()
+    assert len(store.features(items, counting.encoder)) == COUNT
+
+
+def test_a_lost_row_file_is_made_again(store: FeatureStore, items: list[Item]) -> None:
+    counting = Counting()
+    before = store.features(items, counting.encoder).copy()
+    for file in (store.folder / "rows").iterdir():
+        file.unlink()
+    np.testing.assert_array_equal(store.features(items, counting.encoder), before)
+    assert counting.encoded == 2 * COUNT
+
+
+def test_settings_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "here"))
+    assert FeatureStore().folder == tmp_path / "here"
+    monkeypatch.setenv("TELLAPART_CACHE_GB", "much")
+    with pytest.raises(UsageError, match="TELLAPART_CACHE_GB=much"):
+        FeatureStore()
+    monkeypatch.setenv("TELLAPART_CACHE_GB", "")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TellapartError, match="TELLAPART_CACHE"):
+        FeatureStore(tmp_path / "file").features([Item("x", BytesPicture(b"", "x"))], Counting().encoder)
+
+
+def test_an_index_of_another_version(store: FeatureStore, items: list[Item]) -> None:
+    store.features(items, Counting().encoder)
+    index = sqlite3.connect(store.folder / "index.sqlite")
+    index.execute("PRAGMA user_version = 99")
+    index.close()
+    with pytest.raises(TellapartError, match="another version"):
+        store.usage()
+
+
+# -- other processes, kill -9, full disks
+
+
+WORKER = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import test_features as t
+import tellapart.features.store as f
+f.APPEND_SECONDS = 0.0
+from tellapart.data import open_data
+items = open_data({pictures!r})
+counting = t.Counting()
+encode = counting._encode
+def slow(pixels):
+    time.sleep({delay})
+    return encode(pixels)
+encoder = f.Encoder("mean colour", counting._pixels, slow)
+print("ready", flush=True)
+f.FeatureStore({cache!r}).features(items, encoder, batch_size=2)
+print("encoded", counting.encoded, flush=True)
+"""
+
+
+def worker(tmp_path: Path, delay: float = 0.0) -> subprocess.Popen[str]:
+    code = WORKER.format(
+        tests=str(Path(__file__).parent),
+        pictures=str(tmp_path / "pictures"),
+        cache=str(tmp_path / "cache"),
+        delay=delay,
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def test_kill_9_leaves_only_whole_rows(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
+    process = worker(tmp_path, delay=0.1)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 20
+    while not (store.usage() and store.usage()[0].pictures >= 4):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    kept = store.usage()[0].pictures
+    assert 4 <= kept < COUNT
+    with (next((store.folder / "rows").iterdir())).open("ab") as file:
+        file.write(b"half a row")  # as a kill between the bytes and the index leaves it
+    counting = Counting()
+    features = store.features(items, counting.encoder)
+    assert counting.encoded == COUNT - kept
+    np.testing.assert_allclose(features, [Counting().expected(item) for item in items], rtol=1e-6)
+
+
+def test_two_processes_at_once(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
+    pair = [worker(tmp_path, delay=0.02) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0] for process in pair]
+    assert all(process.returncode == 0 for process in pair), outputs
+    [use] = store.usage()
+    assert (use.pictures, use.bytes) == (COUNT, COUNT * 5 * 4)  # no row twice
+    counting = Counting()
+    features = store.features(items, counting.encoder)
+    assert counting.encoded == 0
+    np.testing.assert_allclose(features, [Counting().expected(item) for item in items], rtol=1e-6)
+
+
+def test_file_size_limit_stands_for_a_full_disk(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
+    """A real write error of the system (RLIMIT_FSIZE), in the middle of a row."""
+    code = f"""
+import resource, signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_features as t
+from tellapart.data import open_data
+from tellapart.errors import TellapartError
+from tellapart.features.store import FeatureStore
+items = open_data({str(tmp_path / "pictures")!r})
+counting = t.Counting(shape=(100_000,))
+store = FeatureStore({str(tmp_path / "cache")!r})
+store.features(items[:1], counting.encoder)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+try:
+    store.features(items, counting.encoder)
+except TellapartError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "the cache cannot be used (File too large)" in done.stdout
+    [use] = store.usage()
+    assert (use.pictures, use.bytes) == (1, 400_000)  # nothing half-written is left
+
+
+def test_full_disk_is_one_line(tmp_path: Path, items: list[Item]) -> None:
+    """A disk of 1 MiB, where this machine lets us mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs root and the right to mount")
+    try:
+        store = FeatureStore(disk)
+        counting = Counting(shape=(40_000,))
+        store.features(items[:2], counting.encoder)
+        with pytest.raises(TellapartError, match=r"no space left.*tellapart cache --empty"):
+            store.features(items, counting.encoder)
+        assert [(use.pictures, use.bytes) for use in store.usage()] == [(2, 2 * 160_000)]
+        assert len(store.features(items[:2], counting.encoder)) == 2
+        store.empty()
+        assert len(store.features(items[:3], counting.encoder)) == 3
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# Clips
+
+
+def joined(features_F: torch.Tensor) -> torch.Tensor:
+    """Three frames as one row; a picture that stands still three times."""
+    return features_F.expand(3, -1).flatten()
+
+
+def paint_gif(path: Path, levels: Sequence[int]) -> Item:
+    first, *others = [Image.new("RGB", (6, 6), (level, level, level)) for level in levels]
+    first.save(path, save_all=True, append_images=others, duration=100)
+    return Item(path.name, ClipFile(path))
+
+
+def test_rows_of_clips_join_their_frames_beside_pictures_that_stand_still(
+    store: FeatureStore, items: list[Item], tmp_path: Path
+) -> None:
+    counting = Counting()
+    clips = [paint_gif(tmp_path / f"{n}.gif", range(n, 250, 40)) for n in range(5)]
+    encoder = Encoder("three", counting._pixels, counting._encode, 3, joined)
+    mixed = [clips[0], items[0], *clips[1:], items[1]]
+    for _ in range(2):  # encoded, and read back
+        features = store.features(mixed, encoder, batch_size=4)
+        for item, row in zip(mixed, features, strict=True):
+            frames = item.picture.frames(3) if isinstance(item.picture, ClipFile) else [item.picture.image()] * 3
+            expected = torch.cat([counting._encode(counting._pixels([frame])) for frame in frames]).flatten()
+            np.testing.assert_allclose(row, expected.numpy(), rtol=1e-6)
+    counting.encoded = 0
+    store.features(mixed, encoder)
+    assert counting.encoded == 0
+
+
+def test_the_number_of_frames_is_part_of_a_rows_key(store: FeatureStore, tmp_path: Path) -> None:
+    counting, clip = Counting(), paint_gif(tmp_path / "a.gif", [0, 0, 200, 200])
+    still = Item("still", FilePicture(tmp_path / "a.gif"))  # the same bytes, of which the first frame counts
+
+    def mean(count: int) -> float:
+        encoder = Encoder("mean", counting._pixels, counting._encode, count, lambda rows_F: rows_F.mean(0))
+        return float(store.features([clip], encoder)[0, 1])
+
+    assert mean(4) == pytest.approx(mean(8)) and mean(1) == pytest.approx(2 * mean(4)) and mean(4) > 0
+    assert float(store.features([still], Encoder("mean", counting._pixels, counting._encode))[0, 1]) == 0.0
+    first = RowMaker("first pixel", lambda images: np.asarray(images[0])[0, 0], np.stack)
+    assert store.rows([still, clip], first)[:, 0].tolist() == [0, 200], "the first frame, the middle one"
+
+
+def test_broken_clips_are_named_and_left_out(store: FeatureStore, items: list[Item], tmp_path: Path) -> None:
+    (tmp_path / "bad.gif").write_bytes(b"GIF89a" + b"\0" * 20)
+    (tmp_path / "none.gif").write_bytes(b"")
+    broken = [Item(name, ClipFile(tmp_path / name)) for name in ("bad.gif", "none.gif", "away.gif")]
+    encoder, skipped = Encoder("x", Counting()._pixels, Counting()._encode, 3, joined), Skipped()
+    good = paint_gif(tmp_path / "good.gif", [1, 2])
+    assert store.readable([*broken, good, items[0]], encoder, skipped=skipped) == [good, items[0]]
+    assert [Path(name).name for name, _ in skipped] == ["bad.gif", "none.gif", "away.gif"]
+    assert skipped.line(5).startswith("3 of 5 pictures could not be read: ")  # type: ignore[union-attr]
+    with pytest.raises(PictureError, match=r"3 of 4 pictures could not be read: .*bad\.gif"):
+        store.features([*broken, good], encoder)
+
+
+def test_a_scorers_clip_is_the_normalised_mean_of_its_frames(store: FeatureStore, tiny_scorer: Path) -> None:
+    scorer = load_scorer(str(tiny_scorer))
+    items = list(open_data("scenes:plain?frames=4&n=3")) + list(open_data("scenes:plain?n=2"))
+    features = store.features(items, scorer.encoder)
+    for item, row in zip(items, features, strict=True):
+        frames = item.picture.frames()
+        mean = scorer.image_features(scorer.pixels(frames)).detach().mean(0).numpy()
+        np.testing.assert_allclose(row, mean / np.linalg.norm(mean), atol=1e-5)
+    assert len({row.tobytes() for row in features}) == 5

@@ -1,0 +1,301 @@
+"""The verb `caption`: formats, resuming, bad input, and best-of against its definition."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tellapart.captioners.clipcap import ClipCap
+from tellapart.data import Dataset, open_data
+from tellapart.errors import TellapartError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import NewCaptioner, NewScorer
+from tellapart.scorers.base import Scorer
+from tellapart.training.new_models import build_captioner, build_scorer
+from tellapart.types import Item
+
+WORDS = "a red blue green yellow dog cat ball house tree on under beside the small large"
+DECODING = Decoding(kind="greedy", max_tokens=6)
+COUNT = 7
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Scorer:
+    torch.manual_seed(0)
+    new = NewScorer(image_size=16, width=4, text_width=16, text_heads=2, projection=16)
+    built = build_scorer(new, [WORDS], "tiny-scorer")
+    built.model.eval()
+    return built
+
+
+@pytest.fixture(scope="module")
+def captioner(scorer: Scorer) -> ClipCap:
+    torch.manual_seed(1)
+    new = NewCaptioner(vision="tiny-scorer", width=16, heads=2, layers=1, max_tokens=16)
+    return build_captioner(new, [WORDS], scorer, "tiny-captioner")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FeatureStore:
+    return FeatureStore(tmp_path / "cache")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Dataset:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(COUNT):
+        Image.new("RGB", (20, 20), (number * 36, 255 - number * 30, 90)).save(folder / f"{number}.png")
+    return open_data(str(folder))
+
+
+def run(captioner: ClipCap, dataset: Dataset, out: Path | None, **options: object) -> CaptionSummary:
+    settings: dict[str, object] = {"decoding": DECODING, "batch_size": 3, "progress": False} | options
+    return caption_pictures(captioner, dataset, out, **settings)  # type: ignore[arg-type]
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_jsonl_and_csv_say_the_same(captioner: ClipCap, photos: Dataset, tmp_path: Path, store: FeatureStore) -> None:
+    summary = run(captioner, photos, tmp_path / "new" / "a.jsonl")
+    assert (summary.written, summary.already, len(summary.skipped)) == (COUNT, 0, 0)
+    written = records(tmp_path / "new" / "a.jsonl")
+    assert [record["id"] for record in written] == [item.id for item in photos]
+    assert all(isinstance(record["caption"], str) for record in written)
+    run(captioner, photos, tmp_path / "a.csv", store=store)  # by way of the cache, too
+    with (tmp_path / "a.csv").open(newline="") as file:
+        assert [{"id": r["id"], "caption": r["caption"]} for r in csv.DictReader(file)] == written
+    run(captioner, photos, tmp_path / "b", format="jsonl")
+    assert records(tmp_path / "b") == written
+
+
+def test_captions_are_those_of_the_captioner(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    captioner.model.train()  # the verb must decode without dropout, and leave the mode as it was
+    run(captioner, photos, tmp_path / "a.jsonl", decoding=Decoding(kind="beam", beams=2, max_tokens=6))
+    assert captioner.model.training
+    captioner.model.eval()
+    images = [item.picture.image() for item in photos]
+    visual = captioner.encode(captioner.pixels(images))
+    expected = captioner.generate(visual, Decoding(kind="beam", beams=2, max_tokens=6)).texts
+    assert [record["caption"] for record in records(tmp_path / "a.jsonl")] == expected
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_resumes_after_a_kill_anywhere(captioner: ClipCap, photos: Dataset, tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"a.{suffix}"
+    run(captioner, photos, out)
+    whole = out.read_bytes()
+    for length in range(0, len(whole) + 1, 7):
+        out.write_bytes(whole[:length])
+        header = suffix == "csv"
+        there = max(0, whole[:length].count(b"\n") - header)
+        summary = run(captioner, photos, out)
+        assert out.read_bytes() == whole
+        assert (summary.written, summary.already) == (COUNT - there, there)
+
+
+def test_txt_beside_each_picture(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    human = tmp_path / "photos" / "3.txt"
+    human.write_text("by a person")
+    summary = run(captioner, photos, None, format="txt")
+    assert (summary.written, summary.already) == (COUNT - 1, 1)
+    assert human.read_text() == "by a person"
+    run(captioner, photos, tmp_path / "a.jsonl")
+    expected = {str(record["id"]): record["caption"] for record in records(tmp_path / "a.jsonl")}
+    for name, caption in expected.items():
+        if name != "3.png":
+            assert (tmp_path / "photos" / name).with_suffix(".txt").read_text() == f"{caption}\n"
+    assert run(captioner, photos, None, format="txt", overwrite=True).written == COUNT
+    assert human.read_text() == f"{expected['3.png']}\n"
+    assert not list((tmp_path / "photos").glob(".*"))
+
+
+def test_txt_refuses_what_it_cannot_do(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--format txt without -o"):
+        run(captioner, photos, tmp_path / "a.txt")
+    with pytest.raises(UsageError, match=r"is not a file.*captions\.jsonl"):
+        run(captioner, open_data("scenes:plain?n=2"), None, format="txt")
+    Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "0.gif")
+    with pytest.raises(UsageError, match=r"0\.gif and .*0\.png would share"):
+        run(captioner, open_data(str(tmp_path / "photos")), None, format="txt")
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_unreadable_pictures_are_left_out_and_named(
+    captioner: ClipCap, photos: Dataset, tmp_path: Path, store: FeatureStore, cached: bool
+) -> None:
+    (tmp_path / "photos" / "2.png").write_bytes((tmp_path / "photos" / "2.png").read_bytes()[:60])
+    for number in (4, 5):
+        (tmp_path / "photos" / f"{number}.png").unlink()
+    summary = run(captioner, photos, tmp_path / "a.jsonl", store=store if cached else None)
+    assert [record["id"] for record in records(tmp_path / "a.jsonl")] == ["0.png", "1.png", "3.png", "6.png"]
+    assert [(Path(name).name, why.split(" (")[0]) for name, why in summary.skipped] == [
+        ("2.png", "truncated"),
+        ("4.png", "no such file"),
+        ("5.png", "no such file"),
+    ]
+    assert photos.report()[0].startswith("3 of 7 pictures could not be read: ")
+
+
+def test_not_one_readable_picture_is_a_failure_that_leaves_nothing(
+    captioner: ClipCap, photos: Dataset, tmp_path: Path
+) -> None:
+    for item in photos:
+        Path(item.picture.name).write_bytes(b"")
+    with pytest.raises(TellapartError, match=r"7 of 7 pictures could not be read: .*empty file"):
+        run(captioner, photos, tmp_path / "a.jsonl")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos"]
+
+
+def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    run(captioner, photos, out)
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match=r"begun with another decoding; type --overwrite"):
+        run(captioner, photos, out, decoding=Decoding(kind="beam", max_tokens=6))
+    with pytest.raises(UsageError, match="begun with another data"):
+        run(captioner, Dataset("other", list(photos)), out)
+    with torch.no_grad():
+        weight = next(captioner.model.language_model.parameters())
+        weight += 1
+        try:
+            with pytest.raises(UsageError, match="begun with another captioner_weights"):
+                run(captioner, photos, out)
+        finally:
+            weight -= 1
+    with pytest.raises(UsageError, match=r"exists; type --overwrite"):
+        run(captioner, photos, out, resume=False)
+    assert out.read_bytes() == before
+    run(captioner, photos, out, decoding=Decoding(kind="greedy", max_tokens=2), overwrite=True)
+    assert len(records(out)) == COUNT and out.read_bytes() != before
+
+
+def test_files_of_others_are_left_alone(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    out.write_text('{"id": "0.png", "caption": "by a person"}\n')
+    with pytest.raises(UsageError, match=r"settings\.json, which would say what made it, does not"):
+        run(captioner, photos, out)
+    assert "person" in out.read_text()
+    out.unlink()
+    run(captioner, photos, out)
+    out.write_text("no json\n" + out.read_text())
+    with pytest.raises(UsageError, match="line 1: not a caption"):
+        run(captioner, photos, out)
+    with pytest.raises(UsageError, match="a folder"):
+        run(captioner, photos, tmp_path / "photos", format="jsonl")
+    with pytest.raises(UsageError, match="cannot tell the format"):
+        run(captioner, photos, tmp_path / "a.xml")
+    with pytest.raises(UsageError, match="unknown format 'xml'"):
+        run(captioner, photos, tmp_path / "a.xml", format="xml")
+    with pytest.raises(UsageError, match="no file to write"):
+        run(captioner, photos, None)
+
+
+def test_two_runs_into_one_file(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    run(captioner, photos, out)
+    code = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with pytest.raises(UsageError, match="another process is writing this file"):
+        run(captioner, photos, out)
+    holder.communicate("\n")
+    assert run(captioner, photos, out).already == COUNT
+
+
+def test_full_disk_keeps_whole_lines_and_resumes(captioner: ClipCap, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root and the right to mount")
+    try:
+        dataset = open_data("scenes:plain?n=9&size=32")
+        out = disk / "a.jsonl"
+        run(captioner, dataset[:3], out)
+        filler = disk / "filler"
+        with filler.open("wb") as file, pytest.raises(OSError):
+            file.write(b"x" * 40_000)
+        # The last page of the file is written still; what does not fit there must be cut off again.
+        big = Dataset(dataset.spec, [Item(item.id + "x" * 1500, item.picture) for item in dataset])
+        with pytest.raises(TellapartError, match=r"No space left on device; \d captions are kept; free some space"):
+            run(captioner, big, out)
+        kept = len(records(out))
+        filler.unlink()
+        assert run(captioner, big, out).already == kept - 3
+        assert len(records(out)) == 3 + 9
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# -- best of N
+
+
+def test_best_of_keeps_the_caption_that_its_definition_says(
+    captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path, store: FeatureStore
+) -> None:
+    torch.manual_seed(3)
+    decoding = Decoding(kind="beam", max_tokens=6, temperature=1.5)
+    run(captioner, photos, tmp_path / "a.jsonl", best_of=5, scorer=scorer, store=store, decoding=decoding)
+    features_ND = scorer.image_features(scorer.pixels([item.picture.image() for item in photos]))
+    chosen_otherwise = 0
+    for place, record in enumerate(records(tmp_path / "a.jsonl")):
+        candidates = record["candidates"]
+        assert isinstance(candidates, list) and len(candidates) == 5
+        texts = [candidate["caption"] for candidate in candidates]
+        logits_SN = scorer.scale * scorer.text_features(texts) @ features_ND.T  # all 7 are its neighbours
+        scores_S = logits_SN.log_softmax(-1)[:, place]
+        torch.testing.assert_close(
+            torch.tensor([candidate["score"] for candidate in candidates]), scores_S, rtol=1e-3, atol=1e-4
+        )
+        assert record["caption"] == texts[0] and record["score"] == candidates[0]["score"]
+        assert scores_S[0] >= scores_S.max() - 1e-4
+        chosen_otherwise += int(logits_SN[:, place].argmax() != 0)
+    assert chosen_otherwise  # telling apart is not the same as fitting
+
+
+def test_neighbours_are_the_nearest_of_the_whole_data_set(scorer: Scorer, photos: Dataset, store: FeatureStore) -> None:
+    chooser = BestOf(photos, scorer, store, distractors=2, progress=False)
+    features_ND = store.features(photos, scorer.encoder)
+    sets = chooser._sets([4])[0]
+    similarity_N = torch.tensor(features_ND @ features_ND[4])
+    order = [int(place) for place in similarity_N.argsort(descending=True) if place != 4]
+    torch.testing.assert_close(sets, torch.tensor(features_ND[[4, *order[:2]]]))
+
+
+def test_best_of_alone_in_the_data_set_takes_the_most_similar(
+    captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path, store: FeatureStore
+) -> None:
+    run(captioner, photos[:1], tmp_path / "a.csv", best_of=3, scorer=scorer, store=store)
+    with (tmp_path / "a.csv").open(newline="") as file:
+        [row] = list(csv.DictReader(file))
+    features = scorer.image_features(scorer.pixels([photos[0].picture.image()])).detach()
+    cosine = float(scorer.scale * (scorer.text_features([row["caption"]]) @ features.T))
+    assert float(row["score"]) == pytest.approx(cosine, rel=1e-3)
+
+
+def test_best_of_leaves_out_the_unreadable(
+    captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path, store: FeatureStore
+) -> None:
+    (tmp_path / "photos" / "0.png").write_text("no picture")
+    summary = run(captioner, photos, tmp_path / "a.jsonl", best_of=2, scorer=scorer, store=store)
+    assert summary.written == COUNT - 1 and len(summary.skipped) == 1
+
+
+def test_best_of_needs_a_scorer_and_two_samples(
+    captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path
+) -> None:
+    for options in ({"best_of": 4}, {"best_of": 1, "scorer": scorer}, {"scorer": scorer}, {"batch_size": 0}):
+        with pytest.raises(UsageError):
+            run(captioner, photos, tmp_path / "a.jsonl", **options)
+    assert not (tmp_path / "a.jsonl").exists()

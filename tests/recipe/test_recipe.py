@@ -1,0 +1,272 @@
+"""Recipes: what is read back is what was written, and what is wrong is said in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellapart.errors import UsageError
+from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
+
+ROOT = Path(__file__).parents[2]
+RECIPES = [*sorted((ROOT / "recipes").glob("*.toml")), ROOT / "tellapart" / "cli" / "demo.toml"]
+MLE = """
+name = "small"
+[data]
+train = "scenes:plain?n=60"
+validation = "scenes:plain?n=30&split=validation"
+[captioner.new]
+vision = "scenes"
+[objective]
+kind = "mle"
+[training]
+steps = 6
+learning_rate = 1e-3
+[validation]
+select = "loss"
+"""
+REINFORCE = """
+name = "small"
+[data]
+train = "scenes:plain?n=60"
+validation = ["scenes:plain?n=30&split=validation", "scenes:alt?n=30&split=validation"]
+[captioner]
+name = "scenes"
+[scorer]
+name = "scenes"
+[objective]
+kind = "reinforce"
+[training]
+steps = 6
+learning_rate = 1e-3
+"""
+CONTRASTIVE = """
+name = "small"
+data = { train = "scenes:plain?n=60", validation = "scenes:plain?n=30&split=validation" }
+scorer = { new = {} }
+objective = { kind = "contrastive" }
+training = { steps = 6, learning_rate = 1e-3 }
+"""
+STRING = "unable to parse string as an integer"
+
+
+def read(tmp_path: Path, text: str, *settings: str) -> Recipe:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return read_recipe(path, settings)
+
+
+def refusal(tmp_path: Path, text: str, *settings: str) -> str:
+    """What a refused recipe is told, after the file's name."""
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, text, *settings)
+    message = str(caught.value)
+    assert "\n" not in message and caught.value.exit_code == 2
+    return message.removeprefix(f"{tmp_path / 'recipe.toml'}: ")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_of_ours_is_read_back_as_it_was_written(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TELLAPART_DATA", raising=False)
+    recipe = read_recipe(path)
+    assert read(tmp_path, to_toml(recipe)) == recipe
+    assert "$" not in to_toml(recipe)
+    assert all(Path(name).is_file() for name in named_recipes(recipe))
+
+
+def named_recipes(recipe: Recipe) -> list[str]:
+    models: list[Any] = [recipe.captioner, recipe.scorer, recipe.captioner and recipe.captioner.new]
+    names = [getattr(model, key, None) for model in models for key in ("name", "vision")]
+    return [name for name in (*names, *recipe.evaluation.judges) if name and name.endswith(".toml")]
+
+
+def test_the_data_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_DATA", "/elsewhere")
+    settings = ['data.train=["flickr8k:$TELLAPART_DATA/flickr8k"]', "data.test=folder:$TELLAPART_DATA/photos"]
+    recipe = read(tmp_path, MLE, *settings)
+    assert recipe.data.train == ("flickr8k:/elsewhere/flickr8k",) and recipe.data.test == "folder:/elsewhere/photos"
+
+
+def test_awkward_text_survives_the_round_trip(tmp_path: Path) -> None:
+    about = 'a "quoted" \\ word,\na line, a tab\t, π and a name that ends like scenes.toml'
+    table = read(tmp_path, REINFORCE).model_dump() | {"about": about}
+    recipe = check_recipe(table, "test")
+    assert recipe.about == about and read(tmp_path, to_toml(recipe)) == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "told"),
+    [
+        (REINFORCE, "training.step=3", "unknown key 'training.step'; did you mean 'steps'?"),
+        (REINFORCE, "captioner.nmae='x'", "unknown key 'captioner.nmae'; did you mean 'name'?"),
+        (REINFORCE, "data.tets='x'", "unknown key 'data.tets'; did you mean 'test'?"),
+        (REINFORCE, "objective.kll=1", "unknown key 'objective.kll'; did you mean 'kl'?"),
+        (REINFORCE, "objective.decoding.beam=3", "unknown key 'objective.decoding.beam'; did you mean 'beams'?"),
+        (REINFORCE, "validation.decoding.beam=3", "unknown key 'validation.decoding.beam'; did you mean 'beams'?"),
+        (MLE, "captioner.new.widht=3", "unknown key 'captioner.new.widht'; did you mean 'width'?"),
+        (CONTRASTIVE, "scorer.new.txt_width=3", "unknown key 'scorer.new.txt_width'; did you mean 'text_width'?"),
+        (MLE, "objective.label_smoothin=0", "unknown key 'objective.label_smoothin'; did you mean 'label_smoothing'?"),
+        # one that stands in another table
+        (REINFORCE, "steps=3", "unknown key 'steps'; did you mean 'training.steps'?"),
+        (REINFORCE, "objective.temprature=1", "'objective.temprature'; did you mean 'objective.decoding.temperature'?"),
+        (REINFORCE, "validation.lookalikes=1", "'validation.lookalikes'; did you mean 'evaluation.lookalike'?"),
+        # one of another objective is no help; nor is one that is far from all
+        (MLE, "objective.normalise='x'", "unknown key 'objective.normalise'; known: kind, label_smoothing"),
+        (REINFORCE, "data.lr=1", "unknown key 'data.lr'; known: test, train, validation"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_one(tmp_path: Path, text: str, setting: str, told: str) -> None:
+    assert refusal(tmp_path, text, setting).endswith(told)
+
+
+def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Path) -> None:
+    told = refusal(tmp_path, REINFORCE.replace("learning_rate", "learn_rate"))
+    assert told == "unknown key 'training.learn_rate'; did you mean 'learning_rate'?"
+    told = refusal(tmp_path, REINFORCE.replace("learning_rate = 1e-3", ""))
+    assert told == "'training.learning_rate' is missing; add it, or type: --set training.learning_rate=…"
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("training.steps=abc", f"training.steps must be a valid integer, {STRING}; found 'abc'"),
+        (f"training.steps={'x' * 99}", f"training.steps must be a valid integer, {STRING}; found '{'x' * 58}…"),
+        ("training.steps=0", "training.steps must be greater than or equal to 1; found 0"),
+        ("training.learning_rate=inf", "training.learning_rate must be a finite number; found inf"),
+        ("training.betas=[0.9]", "training.betas has too few values; found [0.9]"),
+        ("training.betas=[0.9, 1.5]", "training.betas must be less than 1; found 1.5"),
+        ("training=3", "training must be a table; found 3"),
+        ("training.schedule='linaer'", "training.schedule must be 'constant', 'linear' or 'cosine'; found 'linaer'"),
+        ("evaluation.judges='x'", "evaluation.judges must be a list; found 'x'"),
+        (
+            "captioner.train=['visoin']",
+            "captioner.train must be 'vision', 'mapper' or 'language_model'; found 'visoin'",
+        ),
+        ("captioner.train=[]", "captioner.train must have at least 1 item"),
+        ("captioner.name=''", "captioner.name must have at least 1 character; found ''"),
+        ("data.train=3", "data.train must be a valid string; found 3"),
+        ("data.train={a=1}", "data.train must be a valid string; found a table"),
+        ("data.train=[]", "data.train must"),
+        ("seed=-1", "seed must be greater than or equal to 0; found -1"),
+        ("name='a/b'", "name: 'a/b' cannot name a folder; expected letters, digits, '.', '-' and '_'"),
+        ("name='..'", "name: '..' cannot name a folder"),
+        ("objective.kind='rienforce'", "unknown objective 'rienforce'; did you mean 'reinforce'?"),
+        ("objective={}", "'objective.kind' is missing; expected one of mle, smile, contrastive, reinforce"),
+        ("objective=3", "objective must be a table; found 3"),
+    ],
+)
+def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: str, told: str) -> None:
+    assert refusal(tmp_path, REINFORCE, setting).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "told"),
+    [
+        (REINFORCE, ["captioner={}"], "[captioner] needs either name = '…' or a [captioner.new] table"),
+        (MLE, ["captioner={name='scenes', new={vision='scenes'}}"], "[captioner] needs either"),
+        (MLE, ["validation.select='recall@1.lookalike'"], "[scorer] is missing"),
+        (MLE, ["evaluation.judges=['scenes']"], "[scorer] is missing"),
+        (REINFORCE, ["scorer={new={}}"], "[scorer] needs name = '…'"),
+        (
+            REINFORCE,
+            ["objective.decoding={kind='greedy', samples=2}"],
+            "objective.decoding: samples is 2, and 'greedy'",
+        ),
+        (REINFORCE, ["objective.decoding={kind='beam', samples=6}"], "objective.decoding: samples is 6, and 'beam'"),
+        (
+            REINFORCE,
+            ["validation.decoding={kind='sample', samples=2}"],
+            "validation.decoding.samples is 2; one caption",
+        ),
+        (REINFORCE, ["training.captions_per_picture=2"], "training.captions_per_picture is of no use"),
+        (REINFORCE, ["training.augment='crop'"], "training.augment changes pixels"),
+        (CONTRASTIVE, ["captioner.name='scenes'"], "[captioner] is of no use to objective 'contrastive'"),
+        (CONTRASTIVE, ["validation.select='loss'"], "validation.select is 'loss'"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(tmp_path: Path, text: str, settings: list[str], told: str) -> None:
+    assert refusal(tmp_path, text, *settings).startswith(told)
+
+
+def test_augmentation_is_for_a_vision_encoder_that_learns(tmp_path: Path) -> None:
+    recipe = read(tmp_path, REINFORCE, "training.augment=crop", "captioner.train=['vision', 'mapper']")
+    assert recipe.training.augment == "crop"
+
+
+@pytest.mark.parametrize("setting", ["foo", "=3", ".steps=3", "training..steps=3", "training.steps.=3", ""])
+def test_a_malformed_setting_says_what_one_looks_like(tmp_path: Path, setting: str) -> None:
+    assert refusal(tmp_path, MLE, setting) == (
+        f"cannot read --set {setting}; expected key=value, as in --set training.steps=200"
+    )
+
+
+def test_a_setting_inside_a_value_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, MLE, "training.steps.x=3") == "--set training.steps.x=3: 'steps' is a value, not a table"
+
+
+def test_settings_are_read_as_toml_or_as_plain_text(tmp_path: Path) -> None:
+    settings = [
+        "training.steps = 9",
+        "training.betas=[0.5, 0.6]",
+        "data.train=folder:photos?limit=3",
+        "about=two words",
+    ]
+    recipe = read(tmp_path, MLE, *settings)
+    assert (recipe.training.steps, recipe.training.betas) == (9, (0.5, 0.6))
+    assert (recipe.data.train, recipe.about) == ("folder:photos?limit=3", "two words")
+
+
+def test_naming_a_model_replaces_the_description_of_a_new_one(tmp_path: Path) -> None:
+    recipe = read(tmp_path, MLE, "captioner.name=org/model")
+    assert recipe.captioner is not None and (recipe.captioner.name, recipe.captioner.new) == ("org/model", None)
+    again = read(tmp_path, REINFORCE, "captioner.new={vision='scenes', width=32}")
+    assert again.captioner is not None and again.captioner.name is None and again.captioner.new is not None
+
+
+def test_a_named_recipe_stands_beside_its_recipe_and_a_typed_one_where_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "recipes", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    monkeypatch.chdir(here)
+    text = REINFORCE.replace('name = "scenes"', 'name = "other.toml"') + '[evaluation]\njudges = ["judge.toml"]\n'
+    recipe = read(there, text, "captioner.name=mine.toml")
+    assert recipe.scorer is not None and recipe.scorer.name == str(there / "other.toml")
+    assert recipe.evaluation.judges == (str(there / "judge.toml"),)
+    assert recipe.captioner is not None and recipe.captioner.name == str(here / "mine.toml")
+
+
+def test_the_recipe_that_an_error_gives_as_an_example_is_there() -> None:
+    with pytest.raises(UsageError) as told:
+        read_recipe(Path("nowhere.toml"))
+    assert (ROOT / str(told.value).split()[-1]).is_file()
+
+
+def test_what_is_no_recipe_is_said_in_one_line(tmp_path: Path) -> None:
+    for name, content, told in (
+        ("missing.toml", None, "no such recipe: "),
+        ("picture.png", b"\x89PNG\r\n", "is not text in UTF-8"),
+        ("broken.toml", b"name = ", "is not TOML"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(UsageError, match=told):
+            read_recipe(tmp_path / name)
+    with pytest.raises(UsageError, match=r"cannot be read .Is a directory.; expected a TOML file"):
+        read_recipe(tmp_path)
+
+
+def test_the_fingerprint_changes_with_what_a_recipe_says_and_with_nothing_else(tmp_path: Path) -> None:
+    recipe = read(tmp_path, MLE)
+    assert recipe.fingerprint() == "1925335d", "runs that people have would no longer be found"
+    assert read(tmp_path, MLE, "training.clip_norm=1.0").fingerprint() == recipe.fingerprint()
+    changed = [read(tmp_path, MLE, setting).fingerprint() for setting in ("seed=1", "training.clip_norm=2.0")]
+    assert len({recipe.fingerprint(), *changed}) == 3
+    heard = ('scorer.name="scenes"', 'validation.select="loss"')
+    kinds = [read(tmp_path, MLE, *heard, f'objective.kind="{kind}"') for kind in ("mle", "reinforce")]
+    assert kinds[0].fingerprint() != kinds[1].fingerprint(), "all other keys being equal"

@@ -1,0 +1,258 @@
+"""Rewards, exploration and LoRA in recipes: what is written is what is made, and what cannot work is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tellapart.errors import UsageError
+from tellapart.metrics.cider import CiderD
+from tellapart.objectives.reinforce import Reinforce
+from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
+from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
+from tellapart.training.loop import train, upstream
+from tellapart.training.setup import Stage
+from tellapart.types import Batch, Rollout
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SAMPLES = 'objective.decoding={kind="sample", samples=5}'
+RECIPE = """
+name = "small"
+[data]
+train = "scenes:plain?n=60"
+validation = "scenes:plain?n=30&split=validation"
+[captioner]
+name = "scenes"
+[scorer]
+name = "scenes"
+[objective]
+kind = "reinforce"
+[training]
+steps = 6
+learning_rate = 1e-3
+"""
+
+
+def read(tmp_path: Path, *settings: str, text: str = RECIPE) -> Recipe:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    return read_recipe(path, settings)
+
+
+def made(table: dict[str, Any], **objective: Any) -> Reinforce:
+    stage = Stage(check_recipe(table | {"objective": {"kind": "reinforce", **objective}}, "test"), upstream)
+    found = stage.objective()
+    assert isinstance(found, Reinforce)
+    return found
+
+
+def test_the_simple_form_is_self_retrieval_and_its_fingerprint_is_that_of_the_whole(tmp_path: Path) -> None:
+    plain = read(tmp_path)
+    written = read(tmp_path, 'objective.rewards=[{kind="self_retrieval", weight=1.0}]', "training.accumulate=1")
+    assert written == plain and written.fingerprint() == plain.fingerprint()
+
+
+def test_kinds_of_rewards_have_different_fingerprints(tmp_path: Path) -> None:
+    kinds = ['{kind="cider"}', '{kind="bleu"}', '{kind="self_retrieval", score="cosine"}']
+    recipes = [read(tmp_path, f"objective.rewards=[{kind}]") for kind in kinds]
+    assert len({recipe.fingerprint() for recipe in recipes}) == 3
+
+
+def test_rewards_survive_the_round_trip_through_toml(tmp_path: Path) -> None:
+    own = '{kind="own", reward="my.module:make", options={name="a \\"b\\"", sizes=[1, 2], deep={x=1.5}}}'
+    recipe = read(tmp_path, f'objective.rewards=[{{kind="cider", idf="batch", weight=0.5}}, {own}]', SAMPLES)
+    again = read(tmp_path, text=to_toml(recipe))
+    assert again == recipe and again.fingerprint() == recipe.fingerprint()
+
+
+def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_DATA", "/elsewhere")
+    rewards = 'objective.rewards=[{kind="self_retrieval", scorers=["a.toml", "scenes"]}, {kind="cider", idf="f.json"}]'
+    first, second = read(tmp_path, rewards).objective.rewards  # type: ignore[union-attr]
+    assert first.scorers == (str(tmp_path / "a.toml"), "scenes") and second.idf == str(tmp_path / "f.json")
+    third = read(tmp_path, 'objective.rewards=[{kind="cider", idf="$TELLAPART_DATA/f.json"}]').objective
+    assert third.rewards[0].idf == "/elsewhere/f.json"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (['objective.rewards=[{kind="cyder"}]'], "unknown objective.rewards 'cyder'; did you mean 'cider'?"),
+        (
+            ["objective.rewards=[{weight=2}]"],
+            "'objective.rewards.kind' is missing; expected one of self_retrieval, cider",
+        ),
+        (
+            ['objective.rewards=[{kind="cider", weigth=2}]'],
+            "unknown key 'objective.rewards.weigth'; did you mean 'weight'?",
+        ),
+        (["objective.rewards=[]"], "objective.rewards must have at least 1 item"),
+        (['objective.rewards=[{kind="cider", idf="trainig"}]'], "objective.rewards.idf: 'trainig' is not known"),
+        (['objective.rewards=[{kind="cider", end=true}]'], "objective.rewards: end = true needs to know"),
+        (['objective.rewards=[{kind="bleu", n=5}]'], "objective.rewards.n must be less than or equal to 4; found 5"),
+        (['objective.rewards=[{kind="own", reward="make"}]'], "objective.rewards.reward must match pattern"),
+        (
+            ['objective.rewards=[{kind="self_retrieval", score="cosine", among="bag"}]'],
+            "objective.rewards: score 'cosine'",
+        ),
+        (
+            ['objective.rewards=[{kind="self_retrieval", combine="alternate"}]'],
+            "objective.rewards: combine = 'alternate'",
+        ),
+        (['objective.rewards=[{kind="self_retrieval", among="bag"}]'], "among = 'bag' holds a picture against its bag"),
+        ([SAMPLES, "objective.exploration.alpha=1.5"], "objective.exploration.alpha must be less than or equal to 1"),
+        (
+            [SAMPLES, "objective.exploration={distance='edit', reference='own'}"],
+            "objective.exploration: distance 'edit'",
+        ),
+        (["objective.exploration={}"], "objective: exploration compares samples of a picture; set"),
+        (["objective.baseline=leave_one_out"], "objective: baseline 'leave_one_out' compares samples"),
+        (
+            ["objective.baseline=greedy", "objective.dropout_in_rollout=false"],
+            "objective: baseline 'greedy' is the reward",
+        ),
+        (["captioner.lora={}", "captioner.train=['mapper']"], "[captioner.lora] adapts a vision encoder or a language"),
+        (["captioner={new={vision='scenes'}, lora={}}"], "[captioner.lora] adapts"),
+        (["captioner.lora.rnk=4"], "unknown key 'captioner.lora.rnk'; did you mean 'rank'?"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path, settings: list[str], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, *settings)
+    assert str(caught.value).removeprefix(f"{tmp_path / 'recipe.toml'}: ").startswith(told)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_contrastive_step_is_not_taken_in_parts(tmp_path: Path) -> None:
+    text = RECIPE.replace('kind = "reinforce"', 'kind = "contrastive"').replace('[captioner]\nname = "scenes"\n', "")
+    with pytest.raises(UsageError, match=r"training.accumulate parts the batch"):
+        read(tmp_path, "training.accumulate=2", text=text)
+
+
+def test_cider_alone_needs_no_scorer(tmp_path: Path) -> None:
+    text = RECIPE.replace('[scorer]\nname = "scenes"\n', "")
+    cider = 'objective.rewards=[{kind="cider"}]'
+    assert read(tmp_path, cider, "validation.select=cider", text=text).scorer is None
+    with pytest.raises(UsageError, match=r"\[scorer\] is missing"):
+        read(tmp_path, cider, text=text)
+
+
+PRESETS = [path for path in sorted(RECIPES.glob("scenes_*.toml")) if 'kind = "reinforce"' in path.read_text()]
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_every_preset_takes_steps(path: Path, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """The objective, LoRA and training of the preset, on tiny models: two steps and a result."""
+    preset = read_recipe(path)
+    table = preset.model_dump(exclude_none=True)
+    captioner = {key: table["captioner"][key] for key in ("train", "lora") if key in table["captioner"]}
+    tiny_recipe["objective"] = table["objective"] | {"decoding": table["objective"]["decoding"] | {"max_tokens": 6}}
+    tiny_recipe["captioner"] |= captioner
+    tiny_recipe["training"] = table["training"] | {"steps": 2, "batch_size": 10, "log_every": 1}
+    tiny_recipe["validation"] |= {"select": preset.validation.select}
+    run = train(check_recipe(tiny_recipe, path.name), tmp_path / "run", evaluate=False)
+    assert run.trained
+
+
+def test_a_recipe_says_rewards_weights_and_baselines(tiny_recipe: dict[str, Any]) -> None:
+    rewards = [
+        {"kind": "self_retrieval", "score": "cosine"},
+        {"kind": "cider", "weight": 0.5},
+        {"kind": "bleu", "n": 2},
+    ]
+    found = made(tiny_recipe, rewards=rewards)
+    kinds = [(type(term.reward), term.weight, term.name) for term in found.terms]
+    assert kinds == [(SelfRetrieval, 1.0, "self_retrieval"), (Cider, 0.5, "cider"), (Bleu, 1.0, "bleu")]
+    baselines = [term.baseline for term in found.terms]
+    assert all(isinstance(kept, RunningMean) for kept in baselines) and len({id(kept) for kept in baselines}) == 3
+    samples = {"kind": "sample", "samples": 2}
+    assert made(tiny_recipe, baseline="leave_one_out", decoding=samples).terms[0].baseline is leave_one_out
+    assert made(tiny_recipe, baseline="greedy", decoding=samples).terms[0].baseline == "greedy"
+
+
+def test_several_scorers_are_averaged_or_take_turns(tiny_recipe: dict[str, Any], tiny_scorer: Path) -> None:
+    table = {"kind": "self_retrieval", "scorers": [str(tiny_scorer), "scenes"]}
+    averaged, turns = (
+        made(tiny_recipe, rewards=[table | {"combine": how}]).terms[0].reward for how in ("average", "alternate")
+    )
+    assert isinstance(averaged, Averaged) and isinstance(turns, Alternating)
+    names = [reward.scorer.name for reward in turns.rewards]  # type: ignore[attr-defined]
+    assert names == [str(tiny_scorer), "scenes"]
+
+
+def test_document_frequencies_are_those_that_the_recipe_names(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    CiderD([["a red cube"], ["a ball"]]).frequencies([["a red cube"]], "frozen").save(tmp_path / "f.json")
+    for idf, source in (("training", "references"), ("batch", "batch"), (str(tmp_path / "f.json"), "frozen")):
+        reward = made(tiny_recipe, rewards=[{"kind": "cider", "idf": idf}]).terms[0].reward
+        assert isinstance(reward, Cider) and reward.cider.source == source
+        assert reward.cider.pictures == 60
+
+
+def test_cider_of_token_ids_knows_the_end(tiny_recipe: dict[str, Any]) -> None:
+    objective = made(tiny_recipe, rewards=[{"kind": "cider", "words": "tokens", "end": True}])
+    stage = Stage(check_recipe(tiny_recipe, "test"), upstream)
+    batch = stage.training_set().batch(0)
+    rows = stage.learner.tokenize([item.references[0] for item in batch.items])
+    tokens, valid = stage.learner.pad(rows)
+    cut = Rollout(tokens, valid & (tokens != stage.learner.end), [""] * 20)
+    reward = objective.terms[0].reward
+    assert bool((reward(Rollout(tokens, valid, [""] * 20), batch) > reward(cut, batch)).all())
+
+
+def test_a_reward_of_the_users_own_is_one_dotted_path(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_rewards.py").write_text(
+        "def brief(per_word):\n"
+        "    return lambda rollout, batch: rollout.valid_RT.sum(1).view(-1, rollout.samples) * -per_word\n"
+        "def broken():\n    raise OSError('no such\\nfile')\n"
+        "def number():\n    return 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = {"kind": "own", "reward": "my_rewards:brief", "options": {"per_word": 2}}
+    tiny_recipe["objective"] |= {"rewards": [own]}
+    run = train(check_recipe(tiny_recipe, "test"), tmp_path / "run", evaluate=False)
+    assert run.trained and '"reward": -' in run.log_path.read_text()
+    told = Rollout(torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool), ["", ""])
+    reward = made(tiny_recipe, rewards=[own]).terms[0].reward
+    assert reward(told, Batch([], torch.arange(2), torch.zeros(2, 1))).tolist() == [[-6], [-6]]
+    for path, options, message in (
+        ("my_reward:brief", {}, "no module 'my_reward'; .* type: PYTHONPATH=FOLDER"),
+        ("my_rewards:breif", {}, "module my_rewards has no 'breif'"),
+        ("my_rewards:brief", {"per_wrd": 2}, r"its call \(per_wrd=2\) failed: TypeError"),
+        ("my_rewards:broken", {}, r"failed: OSError: no such file$"),
+        ("my_rewards:number", {}, "made a int; expected a callable"),
+    ):
+        table = {"kind": "own", "reward": path, "options": options}
+        with pytest.raises(UsageError, match=message) as caught:
+            Stage(check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [table]}}, "t"), upstream)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_reward_that_needs_references_is_refused_on_pictures_without(
+    tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    """Before any model is found, loaded or trained."""
+    from PIL import Image
+
+    for n in range(3):
+        Image.new("RGB", (32, 32), (50 * n, 0, 0)).save(tmp_path / f"{n}.png")
+    tiny_recipe["data"] |= {"train": f"folder:{tmp_path}"}
+    tiny_recipe["captioner"] = {"name": "./nowhere"}
+    for kind in ("cider", "bleu"):
+        table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": kind}]}}
+        with pytest.raises(
+            UsageError, match=f"3 of 3 pictures have no reference, such as .*; reward '{kind}' compares"
+        ):
+            Stage(check_recipe(table, "test"), upstream)
+
+
+def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
+    tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": "cider", "idf": "none.json"}]}}
+    with pytest.raises(UsageError, match=r"none.json: cannot be read as document frequencies"):
+        Stage(check_recipe(table, "test", tmp_path), upstream)

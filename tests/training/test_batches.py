@@ -1,0 +1,71 @@
+"""A batch is a function of seed and step; look-alikes that belong together come together."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.bags.sampler import Shuffled, WholeBags
+from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
+from tellapart.training.batches import TrainingSet
+from tellapart.training.samplers import families
+from tellapart.types import Item
+
+LEARNER = SimpleNamespace(device="cpu")
+
+
+def training_set(bags: list[list[int]] | None, batch_size: int = 10) -> TrainingSet:
+    together = [np.asarray(bag) for bag in bags or ()]
+    sampler = WholeBags(lambda epoch: together, batch_size, 3) if bags else Shuffled(60, batch_size, 3)
+    items = [scene.item() for scene in Scenes(60)]
+    visual = np.arange(60, dtype=np.float32)[:, None]
+    return TrainingSet(items, visual, None, LEARNER, sampler, seed=3)
+
+
+def chosen(data: TrainingSet, step: int) -> list[int]:
+    return data.batch(step).rows_B.tolist()
+
+
+def test_an_epoch_shows_each_picture_once() -> None:
+    for bags in (None, families([scene.item() for scene in Scenes(60)])):
+        data = training_set(bags)
+        first, second = ([i for step in steps for i in chosen(data, step)] for steps in (range(6), range(6, 12)))
+        assert sorted(first) == sorted(second) == list(range(60))
+        assert first != second
+
+
+def test_a_batch_depends_on_the_step_alone() -> None:
+    there_and_back, straight = training_set(None), training_set(None)
+    chosen(there_and_back, 9)
+    assert chosen(there_and_back, 4) == chosen(straight, 4)
+
+
+def test_families_stay_together() -> None:
+    data = training_set(families([scene.item() for scene in Scenes(60)]))
+    for step in range(6):
+        names = [item.truth.look_alikes for item in data.batch(step).items]
+        assert sorted(names.count(name) for name in set(names)) == [5, 5]
+    apart = [item.truth.look_alikes for item in training_set(None).batch(0).items]
+    assert len(set(apart)) > 2
+
+
+def test_families_are_of_scenes_only() -> None:
+    with pytest.raises(UsageError, match="families"):
+        families([Item("a.jpg", Scenes(1)[0])])
+
+
+def test_the_parts_of_a_batch_are_the_batch() -> None:
+    data = training_set(families([scene.item() for scene in Scenes(60)]))
+    whole = data.batch(4)
+    whole.tokens_RT = torch.arange(40).view(20, 2)  # two references a picture
+    whole.valid_RT = whole.tokens_RT > 0
+    assert whole.split(1) == [whole] and whole.bag_B is not None
+    parts = whole.split(3)
+    assert [len(part.items) for part in parts] == [4, 4, 2] and all(part.step == 4 for part in parts)
+    for name in ("rows_B", "visual", "tokens_RT", "valid_RT", "bag_B"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
+    assert [item.id for part in parts for item in part.items] == [item.id for item in whole.items]

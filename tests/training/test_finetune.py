@@ -1,0 +1,108 @@
+"""The one-liner: settings that fit, pictures held out, a model with a card, and the same command again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Cli
+from PIL import Image
+
+from tellapart.data import open_many
+from tellapart.errors import UsageError
+from tellapart.training.finetune import BATCH, OBJECTIVES, parts_of_batch, plan
+
+WORLD = "scenes:plain?n=60&split=train"
+
+
+def held(recipe_data: object) -> list[set[str]]:
+    data = recipe_data
+    return [{i.id for i in open_many(list(getattr(data, key)))} for key in ("train", "validation", "test")]
+
+
+def test_what_is_held_out_is_not_learned_from_and_nothing_is_lost(tiny_captioner: Path) -> None:
+    recipe = plan(str(tiny_captioner), [WORLD])
+    train, validation, test = held(recipe.data)
+    assert len(train) + len(validation) + len(test) == 60 == len(train | validation | test)
+    assert (len(validation), len(test)) == (6, 6)
+    assert recipe.scorer is not None and recipe.scorer.name == "scenes"  # the embedded world has a listener of its own
+    assert recipe.training.batch_size == 48 < BATCH  # fewer pictures than a usual batch has
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_is_a_recipe(objective: str, tiny_captioner: Path) -> None:
+    recipe = plan(str(tiny_captioner), [WORLD], objective=objective, lora=True)
+    assert recipe.objective.kind == OBJECTIVES[objective]["kind"]
+    assert recipe.captioner is not None and recipe.captioner.lora is not None
+    assert recipe.training.learning_rate == pytest.approx(3e-4)
+
+
+def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 8 << 30)
+    assert parts_of_batch(str(tiny_captioner), 200, 30) == 1
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 10_000_000)
+    # 200 captions × (30 + 20 tokens) × (1 layer × 16 × 34 + V × 3) × 4 bytes over 0.4 of ten million
+    vocabulary = json.loads((tiny_captioner / "config.json").read_text())["text_config"]["vocab_size"]
+    assert parts_of_batch(str(tiny_captioner), 200, 30) == -(-200 * 50 * (544 + 3 * vocabulary) * 4 // 4_000_000)
+
+
+def test_from_the_command_to_a_model_with_a_card_and_again(
+    cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
+) -> None:
+    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2)
+    done = cli(*command, "--max-tokens", 6, "--json")
+    assert done.status == 0, done.err
+    table = json.loads(done.out)
+    assert set(table["systems"]) >= {"before", "after"}
+    assert 'name = "finetune"' in done.err  # the recipe is shown
+    card = (tmp_path / "out" / "model" / "README.md").read_text()
+    length = table["systems"]["after"]["length"]["value"]
+    assert f"{length:.2f}" in card and "self-retrieval on scenes" in card
+    stamp = (tmp_path / "out" / "model" / "model.safetensors").stat().st_mtime_ns
+    assert cli(*command, "--max-tokens", 6).status == 0
+    assert (tmp_path / "out" / "model" / "model.safetensors").stat().st_mtime_ns == stamp  # nothing is trained twice
+    written = cli("caption", tmp_path / "out", "scenes:plain?n=3&split=test", "-o", tmp_path / "c.jsonl")
+    assert written.status == 0 and len((tmp_path / "c.jsonl").read_text().splitlines()) == 3
+
+
+def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
+    name = str(tiny_captioner)
+    recipe = plan(name, [WORLD], epochs=2, batch_size=12, settings=["training.weight_decay=0.1", "seed=3"])
+    assert (recipe.training.batch_size, recipe.training.steps) == (12, 8)  # 48 pictures, twice, by twelve
+    assert recipe.training.warmup == 0 and recipe.training.checkpoint_every == 1  # of eight steps
+    assert (recipe.training.weight_decay, recipe.seed) == (0.1, 3)
+    assert plan(name, [WORLD]).training.steps == 300
+    with pytest.raises(UsageError, match="leave one of them out"):
+        plan(name, [WORLD], epochs=2, steps=5)
+    with pytest.raises(UsageError, match=r"--batch-size 49: of 60 pictures 48 are left"):
+        plan(name, [WORLD], batch_size=49)
+    with pytest.raises(UsageError, match=r"unknown key 'training.batch_siz'; did you mean 'batch_size'"):
+        plan(name, [WORLD], settings=["training.batch_siz=4"])
+
+
+def test_a_folder_of_pictures_without_captions(tmp_path: Path, tiny_captioner: Path) -> None:
+    for number in range(12):
+        Image.new("RGB", (8, 8), (number * 20, 0, 0)).save(tmp_path / f"{number}.png")
+    recipe = plan(str(tiny_captioner), [str(tmp_path)])
+    assert [len(part) for part in held(recipe.data)] == [6, 3, 3]
+    assert recipe.scorer is not None and recipe.scorer.name == "openai/clip-vit-base-patch32"
+    with pytest.raises(UsageError, match=r"12 of 12 pictures have no reference.*--objective self-retrieval"):
+        plan(str(tiny_captioner), [str(tmp_path)], objective="smile")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--objective", "smlie"), "no objective is called 'smlie'; did you mean 'smile'?"),
+        (("--objective", "self-retrieval"), "5 pictures; expected at least 8"),
+    ],
+)
+def test_wrong_input_is_one_line(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = cli("finetune", "scenes", "scenes:plain?n=5&split=train", "-o", tmp_path / "out", *arguments)
+    assert done.status == 2 and told in done.err and len(done.err.strip().splitlines()) == 1
+
+
+def test_a_part_of_its_own_is_refused(tiny_captioner: Path) -> None:
+    with pytest.raises(UsageError, match="leave part=… away"):
+        plan(str(tiny_captioner), [WORLD + "&part=1/2"])

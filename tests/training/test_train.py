@@ -1,0 +1,359 @@
+"""The one loop: stop and resume, what is frozen, what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.recipe.schema import Recipe, check_recipe, to_toml
+from tellapart.training.loop import Trained, fit, make_optimiser, make_scheduler, train, train_step, upstream
+from tellapart.training.run_folder import Run
+from tellapart.training.setup import Stage
+from tellapart.types import Rollout
+
+PARTS = ["vision", "mapper", "language_model"]
+
+
+def recipe_of(table: dict[str, Any], **changes: Any) -> Recipe:
+    return check_recipe({**table, **changes}, "test")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if "event" not in line]
+
+
+def stop_after(steps: int, recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train and fail in the step after ``steps``, as a crash would."""
+    done = train_step
+
+    def step_or_stop(*args: Any) -> dict[str, float]:
+        if args[-1] == steps:
+            raise InterruptedError
+        return done(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr("tellapart.training.loop.train_step", step_or_stop)
+        train(recipe, folder, resume=True, evaluate=False)
+
+
+SAMPLES = {"kind": "sample", "samples": 3, "max_tokens": 6}
+EXPLORING = {
+    "kind": "reinforce",
+    "rewards": [{"kind": "cider"}, {"kind": "self_retrieval", "weight": 0.5}],
+    "decoding": SAMPLES,
+    "exploration": {},
+    "whiten": True,
+}
+PER_BAG = {"kind": "self_retrieval", "score": "accuracy", "among": "bag"}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "running mean": {"objective": EXPLORING},
+    "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "normalise": "none", "entropy": 0.01}},
+    "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"accumulate": 3}},
+    "per bag": {"objective": EXPLORING | {"rewards": [PER_BAG]}, "training": {"batches": "families"}},
+    "lora": {"captioner": {"lora": {"rank": 4, "modules": ["c_attn", "convolution"]}, "train": PARTS}},
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_run_of_several_rewards_or_lora_stops_and_goes_on_to_the_last_bit(
+    name: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(merged(tiny_recipe, OBJECTIVES[name]))
+    train(recipe, tmp_path / "whole", evaluate=False)
+    stop_after(3, recipe, tmp_path / "stopped", monkeypatch)
+    train(recipe, tmp_path / "stopped", resume=True, evaluate=False)
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
+    assert same(weights(tmp_path / "stopped"), weights(tmp_path / "whole"))
+    last = [run.last() for run in (Run(tmp_path / "whole", recipe), Run(tmp_path / "stopped", recipe))]
+    assert last[0] and last[1] and last[0].objective == last[1].objective
+    assert same(*(load_file(found.folder / "weights.safetensors") for found in last))  # type: ignore[union-attr]
+
+
+def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with tables changed; an objective is replaced."""
+    return table | {k: v if k == "objective" else table.get(k, {}) | v for k, v in changes.items()}
+
+
+@pytest.mark.parametrize("vision", [False, True])
+@pytest.mark.parametrize("kind", ["reinforce", "mle"])
+def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: dict[str, Any]) -> None:
+    """Dropout off: the reward sees the whole batch, the gradient is the sum of the parts'."""
+    changes: dict[str, Any] = {
+        "objective": EXPLORING | {"kl": 0.1, "entropy": 0.1} if kind == "reinforce" else {"kind": "mle"}
+    }
+    changes["captioner"] = {"train": PARTS if vision else PARTS[1:]}
+    found = []
+    for parts in (1, 3):
+        recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"accumulate": parts}}))
+        stage = Stage(recipe, upstream)
+        data, objective = stage.training_set(), stage.objective()
+        trained = Trained(stage.learner, stage.trained_parts)
+        optimiser = make_optimiser(trained, recipe.training)
+        stage.learner.model.eval()
+        logs = train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+        found.append((logs, [p.grad.clone() for p in trained.parameters if p.grad is not None]))
+    (whole, gradients), (in_parts, added) = found
+    assert whole.keys() == in_parts.keys() and len(gradients) == len(added) > 3
+    for key, value in whole.items():
+        assert in_parts[key] == pytest.approx(value, rel=1e-4, abs=1e-5), key
+    largest = max(float(gradient.abs().max()) for gradient in gradients)
+    for a, b in zip(gradients, added, strict=True):
+        assert float((a - b).abs().max()) <= 1e-5 * max(1.0, largest)
+
+
+def test_parts_are_encoded_one_by_one_and_the_scorer_stays_as_it_is(tiny_recipe: dict[str, Any]) -> None:
+    recipe = recipe_of(merged(tiny_recipe, {"captioner": {"train": PARTS}, "training": {"accumulate": 4}}))
+    stage = Stage(recipe, upstream)
+    assert stage.scorer is not None
+    data, objective = stage.training_set(), stage.objective()
+    before = {k: v.clone() for k, v in stage.scorer.model.state_dict().items()}
+    vision = [p.detach().clone() for p in stage.learner.model.vision.parameters()]
+    trained = Trained(stage.learner, stage.trained_parts)
+    optimiser = make_optimiser(trained, recipe.training)
+    sizes = []
+    encode = stage.learner.encode
+    stage.learner.encode = lambda pixels: sizes.append(len(pixels)) or encode(pixels)
+    train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+    assert max(sizes) == 5
+    assert same(before, stage.scorer.model.state_dict())
+    assert any(not torch.equal(a, b) for a, b in zip(vision, stage.learner.model.vision.parameters(), strict=True))
+
+
+def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -> None:
+    """A cosine in bf16 times a scale of 100 would be off by tenths of a nat."""
+    rewards = []
+    for precision in ("fp32", "bf16"):
+        stage = Stage(recipe_of(merged(tiny_recipe, {"training": {"precision": precision}})), upstream)
+        assert stage.scorer is not None
+        batch = stage.training_set().batch(0)
+        objective: Any = stage.objective()
+        told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
+        with stage.autocast():
+            rewards.append(objective.judge(stage.learner, batch.visual, told, batch)[0])
+            assert torch.isfinite(objective(stage.learner, batch).value)
+    assert torch.equal(rewards[0], rewards[1])
+
+
+def test_a_captioner_with_lora_is_published_without(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    recipe = recipe_of(merged(tiny_recipe, OBJECTIVES["lora"] | {"validation": {"every": 6}}))
+    run = train(recipe, tmp_path / "run")
+    assert not any("lora" in name or "base_layer" in name for name in weights(run.folder))
+    start = load_file(Path(str(recipe.captioner and recipe.captioner.name)) / "model.safetensors")
+    moved = {name for name, tensor in weights(run.folder).items() if not torch.equal(tensor, start[name])}
+    assert moved <= {n for n in start if n.startswith("mapper") or "c_attn.weight" in n or "vision" in n}
+    kept = load_file(run.last().folder / "weights.safetensors")  # type: ignore[union-attr]
+    assert any("lora_A" in name for name in kept) and not any("base_layer" in name for name in kept)
+    assert len((run.folder / "captions" / "after.jsonl").read_text().splitlines()) == 30
+
+
+@pytest.mark.parametrize("kind", ["reinforce", "mle", "contrastive"])
+def test_a_run_that_stopped_anywhere_ends_with_the_same_weights_and_losses(
+    kind: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = tiny_recipe["objective"] if kind == "reinforce" else {"kind": kind}
+    captioner = {"captioner": None} if kind == "contrastive" else {}
+    recipe = recipe_of(tiny_recipe, objective=objective, **captioner)
+    train(recipe, tmp_path / "whole", evaluate=False)
+    for stop in (1, 2, 5):
+        stop_after(stop, recipe, tmp_path / f"stopped{stop}", monkeypatch)
+        train(recipe, tmp_path / f"stopped{stop}", resume=True, evaluate=False)
+        assert losses(tmp_path / f"stopped{stop}") == losses(tmp_path / "whole")
+        assert same(weights(tmp_path / f"stopped{stop}"), weights(tmp_path / "whole"))
+        last = [run.last() for run in (Run(tmp_path / "whole", recipe), Run(tmp_path / f"stopped{stop}", recipe))]
+        assert last[0] and last[1] and last[0].objective == last[1].objective
+        assert same(*(load_file(found.folder / "weights.safetensors") for found in last))  # type: ignore[union-attr]
+
+
+def test_another_seed_is_another_run(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    for seed in (0, 1):
+        train(recipe_of(tiny_recipe, seed=seed), tmp_path / str(seed), evaluate=False)
+    assert losses(tmp_path / "0") != losses(tmp_path / "1")
+
+
+def test_only_the_named_parts_learn(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    captioner = {**tiny_recipe["captioner"], "train": ["mapper"]}
+    recipe = recipe_of(tiny_recipe, captioner=captioner, validation={"every": 6})
+    stage = Stage(recipe, upstream)
+    before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
+    run = Run(tmp_path, recipe)
+    run.stamp("cpu")
+    fit(stage, run)
+    moved = {name for name, tensor in stage.learner.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert moved and all(name.startswith("mapper.") for name in moved)
+
+
+def test_an_unknown_part_is_named(tiny_recipe: dict[str, Any]) -> None:
+    stage = Stage(recipe_of(tiny_recipe), upstream)
+    with pytest.raises(UsageError, match="no part 'adapter'; it has: vision, mapper, language_model"):
+        Trained(stage.learner, ("adapter",))
+
+
+def test_a_run_leaves_captions_results_gallery_and_report(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    run = train(recipe_of(tiny_recipe), tmp_path / "run")
+    results = json.loads((run.folder / "results.json").read_text())
+    assert {"before", "after", "human"} <= set(results["systems"])
+    assert 0 <= results["systems"]["after"]["recall@1.lookalike"]["value"] <= 100
+    assert {"listener_accuracy", "hallucination_rate"} <= set(results["systems"]["before"])
+    for name in ("before", "after"):
+        assert len((run.folder / "captions" / f"{name}.jsonl").read_text().splitlines()) == 30
+    assert "<html" in (run.folder / "report.html").read_text()
+    assert run.finished and not list(run.folder.rglob(".*"))
+    assert train(recipe_of(tiny_recipe), tmp_path / "run").info == run.info  # a finished run is not done again
+
+
+def test_an_unfinished_run_is_not_overwritten(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_recipe)
+    stop_after(3, recipe, tmp_path / "run", monkeypatch)
+    with pytest.raises(UsageError, match=r"unfinished run .step 2 of 6.*--resume"):
+        train(recipe, tmp_path / "run")
+    with pytest.raises(UsageError, match="run of another recipe"):
+        train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("table", ["captioner", "scorer"])
+def test_a_name_that_is_no_models_leaves_no_folder(table: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    recipe = recipe_of(tiny_recipe, **{table: {**tiny_recipe.get(table, {}), "name": "no/such/folder"}})
+    with pytest.raises(UsageError, match="no/such/folder"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_recipe)
+    stop_after(3, recipe, tmp_path / "run", monkeypatch)
+    other = recipe_of(tiny_recipe, captioner={**tiny_recipe["captioner"], "train": ["mapper"]})
+    run = Run(tmp_path / "run", other)
+    with pytest.raises(TellapartError, match="checkpoint of another model"):
+        fit(Stage(other, upstream), run)
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+
+    recipe, full = recipe_of(tiny_recipe), OSError(errno.ENOSPC, "No space left on device")
+    calls = {"n": 0}
+
+    def save_or_fail(*args: Any, **kwargs: Any) -> None:
+        calls["n"] += 1
+        if calls["n"] == 2:
+            raise full
+        torch_save(*args, **kwargs)
+
+    torch_save = torch.save
+    with monkeypatch.context() as patch, pytest.raises(TellapartError, match=r"No space left on device.*--resume"):
+        patch.setattr(torch, "save", save_or_fail)
+        train(recipe, tmp_path / "run", evaluate=False)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("step-*")] == ["step-0000000"]
+    assert not list((tmp_path / "run").rglob(".*"))
+    train(recipe, tmp_path / "run", resume=True, evaluate=False)
+
+
+def test_a_recipe_named_as_a_model_is_trained_first_and_once(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = recipe_of(tiny_recipe, name="first", objective={"kind": "mle"})
+    (tmp_path / "first.toml").write_text(to_toml(first))
+    second = recipe_of(tiny_recipe, name="second", captioner={"name": str(tmp_path / "first.toml")})
+    run = train(second, evaluate=False)
+    assert run.folder.parent == Path("runs")
+    made = Path("runs") / f"first-{first.fingerprint()}"
+    stamp = (made / "run.json").stat().st_mtime_ns
+    train(recipe_of(second.model_dump(), seed=3), evaluate=False)
+    assert (made / "run.json").stat().st_mtime_ns == stamp
+
+
+def test_a_step_is_a_function_of_weights_and_number(tiny_recipe: dict[str, Any]) -> None:
+    """The same step twice from the same weights gives the same loss, whatever was drawn in between."""
+    logs = []
+    for noise in (0, 7):
+        stage = Stage(recipe_of(tiny_recipe), upstream)
+        data, objective = stage.training_set(), stage.objective()
+        trained = Trained(stage.learner, stage.trained_parts)
+        optimiser = make_optimiser(trained, stage.recipe.training)
+        stage.learner.model.train()
+        torch.rand(noise)
+        scheduler = make_scheduler(optimiser, stage.recipe.training)
+        logs.append([train_step(stage, data, objective, trained, optimiser, scheduler, step) for step in range(2)])
+    assert logs[0] == logs[1]
+
+
+def test_trackers_write_into_the_run_and_missing_ones_are_named(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_recipe["training"]["trackers"] = ["tensorbord"]
+    with pytest.raises(UsageError, match="did you mean 'tensorboard'"):
+        train(recipe_of(tiny_recipe), tmp_path / "misspelt", evaluate=False)
+    tiny_recipe["training"]["trackers"] = ["tensorboard"]
+    with monkeypatch.context() as patch, pytest.raises(MissingExtra, match=r"pip install 'tellapart\[tensorboard\]'"):
+        patch.setattr("accelerate.tracking.get_available_trackers", list)
+        train(recipe_of(tiny_recipe), tmp_path / "missing", evaluate=False)
+    pytest.importorskip("tensorboard", reason="no tensorboard here; type: pip install 'tellapart[tensorboard]'")
+    train(recipe_of(tiny_recipe), tmp_path / "run", evaluate=False)
+    events = list((tmp_path / "run").rglob("events.out.tfevents*"))
+    assert events and b"reward" in events[0].read_bytes()
+
+
+def run_command(recipe: Path, out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tellapart", "train", str(recipe), "--out", str(out), "--resume"]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ})
+
+
+@pytest.mark.long
+def test_kill_9_at_twenty_random_moments(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """Twenty kills, wherever they fall (loading, a step, a checkpoint, validation): the same final weights."""
+    tiny_recipe["training"] |= {"steps": 400, "checkpoint_every": 4}
+    recipe = recipe_of(tiny_recipe)
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(recipe))
+    whole = run_command(path, tmp_path / "whole")
+    assert whole.wait() == 0, whole.stderr and whole.stderr.read().decode()
+    rng = random.Random(0)
+    steps_at_kill = []
+    for _ in range(20):
+        before = (tmp_path / "killed" / "log.jsonl").stat().st_size if steps_at_kill else 0
+        process = run_command(path, tmp_path / "killed")
+        until_log_grows(process, tmp_path / "killed" / "log.jsonl", before)
+        time.sleep(rng.uniform(0, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        steps_at_kill.append(Run(tmp_path / "killed", recipe).last())
+    assert not Run(tmp_path / "killed", recipe).finished, "the run was over before it was killed twenty times"
+    last = run_command(path, tmp_path / "killed")
+    assert last.wait() == 0, last.stderr and last.stderr.read().decode()
+    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+
+
+def until_log_grows(process: subprocess.Popen[bytes], log: Path, size: int) -> None:
+    for _ in range(3000):
+        if process.poll() is not None or (log.is_file() and log.stat().st_size != size):
+            return
+        time.sleep(0.02)

@@ -1,0 +1,137 @@
+"""What a model learns from: whole references, and the pixels that captioning and evaluation see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from captioners.families import FAMILIES
+from PIL import Image
+from scorers.test_families import save as save_scorer
+
+from tellapart.captioners import load_captioner
+from tellapart.errors import UsageError
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.loop import train, upstream
+from tellapart.training.setup import Stage
+
+WORDS = ("a", "red", "circle", "above", "the", "blue", "square")
+
+
+def photos(folder: Path, reference: str = "a red dog", count: int = 4) -> str:
+    """Pictures of shape 3:2 and 2:3 with a reference each, as a JSONL file."""
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    lines = []
+    for n in range(count):
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 9, 3) if n % 2 else (9, 6, 3), dtype=np.uint8))
+        coarse.resize((90, 60) if n % 2 else (60, 90), Image.Resampling.BICUBIC).save(folder / f"{n}.png")
+        lines.append(json.dumps({"image": f"{n}.png", "captions": [reference]}))
+    (folder / "photos.jsonl").write_text("\n".join(lines) + "\n")
+    return str(folder / "photos.jsonl")
+
+
+def stage_of(recipe: dict[str, Any], **changes: Any) -> Stage:
+    return Stage(check_recipe({**recipe, **changes}, "test"), upstream)
+
+
+def mle(recipe: dict[str, Any], data: str, **training: Any) -> dict[str, Any]:
+    training = {**recipe["training"], "batch_size": 2, "steps": 2, **training}
+    data_table = {"train": data, "validation": data}
+    validation = {**recipe["validation"], "select": "loss"}
+    return {**recipe, "data": data_table, "objective": {"kind": "mle"}, "training": training, "validation": validation}
+
+
+def test_a_reference_of_sixty_words_is_learned_to_its_end(
+    tiny_recipe: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = stage_of(mle(tiny_recipe, photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(60)))))
+    batch = stage.training_set().batch(0)
+    assert batch.tokens_RT is not None and batch.tokens_RT.shape == (2, 61)
+    assert batch.tokens_RT[:, -1].tolist() == [stage.learner.end] * 2
+    assert len(stage._validation_rows[0]) == 61
+    assert "are cut" not in capsys.readouterr().err
+
+
+def test_what_is_cut_is_counted_and_said(
+    tiny_recipe: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(80)))
+    room = load_captioner(tiny_recipe["captioner"]["name"]).max_caption_tokens
+    assert room == 63, "64 positions, of which the prefix takes 2, and the last token is not read"
+    for limit, expected in ((None, room), (12, 12)):
+        batch = stage_of(mle(tiny_recipe, data, max_reference_tokens=limit)).training_set().batch(0)
+        assert batch.tokens_RT is not None and batch.tokens_RT.shape[1] == expected
+        assert f"4 of 4 training references are longer than {expected} tokens" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"max_reference_tokens is 64, and .* has room for 63 tokens"):
+        stage_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
+    train(check_recipe(mle(tiny_recipe, data, max_reference_tokens=12), "test"), tmp_path / "run", evaluate=False)
+    assert "validation references are longer than 12 tokens" in capsys.readouterr().err
+
+
+def test_max_reference_tokens_where_it_has_no_effect_is_refused(tiny_recipe: dict[str, Any]) -> None:
+    training = {**tiny_recipe["training"], "max_reference_tokens": 20}
+    with pytest.raises(UsageError, match="objective 'reinforce' learns none; leave it out"):
+        check_recipe({**tiny_recipe, "training": training}, "test")
+    plain = check_recipe(tiny_recipe, "test")
+    table = {**tiny_recipe, "training": {**tiny_recipe["training"], "max_reference_tokens": None}}
+    assert check_recipe(table, "test").fingerprint() == plain.fingerprint(), "the default leaves older runs valid"
+
+
+@pytest.mark.parametrize("family", ["blip2", "git", "llava", "paligemma", "qwen2_vl", "vit_gpt2"])
+def test_the_longest_caption_of_each_family_fits(family: str, tmp_path: Path) -> None:
+    captioner = load_captioner(str(FAMILIES[family](tmp_path)))
+    room = captioner.max_caption_tokens
+    assert room is not None and room > 0
+    (row,) = captioner.tokenize(["red dog " * room])
+    assert len(row) == room and captioner.cut_texts == 1
+    tokens_RT, valid_RT = captioner.pad([row])
+    image = Image.new("RGB", (90, 60), "red")
+    with torch.no_grad():
+        assert captioner.hidden(captioner.encode(captioner.pixels([image])), tokens_RT, valid_RT).shape[1] == room
+
+
+def training_and_test_features(stage: Stage) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the same pictures in the same order: from a training batch, and as evaluation encodes them."""
+    batch = stage.training_set().batch(0)
+    learner = stage.learner
+    learner.model.eval()
+    encode = learner.image_features if stage.recipe.trains == "scorer" else learner.encode
+    with torch.no_grad():
+        found = encode(batch.visual).float()
+    return found, torch.from_numpy(np.array(stage.store.features(batch.items, learner.encoder)))
+
+
+@pytest.mark.parametrize("family", ["blip2", "llava", "qwen2_vl", "qwen2_5_vl", "vit_gpt2"])
+def test_a_vision_encoder_learns_from_the_pixels_that_captioning_sees(
+    family: str, tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    """On 3:2 pictures: squashed ones are another picture."""
+    captioner = {"name": str(FAMILIES[family](tmp_path)), "train": ["vision", "language_model"]}
+    stage = stage_of(mle(tiny_recipe, photos(tmp_path / "p")), captioner=captioner)
+    found, wanted = training_and_test_features(stage)
+    assert torch.allclose(found, wanted, atol=1e-3)
+    assert stage.pixels.as_bytes == (not family.startswith("qwen"))
+    validated = stage._encode_pixels(stage._validation_pictures, stage.learner.encode)
+    captioned = stage.store.features(stage.validation_items, stage.learner.encoder)
+    assert np.allclose(validated.detach().numpy(), captioned, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["clip", "siglip", "siglip2-naflex"])
+def test_a_scorer_learns_from_the_pixels_that_scoring_sees(
+    family: str, tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe = mle(tiny_recipe, photos(tmp_path / "p", "a red circle"))
+    del recipe["captioner"], recipe["validation"]
+    stage = stage_of(recipe, scorer={"name": str(save_scorer(family, tmp_path))}, objective={"kind": "contrastive"})
+    found, wanted = training_and_test_features(stage)
+    assert torch.allclose(found, wanted, atol=1e-3)
+    if "naflex" in family:
+        training = {**recipe["training"], "augment": "crop"}
+        cropped = {**recipe, "training": training, "scorer": {"name": str(tmp_path)}}
+        with pytest.raises(UsageError, match="augment crops pictures of one shape"):
+            stage_of(cropped, objective={"kind": "contrastive"}).training_set()
