@@ -25,7 +25,7 @@ LAYERS = [
     "__main__",
 ]
 ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(LAYERS) for name in names.split()}
-ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "errors": {"utils"}, "": set()}
+ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "errors": set(), "": set()}
 
 
 def imports(file: Path) -> set[str]:

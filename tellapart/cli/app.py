@@ -150,7 +150,9 @@ def caption_decoding(
 
 @app.command(name="eval", rich_help_panel=MEASURING)
 def evaluate(
-    captions: Annotated[list[Path], typer.Option(help="JSONL, CSV, COCO results, or a caption a line. Repeatable.")],
+    captions: Annotated[
+        list[Path] | None, typer.Option(help="JSONL, CSV, COCO results, or a caption a line. Repeatable. Required.")
+    ] = None,
     references: Annotated[
         list[Path] | None,
         typer.Option(
@@ -198,8 +200,17 @@ def evaluate(
     from tellapart.evaluation.evaluate import run_eval
 
     chosen = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
+    if chosen is not None and [name.lower() for name in chosen] == ["list"]:
+        from tellapart.cli.metric_list import listed, table
+
+        show({"metrics": [metric.to_json() for metric in listed()]}, lambda: table(listed()), as_json)
+        return
+    if not captions:
+        raise UsageError("Missing option '--captions'; type: tellapart eval --help")
     if chosen == []:
-        raise UsageError("--metrics names none; type --metrics length,clipscore, or leave it out for all there are")
+        raise UsageError(
+            "--metrics names none; type --metrics length,clipscore, or leave it out for all that can be had"
+        )
     results = run_eval(
         captions,
         references,

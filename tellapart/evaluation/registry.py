@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import POOL, Context, Corpus, Measured, Slot
+from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.results import Candidates
@@ -117,8 +118,8 @@ def metrics_of(context: Context) -> dict[str, Metric]:
 def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], list[str]]:
     """The metrics to compute, and notes on those that the data are too few for.
 
-    Without names: all that can be computed. `UsageError` for an unknown name (with the nearest) and for a
-    metric that lacks something (with the option to add).
+    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.metric_names`).
+    `UsageError` for an unknown name (with the nearest) and for a metric that lacks something (with the option to add).
     """
     table = metrics_of(context)
     if names is None:
@@ -131,17 +132,25 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
             if any(few.get(need) and not NEEDS[need][0](context) for need in metric.needs)
         ]
         return chosen, notes
-    for name in names:
-        if name not in table:
-            if _OF_GIVEN_SETS.fullmatch(name):
-                raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
-            raise UsageError(f"no metric is called '{name}'{nearest(name, table)}")
-        missing = table[name].missing(context)
-        if missing is not None:
-            raise UsageError(f"metric '{name}' needs {missing}")
-        if (ready := table[name].ready) is not None:
+    chosen = [key for name in names for key in _named(name, table, context)]
+    for key in chosen:
+        if (ready := table[key].ready) is not None:
             ready()
-    return list(dict.fromkeys(names)), []
+    return list(dict.fromkeys(chosen)), []
+
+
+def _named(name: str, table: Mapping[str, Metric], context: Context) -> list[str]:
+    """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
+    keys = resolve(name, table)
+    if not keys:
+        if _OF_GIVEN_SETS.fullmatch(name) or spelt(name) in ("truematch", "meanrank"):
+            raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+        raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
+    missing = {key: table[key].missing(context) for key in keys}
+    able = [key for key in keys if missing[key] is None]
+    if not able:
+        raise UsageError(f"metric '{name}' needs {missing[keys[0]]}")
+    return able
 
 
 def text_metric(

@@ -1,0 +1,82 @@
+"""What people type for a metric, and what they get for a name that is none."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from command_line import Cli
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.metric_names import ALIASES, GROUPS, resolve, spelt
+from tellapart.evaluation.registry import METRICS
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("CIDEr", ["cider"]),
+        ("CIDEr-D", ["cider"]),
+        ("Bleu_4", ["bleu4"]),
+        ("BLEU-4", ["bleu4"]),
+        ("B@4", ["bleu4"]),
+        ("bleu", ["bleu1", "bleu2", "bleu3", "bleu4"]),
+        ("ROUGE_L", ["rouge_l"]),
+        ("ROUGE-L", ["rouge_l"]),
+        ("METEOR", ["meteor"]),
+        ("clip-s", ["clipscore"]),
+        ("CLIPScore", ["clipscore"]),
+        ("RefCLIP-S", ["refclipscore"]),
+        ("ClipSc", ["clipsc"]),
+        ("P@1", ["recall@1.random100"]),
+        ("RD100", ["recall@1.random100-shuffled"]),
+        ("R@1", ["recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike"]),
+        ("Div-1", ["div1"]),
+        ("m-BLEU", ["mbleu"]),
+        ("PPL", ["ppl"]),
+        ("EMScore", ["emscore_p", "emscore_r", "emscore_f"]),
+        ("Lexical Diversity", ["lexical_diversity"]),
+    ],
+)
+def test_metrics_answer_to_the_names_of_the_coco_tools_and_of_the_papers(typed, keys):
+    assert resolve(typed, METRICS) == keys
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("chair", "; type --metrics list to see them all"),
+        ("sacrebleu-x", "; type --metrics list to see them all"),
+        ("cidre", "; did you mean 'cider'?"),
+        ("metor", "; did you mean 'meteor'?"),
+        ("halluc", "; did you mean 'hallucination_rate'?"),
+        ("attribute_prec", "; did you mean 'attribute_precision'?"),
+    ],
+)
+def test_a_metric_that_is_not_known_gets_a_near_name_or_none(typed, hint):
+    with pytest.raises(UsageError) as error:
+        evaluate({"a": {"1": "x"}}, metrics=[typed])
+    assert str(error.value) == f"no metric is called '{typed}'{hint}"
+
+
+def test_a_name_for_several_takes_those_that_can_be_had():
+    assert list(
+        evaluate({"a": {"1": "a dog", "2": "a cat"}}, metrics=["Length", "VOCAB"]).systems["a"]
+    ) == ["length", "vocabulary"]  # fmt: skip
+
+
+def test_no_alias_hides_a_metric_or_points_nowhere():
+    assert not {spelt(key) for key in METRICS} & {*GROUPS, *ALIASES}
+    assert {*ALIASES.values()} <= {*METRICS}
+    assert all(name == spelt(name) for name in (*GROUPS, *ALIASES))
+    assert all(any(re.fullmatch(pattern, key) for key in METRICS) for name, pattern in GROUPS.items()
+               if name not in ("meanrank", "truematch"))  # fmt: skip
+
+
+def test_the_list_of_metrics_needs_no_captions(cli: Cli) -> None:
+    told = json.loads(cli("eval", "--metrics", "list", "--json").out)["metrics"]
+    assert [one["name"] for one in told] == list(METRICS) and all(one["meaning"] and one["needs"] for one in told)
+    shown = cli("eval", "--metrics", "LIST")
+    assert shown.status == 0 and "refclipscore" in shown.out and "a scorer" in shown.out
