@@ -34,6 +34,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         os.environ["TELLAPART_CACHE"] = before
 
 
+@pytest.fixture(autouse=True)
+def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test allows to run is not allowed in the next."""
+    monkeypatch.setattr("tellapart.models.plugins._allowed", set())
+
+
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """Types a command: it runs in this process through `main`, as the installed script calls it."""

@@ -264,7 +264,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
     from tellapart.errors import UsageError
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UsageError(f"{name} has no tokenizer ({first}); type such as openai/clip-vit-base-patch32") from None

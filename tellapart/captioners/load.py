@@ -14,12 +14,15 @@ from tellapart.captioners.fits import check_fit
 from tellapart.captioners.own import load_own
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.loading import model_folder, reading
+from tellapart.models.plugins import code_path
 
 
 def clipcap(where: str) -> tuple[Any, type[Captioner]]:
     from tellapart.captioners.clipcap import ClipCap, ClipCapModel
 
-    return ClipCapModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True), ClipCap
+    return ClipCapModel.from_pretrained(
+        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    ), ClipCap
 
 
 def blip(where: str) -> tuple[Any, type[Captioner]]:
@@ -27,13 +30,17 @@ def blip(where: str) -> tuple[Any, type[Captioner]]:
 
     from tellapart.captioners.blip import Blip
 
-    return BlipForConditionalGeneration.from_pretrained(where, dtype=torch.float32, use_safetensors=True), Blip
+    return BlipForConditionalGeneration.from_pretrained(
+        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    ), Blip
 
 
 def recurrent(where: str) -> tuple[Any, type[Captioner]]:
     from tellapart.captioners.recurrent import Recurrent, RecurrentModel
 
-    return RecurrentModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True), Recurrent
+    return RecurrentModel.from_pretrained(
+        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    ), Recurrent
 
 
 # model_type of config.json -> its loader. A new captioner is a module, one line here, and a test.
@@ -49,8 +56,9 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
     remembers its own. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
-    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`own`).
-    Else safetensors only; float32. Raises `TellapartError` with the line to type where there is no
+    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`own`),
+    which runs where the command line, `tellapart.models.plugins.allow_code` or an installed entry point names it. Else
+    safetensors only; float32. Raises `TellapartError` with the line to type where there is no
     such model, `UsageError` for options that it does not have.
     """
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
@@ -65,16 +73,18 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
         return made
     where = model_folder(bare, "captioner")
     if (maker := remembered(where).get("made_by")) is not None:
-        made = load_own(maker, {"folder": where})
+        made = load_own(str(maker), {}, where)
         made.model.eval().to(device)
         return made
     with reading(bare, "a captioner: a folder or hub name with config.json and safetensors"):
-        kind = AutoConfig.from_pretrained(where).model_type
+        kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if kind in FAMILIES:
             model, family = FAMILIES[kind](where)
-            tokenizer = AutoTokenizer.from_pretrained(where)
+            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
-            processor = AutoImageProcessor.from_pretrained(where, backend="pil") if pictures else None
+            processor = (
+                AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False) if pictures else None
+            )
         else:
             model, family, tokenizer, processor = any_other(where, kind, bare)
     if tokenizer.pad_token_id is None:
@@ -96,8 +106,8 @@ def made_here(name: str, written: str) -> Captioner | None:
         return official.load_official(Path(name).expanduser(), lambda known: parsed(written, known, name))
     if name == "clipcap":
         return official.clipcap_from_parts(**new_clipcap(written))
-    if ":" in name:
-        return load_own(name, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
+    if (path := code_path(name, "captioner")) is not None:
+        return load_own(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
     return None
 
 
@@ -122,7 +132,9 @@ def any_other(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], A
 
     if kind not in KNOWN:
         return (*language_model(where, kind, name), None)
-    model = AutoModelForImageTextToText.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
+    model = AutoModelForImageTextToText.from_pretrained(
+        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    )
     whole = whole_processor(where, model.config)
     return model, Hf, whole.tokenizer, whole
 
@@ -136,8 +148,10 @@ def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captione
 
     if kind not in KNOWN:
         raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, FAMILIES)}")
-    model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
-    return model, TextOnly, AutoTokenizer.from_pretrained(where)
+    model = AutoModelForCausalLM.from_pretrained(
+        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+    )
+    return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
 def remembered(where: str) -> dict[str, Any]:
@@ -170,6 +184,6 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     where = model_folder(name, "scorer")
     with reading(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil")
+        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     return getattr(model, "vision_model", model), processor

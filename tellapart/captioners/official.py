@@ -122,10 +122,10 @@ def clipcap_from_parts(
 
     with reading(vision, "a CLIP or SigLIP with an image processor"):
         tower, visual = vision_tower(vision)
-        processor = AutoImageProcessor.from_pretrained(vision, backend="pil")
+        processor = AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
     with reading(language_model, "a causal language model with its tokenizer, such as gpt2"):
-        text_config = AutoConfig.from_pretrained(language_model)
-        tokenizer = AutoTokenizer.from_pretrained(language_model)
+        text_config = AutoConfig.from_pretrained(language_model, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
         config = ClipCapConfig(
             tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
         )  # fmt: skip
@@ -134,7 +134,7 @@ def clipcap_from_parts(
             model = ClipCapModel(config)
         if weights:
             model.language_model = AutoModelForCausalLM.from_pretrained(
-                language_model, dtype=torch.float32, use_safetensors=True
+                language_model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
     model.vision.load_state_dict(tower.state_dict())
     if tokenizer.pad_token_id is None:
@@ -147,7 +147,7 @@ def vision_tower(name: str) -> tuple[Any, str]:
     from transformers import AutoConfig, AutoModel, CLIPVisionModelWithProjection
     from transformers.utils import logging
 
-    config = AutoConfig.from_pretrained(name)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     told: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     vision = getattr(config, "vision_config", config)
     family: Any = AutoModel
@@ -158,7 +158,7 @@ def vision_tower(name: str) -> tuple[Any, str]:
     loudness = logging.get_verbosity()
     logging.set_verbosity_error()  # that the text tower is not needed is no news
     try:
-        return family.from_pretrained(name, config=vision, **told), visual
+        return family.from_pretrained(name, config=vision, trust_remote_code=False, **told), visual
     finally:
         logging.set_verbosity(loudness)
 
@@ -197,7 +197,7 @@ def blip_of(
     vision = config.vision_config
     state[place] = resized_places(state[place], vision.image_size // vision.patch_size)
     with reading(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
-        words = AutoTokenizer.from_pretrained(tokenizer)
+        words = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     marked(words)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(

@@ -15,11 +15,13 @@ from tellapart.models.plugins import made_by
 CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
 
 
-def load_own(path: str, options: dict[str, Any]) -> Captioner:
-    """What ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the folder loads again:
-    then it is called with ``folder=FOLDER`` alone. Raises `UsageError` where it makes something else.
+def load_own(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
+    """What ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder`` loads
+    again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`). Raises
+    `UsageError` where it is not, or makes something else.
     """
-    captioner = made_by(path, f"captioner {path}", options)
+    asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
+    captioner = made_by(path, "captioner", asks, options if folder is None else {"folder": folder})
     if not isinstance(captioner, Captioner):
         raise UsageError(
             f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"

@@ -15,12 +15,12 @@ def whole_processor(where: str, config: Any) -> Any:
     from transformers import AutoImageProcessor, AutoTokenizer
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
-    pictures = AutoImageProcessor.from_pretrained(where, backend="pil")
+    pictures = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     if type(config) not in PROCESSOR_MAPPING:
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         return Pair(image_processor=pictures, tokenizer=tokenizer)
     family: Any = PROCESSOR_MAPPING[type(config)]
-    whole = without_videos(family).from_pretrained(where)
+    whole = without_videos(family).from_pretrained(where, trust_remote_code=False)
     whole.image_processor = pictures
     return whole
 

@@ -20,6 +20,7 @@ from tellapart.cli.common import DATA, HOUSEKEEPING, MEASURING, RESEARCH, TRAINI
 from tellapart.cli.finetune import app as finetune_app
 from tellapart.cli.output import Json, Settings, show, show_run
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.plugins import OPTION, allow_code, allow_typed
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 from tellapart.utils.text import for_terminal, single_line
 
@@ -49,6 +50,14 @@ def common(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors. With every command.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Tell every step. With every command.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error. With every command.")] = False,
+    code: Annotated[
+        list[str] | None,
+        typer.Option(
+            OPTION,
+            metavar="MODULE:FACTORY",
+            help="Let recipes and model folders run this. Repeatable. With every command.",
+        ),
+    ] = None,
 ) -> None:
     """Options of `EVERYWHERE` never come here: `main` takes them from any place in the line."""
     if version:
@@ -299,6 +308,8 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         choose_verbosity(given)
+        arguments = without_allowed_code(arguments)
+        allow_typed(arguments)
         status = with_command(arguments)(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
     except Exception as error:
         if debug or (line := one_line(error)) is None:
@@ -328,6 +339,21 @@ def choose_verbosity(given: set[str]) -> None:
         os.environ |= {"TRANSFORMERS_VERBOSITY": level, "DATASETS_VERBOSITY": level}
     if "--quiet" in given:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def without_allowed_code(arguments: list[str]) -> list[str]:
+    """The arguments without ``--allow-code MODULE:FACTORY``, which may stand anywhere and is obeyed here."""
+    left: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == OPTION:
+            allow_code(value if equals else next(words, ""))
+            continue
+        left.append(word)
+        if word == "--":  # what follows is no option
+            left += words
+    return left
 
 
 def with_command(arguments: list[str]) -> typer.Typer:

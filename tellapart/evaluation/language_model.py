@@ -68,8 +68,10 @@ def load_language_model(name: str, device: str = "cpu", *, start: bool = True) -
 
     where = model_folder(name, "language model")
     with reading(name, "a causal language model such as gpt2"):
-        model: Any = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return LanguageModel(model.requires_grad_(False).to(device), tokenizer, str(name), start=start)
 
 

@@ -60,6 +60,11 @@ def reading(name: str, expected: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise TellapartError(
+                f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "
+                "transformers knows; or write a captioner of your own around it (docs/captioners.md)"
+            ) from error
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"

@@ -1,15 +1,29 @@
-"""A user's own parts by dotted path: ``my.module:factory`` is imported and called."""
+"""Code of one's own by dotted path: ``my.module:factory`` is imported and called, where that is allowed.
+
+A recipe or a model's folder may come from anybody, so what these name does not run because they name it. It runs where
+the command line names it too (as a model, in ``--set``, or with ``--allow-code my.module:factory``), where the caller
+in Python said so (`allow_code`), or where an installed package offers it as an entry point of one of the `GROUPS`.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from tellapart.errors import UsageError
 
+Kind = Literal["captioner", "scorer", "reward"]
+GROUPS: Mapping[Kind, str] = {
+    "captioner": "tellapart.captioners",
+    "scorer": "tellapart.scorers",
+    "reward": "tellapart.rewards",
+}
 PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+OPTION = "--allow-code"
+_allowed: set[str] = set()
 
 
 def is_dotted(name: str) -> bool:
@@ -17,11 +31,52 @@ def is_dotted(name: str) -> bool:
     return re.match(PATTERN, name) is not None
 
 
-def made_by(path: str, key: str, options: Mapping[str, Any]) -> Any:
+def allow_code(*paths: str) -> None:
+    """Lets these ``module:factory`` run in this process, whoever names them. Raises `UsageError` for another form."""
+    for path in paths:
+        if not is_dotted(path):
+            raise UsageError(f"{OPTION} '{path}' is no code; expected module:factory, as in {OPTION} my_captioner:make")
+    _allowed.update(paths)
+
+
+def allow_typed(arguments: Iterable[str]) -> None:
+    """Lets run what is named anywhere in the words of a command line: who types it wants it."""
+    for argument in arguments:
+        _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
+
+
+def installed(kind: Kind) -> dict[str, str]:
+    """What installed packages offer as captioners, scorers or rewards: each name's ``module:factory``."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
+
+
+def code_path(name: str, kind: Kind) -> str | None:
+    """The ``module:factory`` behind a name: itself, or that of an installed entry point; None for any other name."""
+    if name == "scenes" or Path(name).exists():
+        return None
+    if is_dotted(name):
+        return name
+    return installed(kind).get(name) if re.match(r"^\w[\w.-]*$", name) else None
+
+
+def check_allowed(path: str, kind: Kind, key: str) -> None:
+    """Raises `UsageError`, with the option to type, where nobody but ``key`` asks for ``path`` to be run."""
+    if path not in _allowed and path not in installed(kind).values():
+        raise UsageError(
+            f"{key} asks to run code, '{path}', which only the command line and installed packages may name; if you "
+            f"trust it, add {OPTION} {path} to the command"
+        )
+
+
+def made_by(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
     """What ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
 
-    Raises `UsageError` of one line where there is no such module or function, or it fails.
+    Raises `UsageError` of one line where it is not allowed to run (`check_allowed`), there is no such module or
+    function, or it fails.
     """
+    check_allowed(path, kind, key)
     module, _, name = path.partition(":")
     try:
         factory = getattr(importlib.import_module(module), name)

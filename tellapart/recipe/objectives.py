@@ -108,11 +108,12 @@ class Bleu(Strict):
 
 
 class Own(Strict):
-    """A reward of the user's own: ``reward = "my.module:factory"`` makes it from ``options``."""
+    """A reward of the user's own: ``reward = "my.module:factory"`` makes it from ``options``, or so does the name of an
+    installed entry point of the group ``tellapart.rewards``."""
 
     kind: Literal["own"]
     weight: float = 1.0
-    reward: str = Field(pattern=PATTERN)
+    reward: str = Field(pattern=rf"{PATTERN}|^\w[\w.-]*$")
     options: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -17,7 +17,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.error_messages import explain
 from tellapart.recipe.fields import DataSpec, DataSpecs, ModelName, Strict, absolute
-from tellapart.recipe.objectives import Objective, Reinforce
+from tellapart.recipe.objectives import Objective, Reinforce, SelfRetrieval
 
 
 class Data(Strict):
@@ -284,6 +284,17 @@ class Recipe(Strict):
             yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"
         if self.training.augment != "none" and "vision" not in learns:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
+
+    def scorers(self) -> Iterator[tuple[str, str]]:
+        """Every scorer that is named, with the key that names it."""
+        if self.scorer is not None and self.scorer.name is not None:
+            yield "scorer.name", self.scorer.name
+        if self.bags is not None and self.bags.scorer is not None:
+            yield "bags.scorer", self.bags.scorer
+        yield from (("evaluation.judges", name) for name in self.evaluation.judges)
+        for table in self.objective.rewards if isinstance(self.objective, Reinforce) else ():
+            if isinstance(table, SelfRetrieval):
+                yield from (("objective.rewards.scorers", name) for name in table.scorers)
 
     def fingerprint(self) -> str:
         """Eight hex digits that change with anything that changes the result."""

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import is_dotted, made_by
+from tellapart.models.plugins import code_path, made_by
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
@@ -232,24 +232,24 @@ def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
 def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
     """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
-    The factory, a user's own, is called with ``device`` and makes a `Scorer`. Safetensors only, float32. Raises
-    `TellapartError` with the line to type where there is no such model.
+    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
+    it. Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
     """
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.models.loading import model_folder, reading
 
-    if is_dotted(name) and not Path(name).exists():
-        made = made_by(name, f"scorer '{name}'", {"device": device})
+    if (path := code_path(name, "scorer")) is not None:
+        made = made_by(path, "scorer", f"scorer '{name}'", {"device": device})
         if not isinstance(made, Scorer):
             raise UsageError(f"scorer '{name}' made a {type(made).__name__}; expected a tellapart.scorers.Scorer")
         return made
     where = model_folder(name, "scorer")
     with reading(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil")
+        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; "

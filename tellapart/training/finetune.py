@@ -170,7 +170,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     from tellapart.models.loading import model_folder
 
     try:
-        text = AutoConfig.from_pretrained(model_folder(model, "captioner")).get_text_config()
+        text = AutoConfig.from_pretrained(model_folder(model, "captioner"), trust_remote_code=False).get_text_config()
         size = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
     except (OSError, ValueError, AttributeError, UsageError):
         return 1  # a wrong name is told when it is loaded

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, nearest
 from tellapart.metrics.cider import DocumentFrequencies
-from tellapart.models.plugins import made_by
+from tellapart.models.plugins import code_path, installed, made_by
 from tellapart.objectives import Smile
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, Term
@@ -87,10 +87,14 @@ def cider_of(table: tables.Cider, stage: Any) -> Cider:
 def own_reward(table: tables.Own) -> Reward:
     """A user's reward: ``reward = "my.module:factory"`` is called with ``options`` and makes the callable.
 
-    Raises `UsageError` of one line where there is no such module or function, it fails, or it makes no callable.
+    Raises `UsageError` of one line where it is not allowed to run, there is no such module or function, it fails, or it
+    makes no callable.
     """
     key = f"objective.rewards.reward = '{table.reward}'"
-    reward = made_by(table.reward, key, table.options)
+    if (path := code_path(table.reward, "reward")) is None:
+        hint = nearest(table.reward, known) if (known := installed("reward")) else ""
+        raise UsageError(f"{key}: reward '{table.reward}' is of no installed package{hint}; expected module:factory")
+    reward = made_by(path, "reward", key, table.options)
     if not callable(reward):
         raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
     return reward

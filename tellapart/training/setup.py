@@ -19,6 +19,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, view_of
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
+from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives import Contrastive, Mle, Objective
 from tellapart.objectives.mle import reference_mle
 from tellapart.recipe import objectives as settings_of
@@ -42,6 +43,7 @@ class Stage:
         self.judges: list[Scorer] = []
         self.device = Accelerator().device
         check_trackers(recipe.training.trackers)
+        check_code(recipe)
         if isinstance(recipe.objective, settings_of.Reinforce):
             check_rewards(recipe.objective, self)
 
@@ -392,6 +394,16 @@ class Stage:
         accelerator.init_trackers(self.recipe.name)
         yield lambda logs, step: accelerator.log(logs, step=step)
         accelerator.end_training()
+
+
+def check_code(recipe: Recipe) -> None:
+    """Before anything is loaded or trained: the models that are a user's own code are allowed to run."""
+    captioner = recipe.captioner.name if recipe.captioner else None
+    if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
+        check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
+    for key, name in recipe.scorers():
+        if (path := code_path(name, "scorer")) is not None:
+            check_allowed(path, "scorer", f"recipe {recipe.name}: {key}")
 
 
 def check_trackers(names: Sequence[str]) -> None:

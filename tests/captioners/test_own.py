@@ -16,6 +16,7 @@ from transformers import BertTokenizer
 from tellapart.captioners import Captioner, load_captioner, write_captions
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
+from tellapart.models.plugins import allow_code
 from tellapart.recipe.schema import check_recipe
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
@@ -36,6 +37,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_captioner", raising=False)
     torch.manual_seed(0)
+    allow_code("my_captioner:make", "my_captioner:build", "no_such_module:make", "collections:OrderedDict")
     return f"my_captioner:make?tokenizer={tmp_path}/words&width=16"
 
 

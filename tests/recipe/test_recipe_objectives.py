@@ -10,6 +10,7 @@ import torch
 
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
+from tellapart.models.plugins import allow_code
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
@@ -93,7 +94,7 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (['objective.rewards=[{kind="cider", idf="trainig"}]'], "objective.rewards.idf: 'trainig' is not known"),
         (['objective.rewards=[{kind="cider", end=true}]'], "objective.rewards: end = true needs to know"),
         (['objective.rewards=[{kind="bleu", n=5}]'], "objective.rewards.n must be less than or equal to 4; found 5"),
-        (['objective.rewards=[{kind="own", reward="make"}]'], "objective.rewards.reward must match pattern"),
+        (['objective.rewards=[{kind="own", reward="make it"}]'], "objective.rewards.reward must match pattern"),
         (
             ['objective.rewards=[{kind="self_retrieval", score="cosine", among="bag"}]'],
             "objective.rewards: score 'cosine'",
@@ -212,6 +213,7 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
         "def number():\n    return 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
+    allow_code("my_reward:brief", *(f"my_rewards:{name}" for name in ("brief", "breif", "broken", "number")))
     own = {"kind": "own", "reward": "my_rewards:brief", "options": {"per_word": 2}}
     tiny_recipe["objective"] |= {"rewards": [own]}
     run = train(check_recipe(tiny_recipe, "test"), tmp_path / "run", evaluate=False)

@@ -12,6 +12,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from tellapart.errors import UsageError
+from tellapart.models.plugins import allow_code
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.schema import check_recipe
 from tellapart.scorers import Scorer, load_scorer
@@ -140,6 +141,7 @@ def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.M
         "    raise KeyError('no such thing')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    allow_code(*(f"my_scorers:{name}" for name in ("doubled", "wrong", "broken", "nobody")), "nowhere_at_all:x")
     made = load_scorer("my_scorers:doubled")
     assert isinstance(made, Scorer) and made.scale == pytest.approx(2 * load_scorer(str(tiny_scorer)).scale)
     for name, told in (
@@ -161,6 +163,7 @@ def test_a_run_takes_a_users_own_scorer(
         f"def mine(device):\n    return load_scorer({str(tiny_scorer)!r}, device)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
+    allow_code("run_scorers:mine")
     stage = Stage(check_recipe({**tiny_recipe, "scorer": {"name": "run_scorers:mine"}}, "test"), upstream)
     assert stage.scorer is not None
     stage.scorer.text_features(["red " * 200, "a circle"])

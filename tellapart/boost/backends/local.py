@@ -83,11 +83,13 @@ class Local:
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
 
         with reading(self.source, EXPECTED):
-            config = AutoConfig.from_pretrained(self._folder)
+            config = AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
             sees = config.model_type in SEEING
-            processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(self._folder)
+            processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(
+                self._folder, trust_remote_code=False
+            )
             kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            model = kind.from_pretrained(self._folder, dtype="auto").eval()
+            model = kind.from_pretrained(self._folder, dtype="auto", trust_remote_code=False).eval()
         if not processor.chat_template:
             raise UsageError(f"{self.source}: has no chat template, so it cannot be asked; name a chat model")
         return model.to(_device()), processor
