@@ -151,7 +151,7 @@ ON_CLIPS: dict[str, Any] = {
 }  # fmt: skip
 MIXED: dict[str, Any] = {  # sampled as in paper 2, though less coldly: with long captions most samples are worse
     **SLOW, "start": "rich", "pictures": data(RICH, 1500),
-    "decoding": {"kind": "sample", "samples": 4, "max_tokens": 35, "temperature": 0.5},
+    "decoding": {"kind": "sample", "samples": 4, "max_tokens": 35, "temperature": 0.5}, "kl_temperature": 1.0,
 }  # fmt: skip
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
 FINER: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}  # reaches the same size more slowly

@@ -44,6 +44,10 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
         f"at least {POOL} pictures; use recall@1.lookalike, or give more captions",
     ),
     "two": (lambda context: len(context.ids) >= 2, "at least two pictures; give more captions"),
+    "six": (
+        lambda context: min(context.lookalike, len(context.ids)) > 5,
+        "look-alike sets of more than 5 pictures; raise --lookalike, or give more captions",
+    ),
     "clips": (
         lambda context: context.of_clips,
         "clips; add --data 'scenes:plain?frames=8'",
@@ -109,7 +113,7 @@ def metrics_of(context: Context) -> dict[str, Metric]:
     given: dict[str, Metric] = {}
     for pools, sets in context.given.items():
         given[f"recall@1.{pools}"] = _recall(1, pools)
-        if max(map(len, sets.sets)) > 5:
+        if min(map(len, sets.sets)) > 5:  # five of five are always hits
             given[f"recall@5.{pools}"] = _recall(5, pools)
         given[f"mean_rank.{pools}"] = _mean_rank(pools)
     return {**METRICS, **given}
@@ -125,7 +129,7 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
     if names is None:
         able = {name: metric for name, metric in table.items() if metric.ready is None}
         chosen = [name for name, metric in able.items() if metric.missing(context) is None]
-        few = {"hundred": context.scorer is not None, "two": context.scorer is not None}
+        few = dict.fromkeys(("hundred", "two", "six"), context.scorer is not None)
         notes = [
             f"{name} is left out: it needs {metric.missing(context)}"
             for name, metric in METRICS.items()
@@ -192,10 +196,9 @@ def _recall(k: int, pools: str) -> Metric:
     def signature(context: Context) -> str:
         return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
 
-    few = "hundred" if pools.startswith("random") else "two"
-    return Metric(
-        ("pictures", "scorer", few), measure, signature, 1, partial(_chance, k, pools), f"recall@{k}", pools=pools
-    )
+    few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
+    needs = ("pictures", "scorer", *few)
+    return Metric(needs, measure, signature, 1, partial(_chance, k, pools), f"recall@{k}", pools=pools)
 
 
 def _chance(k: int, pools: str, context: Context) -> np.ndarray:

@@ -26,9 +26,9 @@ class Contrastive(Stateless):
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        tokens_RT = self.drop_words(batch.tokens_RT, learner.tokenizer)
+        tokens_RT, valid_RT = self.drop_words(batch.tokens_RT, batch.valid_RT, learner.tokenizer)
         images_BD = learner.image_features(batch.visual)
-        texts_RD = learner.row_features(tokens_RT, batch.valid_RT)
+        texts_RD = learner.row_features(tokens_RT, valid_RT)
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))
@@ -39,14 +39,43 @@ class Contrastive(Stateless):
         accuracy = (match_SBB.argmax(dim=2) == target_B).float().mean()
         return Loss(loss, {"accuracy": 100 * float(accuracy), "scale": float(log_scale.detach().exp())})
 
-    def drop_words(self, tokens_RT: torch.Tensor, tokenizer: Any) -> torch.Tensor:
+    def drop_words(
+        self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same rows with words hidden: a token of its own stands for them, or, without one, they are left out."""
         if not self.word_dropout:
-            return tokens_RT
+            return tokens_RT, valid_RT
         special = torch.tensor(tokenizer.all_special_ids, device=tokens_RT.device)
         hidden_RT = (torch.rand(tokens_RT.shape, device=tokens_RT.device) < self.word_dropout) & ~torch.isin(
             tokens_RT, special
         )
-        return tokens_RT.masked_fill(hidden_RT, tokenizer.unk_token_id)
+        if (hides := hiding_token(tokenizer)) is not None:
+            return tokens_RT.masked_fill(hidden_RT, hides), valid_RT
+        return without(tokens_RT, valid_RT, hidden_RT & valid_RT, tokenizer)
+
+
+def hiding_token(tokenizer: Any) -> int | None:
+    """The id that stands for a hidden word: the mask or the unknown word; None where neither has a token of its own.
+
+    CLIP's tokenizer says that its unknown word is its end token, and a text would end there.
+    """
+    taken = {getattr(tokenizer, f"{role}_token_id", None) for role in ("eos", "bos", "pad", "sep", "cls")}
+    for role in ("unk", "mask"):
+        token = getattr(tokenizer, f"{role}_token_id", None)
+        if token is not None and token not in taken:
+            return int(token)
+    return None
+
+
+def without(
+    tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows whose hidden tokens are left out, the others in their order, padded on the tokenizer's side."""
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    kept_RT = valid_RT & ~hidden_RT
+    order_RT = torch.argsort((kept_RT if left else ~kept_RT).int(), dim=1, stable=True)
+    tokens_RT, kept_RT = tokens_RT.gather(1, order_RT), kept_RT.gather(1, order_RT)
+    return tokens_RT.masked_fill(~kept_RT, tokenizer.pad_token_id or 0), kept_RT
 
 
 def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:

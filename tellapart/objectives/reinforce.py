@@ -40,7 +40,8 @@ class Reinforce:
     as ``normalise`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end token
     in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the batch's
     advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, mean over the
-    tokens written, in nats (paper 4's SLL-ME); ``kl``: weight of KL(captioner ‖ start) per token, in nats.
+    tokens written, in nats (paper 4's SLL-ME); ``kl``: weight of KL(captioner ‖ start) per token, in nats, both at
+    ``kl_temperature`` (None: the samples' own).
     """
 
     def __init__(
@@ -54,11 +55,13 @@ class Reinforce:
         whiten: bool = False,
         entropy: float = 0.0,
         kl: float = 0.0,
+        kl_temperature: float | None = None,
         start: Any = None,
     ) -> None:
         self.terms, self.decoding, self.normalise = list(terms), decoding, normalise
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
         self.entropy, self.kl, self.start = entropy, kl, start
+        self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
         return next(self.losses(learner, batch))
@@ -152,8 +155,10 @@ class Reinforce:
         with torch.no_grad():
             start_visual = self.start.encode(visual) if pixels else visual
             start_RTV = self.start.logits(start_visual, rollout.tokens_RT, rollout.valid_RT)
-        now_NV = logits_RTV[rollout.valid_RT].float().log_softmax(-1)
-        start_NV = start_RTV[rollout.valid_RT].float().log_softmax(-1)
+        now_NV, start_NV = (
+            (scores_RTV[rollout.valid_RT].float() / self.kl_temperature).log_softmax(-1)
+            for scores_RTV in (logits_RTV, start_RTV)
+        )
         return (now_NV.exp() * (now_NV - start_NV)).sum(-1)
 
     def state_dict(self) -> dict[str, Any]:

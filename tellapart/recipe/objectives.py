@@ -154,6 +154,9 @@ class Reinforce(Strict):
     whiten: bool = False
     entropy: float = Field(0.0, ge=0)
     kl: float = Field(0.0, ge=0)
+    kl_temperature: float | None = Field(
+        None, gt=0, description="at which captioner and start are compared; by default that of decoding"
+    )
 
     @model_validator(mode="after")
     def fits_together(self) -> Reinforce:
@@ -162,6 +165,8 @@ class Reinforce(Strict):
         return self
 
     def contradictions(self) -> Iterator[str]:
+        if self.kl_temperature is not None and not self.kl:
+            yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
         if self.baseline == "leave_one_out" and self.decoding.samples < 2:
             yield "baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say"
         if self.exploration is not None and self.decoding.samples < 2:

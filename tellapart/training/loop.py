@@ -103,8 +103,8 @@ def fit(stage: Any, run: Run) -> None:
 
     def validate(step: int) -> None:
         values = stage.validate()
-        chosen = values[recipe.validation.select]
-        value = -chosen if recipe.validation.select == "loss" else chosen
+        chosen = values[stage.select]
+        value = -chosen if stage.select == "loss" else chosen
         better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
         if better:
             state.update(best_value=value, best_step=step)
@@ -127,7 +127,7 @@ def fit(stage: Any, run: Run) -> None:
             if done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
     if state["best_step"] is None:
-        raise TellapartError(f"validation gave no finite {recipe.validation.select}; see {run.log_path}")
+        raise TellapartError(f"validation gave no finite {stage.select}; see {run.log_path}")
     run.publish(run.best_folder(state["best_step"]))
 
 

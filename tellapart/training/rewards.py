@@ -37,6 +37,7 @@ def reinforce_of(settings: tables.Reinforce, stage: Any) -> Reinforce:
         whiten=settings.whiten,
         entropy=settings.entropy,
         kl=settings.kl,
+        kl_temperature=settings.kl_temperature,
         start=stage.start() if settings.kl else None,
     )
 

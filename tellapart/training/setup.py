@@ -368,11 +368,22 @@ class Stage:
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
 
     def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
-        pools = random_pools(len(images_ND), min(100, len(images_ND)))
+        pools = random_pools(len(images_ND), self._pool_size)
         return {
             key: 100 * float(np.nanmean(retrieve(sets, texts_ND, images_ND).hit(1)))
-            for key, sets in (("recall@1.random100", pools), ("recall@1.lookalike", lookalikes))
+            for key, sets in ((f"recall@1.random{self._pool_size}", pools), ("recall@1.lookalike", lookalikes))
         }
+
+    @property
+    def _pool_size(self) -> int:
+        """Pictures in a random pool of validation: a hundred, or all where there are fewer."""
+        return min(100, len(self.validation_items))
+
+    @property
+    def select(self) -> str:
+        """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
+        select = self.recipe.validation.select
+        return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
 
     # What a person sees
     @contextlib.contextmanager

@@ -231,6 +231,20 @@ def test_too_few_pictures_for_a_pool_are_said_not_hidden(world):
         evaluate(systems, scorer=ColourScorer(), image_features=world.image_ND[:60], metrics=["recall@1.random100"])
 
 
+def test_a_recall_that_every_caption_reaches_is_left_out(world):
+    """R@5 among five candidates or fewer is always 100."""
+    for lookalike, count in ((3, 120), (5, 120), (10, 5)):
+        systems = {"plain": dict(list(world.systems["plain"].items())[:count])}
+        options = {"scorer": ColourScorer(), "image_features": world.image_ND[:count], "lookalike": lookalike}
+        results = evaluate(systems, **options)
+        assert "recall@1.lookalike" in results.systems["plain"] and "recall@5.lookalike" not in results.systems["plain"]
+        assert any(
+            "recall@5.lookalike is left out: it needs look-alike sets of more than 5" in n for n in results.notes
+        )
+        with pytest.raises(UsageError, match=r"'recall@5.lookalike' needs look-alike sets of more than 5 pictures"):
+            evaluate(systems, **options, metrics=["recall@5.lookalike"])
+
+
 @pytest.mark.parametrize(
     ("metric", "says"),
     [
@@ -493,8 +507,8 @@ def test_run_eval_with_real_pictures_and_real_scorers(photos, tmp_path, monkeypa
         judges=[str(photos / "judge")], human="mean", chance=True, lookalike=4,
     )  # fmt: skip
     found = results.systems["captions"]
-    assert {"recall@1.lookalike", "recall@5.lookalike", "clipscore", "recall@1.lookalike@judge", "length"} <= set(found)
-    assert found["recall@1.lookalike"].n == 24 and found["recall@5.lookalike"].value == 100
+    assert {"recall@1.lookalike", "clipscore", "recall@1.lookalike@judge", "length"} <= set(found)
+    assert found["recall@1.lookalike"].n == 24 and "recall@5.lookalike" not in found
     assert results.systems["chance"]["recall@1.lookalike"].value == 25
     assert not math.isnan(results.systems["human"]["clipscore"].value)
     shown = gallery(results, results.extra["items"], k=6)["sets"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import CLIPTokenizer
 
+from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.objectives.contrastive import symmetric_loss
 from tellapart.types import Batch
@@ -66,3 +69,22 @@ def test_word_dropout_hides_words_and_never_what_marks_a_text() -> None:
     assert learner.seen.tolist() == [[1, 2, 2, 2, 3, 0]] * 2
     Contrastive()(learner, batch(2))
     assert learner.seen.tolist() == batch(2).tokens_RT.tolist()  # type: ignore[union-attr]
+
+
+def test_word_dropout_does_not_end_a_text_of_clip_where_a_word_was(tmp_path: Path) -> None:
+    """CLIP's unknown word is its end token, and its feature is that of the first end: words are left out instead."""
+    letters = [*"abdegirstu", *(letter + "</w>" for letter in "abdegirstu")]
+    vocabulary = {token: n for n, token in enumerate([*letters, "<|startoftext|>", "<|endoftext|>"])}
+    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=[])
+    assert tokenizer.unk_token_id == tokenizer.eos_token_id == 21
+    rows = tokenizer(["a red star", "a big guitar"])["input_ids"]
+    tokens, valid = pad_rows(rows, tokenizer.pad_token_id)
+    torch.manual_seed(0)
+    seen, kept = Contrastive(word_dropout=0.5).drop_words(tokens, valid, tokenizer)
+    for row, left in zip(rows, [row[valid].tolist() for row, valid in zip(seen, kept, strict=True)], strict=True):
+        assert left[0] == 20 and left[-1] == 21 and left.count(21) == 1 and 2 < len(left) < len(row)
+        place = iter(row)
+        assert all(token in place for token in left), "what is left is in its order"
+    assert kept.long().diff(dim=1).max() <= 0, "padding is on the right"
+    tokenizer.padding_side = "left"
+    assert Contrastive(word_dropout=0.5).drop_words(tokens, valid, tokenizer)[1].long().diff(dim=1).min() >= 0

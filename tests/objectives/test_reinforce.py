@@ -342,3 +342,22 @@ def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
         Mle()(captioner, learned).value.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert captioner.generate(visual, Decoding(max_tokens=20)).texts == told
+
+
+@pytest.mark.parametrize(("option", "at"), [(None, 0.5), (1.0, 1.0)])
+def test_kl_is_at_the_temperature_of_the_samples_unless_it_is_named(
+    tiny_captioner: Path, option: float | None, at: float
+) -> None:
+    captioner, start = (load_captioner(str(tiny_captioner)) for _ in range(2))
+    with torch.no_grad():
+        captioner.model.mapper.model[0].weight.add_(0.5)
+    visual = torch.randn(3, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
+    decoding = Decoding(kind="sample", temperature=0.5, max_tokens=6)
+    objective = Reinforce([], decoding, kl=0.1, kl_temperature=option, start=start)
+    told = objective.roll_out(captioner, visual, decoding, dropout=False)
+    with torch.no_grad():
+        logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT)
+        found_N = objective.divergences(logits_RTV, visual, told, pixels=False)
+        start_RTV = start.logits(visual, told.tokens_RT, told.valid_RT)
+    now, before = (torch.distributions.Categorical(logits=x[told.valid_RT] / at) for x in (logits_RTV, start_RTV))
+    assert torch.allclose(found_N, torch.distributions.kl_divergence(now, before), atol=1e-5) and found_N.max() > 1e-3

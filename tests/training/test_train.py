@@ -357,3 +357,12 @@ def until_log_grows(process: subprocess.Popen[bytes], log: Path, size: int) -> N
         if process.poll() is not None or (log.is_file() and log.stat().st_size != size):
             return
         time.sleep(0.02)
+
+
+def test_validation_names_the_pool_that_it_has(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """Of 30 pictures: no hundred that there is not, and the checkpoint is chosen among those that there are."""
+    tiny_recipe["validation"] |= {"select": "recall@1.random100"}
+    run = train(check_recipe(tiny_recipe, "test"), tmp_path / "run", evaluate=False)
+    validations = [line for line in map(json.loads, run.log_path.read_text().splitlines()) if "best" in line]
+    assert validations and all("recall@1.random30" in line and "recall@1.random100" not in line for line in validations)
+    assert validations[0]["best"] is True
