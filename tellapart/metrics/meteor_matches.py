@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from tellapart.metrics.meteor_align import Match
 from tellapart.metrics.meteor_words import Lexicon, Span
 
 Places = list[tuple[int, int]]
+
+CROWDED = 500_000  # matches of a caption with a reference; captions of a thousand ordinary words stay below it
+_NEAR = 2  # in a crowd, matches of one kind that a word keeps on either side of its own place
 
 
 class Sentence(NamedTuple):
@@ -39,11 +43,32 @@ class Pairs:
         self._stem: dict[int, list[int]] = {}
         for word in self._places:
             self._stem.setdefault(lexicon.stem[word], []).append(word)
-        self._synsets = frozenset().union(*(lexicon.synsets[word] for word in self._places))
+        self._meaning: dict[int, list[int]] = {}
+        for word in self._places:
+            for synset in lexicon.synsets[word]:
+                self._meaning.setdefault(synset, []).append(word)
         said: dict[int, Places] = {}
         for first, size, row in caption.spans:
             said.setdefault(row, []).append((first, size))
         self._phrase = _phrase_pairs(said, {row for one in references for _, _, row in one.spans}, paraphrases)
+
+    def crowded(self, reference: Sentence) -> bool:
+        """Whether there are so many matches that only near ones are searched: the tool itself takes minutes there."""
+        return sum(len(self._look_up(word)) for word in reference.words) > CROWDED
+
+    def near_matches(self, reference: Sentence) -> list[list[Match]]:
+        """`matches`, of each kind those near a word's own place only."""
+        found: list[list[Match]] = []
+        for at, word in enumerate(reference.words):
+            known = self._look_up(word)
+            kept = [pair for stage in range(3) for pair in _near(known, (stage, -1), (stage, at), (stage + 1, -1))]
+            found.append([(stage, place, 1, at, 1) for stage, place in kept])
+        in_order = {row: (sorted(pair[0]), sorted(pair[1])) for row, pair in self._phrase.items()}
+        end = (len(self.caption.words), 0)
+        for at, width, row in reference.spans:
+            for places in in_order.get(row, ()):
+                found[at] += [(3, first, size, at, width) for first, size in _near(places, (-1, 0), (at, 0), end)]
+        return found
 
     def matches(self, reference: Sentence) -> list[list[Match]]:
         """For each word of the reference the matches that begin there: by stage, then in the caption's order.
@@ -75,12 +100,17 @@ class Pairs:
         same = self._stem.get(lexicon.stem[word])
         if same is not None:
             found += sorted((1, place) for other in same if other != word for place in places[other])
-        synsets = lexicon.synsets[word]
-        if synsets and not synsets.isdisjoint(self._synsets):
-            others = [w for w in places if w != word and not synsets.isdisjoint(lexicon.synsets[w])]
-            found += sorted((2, place) for other in others for place in places[other])
+        others = {other for synset in lexicon.synsets[word] for other in self._meaning.get(synset, ())} - {word}
+        found += sorted((2, place) for other in others for place in places[other])
         self._word[word] = found
         return found
+
+
+def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
+    """Of the places from ``begin`` to ``end`` those nearest ``at``."""
+    middle = bisect_left(ordered, at)
+    first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
+    return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
 
 
 def _phrase_pairs(

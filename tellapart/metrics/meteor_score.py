@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 
 from tellapart.errors import MissingExtra
-from tellapart.metrics.meteor_align import WEIGHTS, Match, align
+from tellapart.metrics.meteor_align import BEAM, NARROW, WEIGHTS, Match, align
 from tellapart.metrics.meteor_index import index_folder, open_tables
 from tellapart.metrics.meteor_matches import Pairs, Sentence
 from tellapart.metrics.meteor_words import DELTA, Lexicon
@@ -102,29 +102,40 @@ def score(counts: Sequence[float]) -> float:
     chunks, matched = counts[_CHUNKS], (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     if chunks == 1 and counts[_MATCHED] == counts[0] and counts[_MATCHED + 1] == counts[1]:
         chunks = 0
-    hits = [
-        sum(
-            weight * (DELTA * counts[place] + (1 - DELTA) * counts[place + 2])
-            for weight, place in zip(WEIGHTS, range(4 + side, 4 + 4 * _STAGES, 4), strict=True)
-        )
-        for side in (0, 1)
-    ]
+    hits = [_hits(counts, side) for side in (0, 1)]
     sizes = [DELTA * (counts[side] - counts[2 + side]) + (1 - DELTA) * counts[2 + side] for side in (0, 1)]
     precision, recall = (hit / size if size else 0.0 for hit, size in zip(hits, sizes, strict=True))
     return _less_chunks(precision, recall, chunks, matched)
 
 
+def _hits(counts: Sequence[float], side: int) -> float:
+    """Weighted matches of the caption (side 0) or the reference (1).
+
+    The tool's sums break ties between references: content words before function words, one after the other. `sum`
+    would not do, it rounds otherwise from Python 3.12 on.
+    """
+    total = 0.0
+    for share, start in ((DELTA, 4), (1 - DELTA, 6)):
+        for stage, weight in enumerate(WEIGHTS):
+            total += weight * counts[start + 4 * stage + side] * share
+    return total
+
+
 def _less_chunks(precision: float, recall: float, chunks: float, matched: float) -> float:
     if not precision or not recall:
         return 0.0
-    mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
+    mean = 1 / ((1 - ALPHA) / precision + ALPHA / recall)
     return float(mean * (1 - GAMMA * (chunks / matched) ** BETA))
 
 
 def best(pairs: Pairs) -> list[float]:
     """The counts against the reference with the highest score, the first of several."""
     caption, references, lexicon = pairs.caption, pairs.references, pairs.lexicon
-    found = [pairs.matches(reference) for reference in references]
+    crowds = [pairs.crowded(reference) for reference in references]
+    found = [
+        pairs.near_matches(reference) if crowd else pairs.matches(reference)
+        for reference, crowd in zip(references, crowds, strict=True)
+    ]
     most = [
         ceiling(caption.words, reference.words, matches, lexicon)
         for reference, matches in zip(references, found, strict=True)
@@ -134,7 +145,9 @@ def best(pairs: Pairs) -> list[float]:
         if most[place] < best_score - _ROUNDING:
             break
         words = references[place].words
-        counts = count(caption.words, words, align(found[place], len(caption.words)), lexicon)
+        counts = count(
+            caption.words, words, align(found[place], len(caption.words), NARROW if crowds[place] else BEAM), lexicon
+        )
         value = score(counts)
         if value > best_score or (value == best_score and place < best_place):
             best_score, best_place, best_counts = value, place, counts

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import itertools
 import json
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +26,8 @@ from test_overlap import PUBLISHED, published
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.metrics import meteor, meteor_index, ptb_tokenize
-from tellapart.metrics.meteor_align import WEIGHTS, Match, align
+from tellapart.metrics import meteor, meteor_align, meteor_index, ptb_tokenize
+from tellapart.metrics.meteor_align import Match, align, covered
 from tellapart.metrics.meteor_score import meteor_counts, meteor_statistic, score
 from tellapart.metrics.meteor_text import normalise
 
@@ -192,7 +195,7 @@ def _sides(match: Match) -> list[tuple[int, int, int]]:
 
 def _worth(taken: list[Match]) -> tuple[int, int]:
     taken = sorted(taken, key=lambda match: match[3])
-    words = sum(int(match[side] * WEIGHTS[match[0]]) for match in taken for side in (2, 4))
+    words = sum(covered(match[0], match[side]) for match in taken for side in (2, 4))
     ends = {(match[1] + match[2], match[3] + match[4]) for match in taken}
     return -words, sum((match[1], match[3]) not in ends for match in taken)
 
@@ -204,6 +207,28 @@ def test_beyond_forty_paths_the_search_forgets(small: Path) -> None:
     for count, found in ((19, 0), (20, 20)):
         said = " ".join(f"{word}s" for word in words[:count])
         assert stages(f"{said} k {said}", " ".join(words[:count]))[2] == found
+
+
+def test_a_paraphrase_pays_for_half_of_its_words() -> None:
+    assert [covered(3, words) for words in range(1, 8)] == [0, 1, 1, 2, 2, 3, 3]
+    five: Match = (3, 0, 5, 0, 1)
+    two: list[Match] = [(0, 0, 1, 0, 1), (0, 1, 1, 1, 1)]  # two words each side in one chunk are more than five and one
+    assert align([[five, two[0]], [two[1]]], 5) == two
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from("abcx"), min_size=1, max_size=90), st.lists(st.sampled_from("abcd"), max_size=5))
+def test_words_with_many_matches_are_aligned_as_others(caption: list[str], reference: list[str]) -> None:
+    rows: list[list[Match]] = [
+        [(0, place, 1, at, 1) for place, other in enumerate(caption) if other == word]
+        + [(1, place, 1, at, 1) for place, other in enumerate(caption) if other == "x"]
+        + [(3, place, 2, at, 1) for place in range(len(caption) - 1) if word == "a"]
+        for at, word in enumerate(reference)
+    ]
+    usual = align(rows, len(caption))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meteor_align, "_MANY", 0)
+        assert align(rows, len(caption)) == usual
 
 
 # -- words
@@ -430,3 +455,69 @@ def _as_the_jar(jar: Jar, pairs: list[tuple[str, list[str]]]) -> None:
     told, ours = jar(captions, references), meteor(captions, references)
     assert ours[1] == pytest.approx(told[1], abs=1e-9)
     assert ours[0] == pytest.approx(told[0], abs=1e-9)
+
+
+def _paraphrases() -> list[tuple[str, str]]:
+    """Pairs of the real table, as many of each pair of lengths, up to seven words."""
+    by_size: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    with gzip.open(meteor_index._sources()[1], "rt", encoding="utf-8") as lines:
+        for _ in itertools.islice(lines, 150_000):
+            pair = next(lines).strip(), next(lines).strip()
+            if all(word.isalpha() and word.isascii() for word in " ".join(pair).split()):
+                by_size.setdefault((len(pair[0].split()), len(pair[1].split())), []).append(pair)
+    rng = random.Random(0)
+    return [pair for pairs in by_size.values() for pair in rng.sample(pairs, min(20, len(pairs)))]
+
+
+@needs_tools
+@pytest.mark.oracle
+@pytest.mark.long
+def test_paraphrases_that_compete_are_chosen_as_the_jar_chooses_them(jar: Jar) -> None:
+    rng, context = random.Random(0), ["a", "the", "cake", "dog", "is", "on", "of", "in", "made", "man", "red"]
+
+    def some() -> str:
+        return " ".join(rng.choices(context, k=rng.randint(0, 3)))
+
+    captions, references = ["a cake is a dog"], [["a cake is made up of a dog"]]
+    for one, other in _paraphrases():
+        said, told = rng.sample([one, other], 2)
+        before, after, again = some(), some(), rng.choice(said.split())
+        captions.append(f"{before} {said} {after}")
+        references.append([f"{before} {told} {after} {rng.choice(['', again])}", f"{some()} {told} {again} {after}"])
+    assert len(captions) > 500
+    told_corpus, told_values = jar(captions, references)
+    corpus, values = meteor(captions, references)
+    assert values.tolist() == told_values.tolist()  # to the last digit
+    assert corpus == told_corpus
+    assert values[0] == pytest.approx(0.3399, abs=1e-4)
+
+
+@needs_tools
+@pytest.mark.oracle
+@pytest.mark.long
+def test_references_that_score_alike_are_chosen_by_the_last_digit(jar: Jar) -> None:
+    """Equal in exact arithmetic, so that the order of the jar's sums decides whose counts go into the corpus."""
+    rng, words = random.Random(0), ["a", "the", "dog", "dogs", "big", "large", "man", "men", "on", "in"]
+    captions, references = [], []
+    for _ in range(600):
+        caption = rng.choices(words, k=rng.randint(3, 7))
+        captions.append(" ".join(caption))
+        references.append([" ".join(rng.choices(words, k=rng.randint(2, 7))) for _ in range(5)])
+    told_corpus, told_values = jar(captions, references)
+    corpus, values = meteor(captions, references)
+    assert values.tolist() == told_values.tolist()
+    assert corpus == told_corpus
+
+
+# -- length
+
+
+@pytest.mark.long
+def test_captions_of_fifty_thousand_words_take_seconds(small: Path) -> None:
+    rng, words = random.Random(0), ["a", "dog", "dogs", "the", "big", "large", "boat", "ship", "is", "on", "of"]
+    long = " ".join(rng.choices(words, k=50_000))
+    other = " ".join(rng.choices(words, k=50_000))
+    for caption, reference in ((long, "the big dog is on a ship"), ("the big dog is on a ship", long), (long, other)):
+        started = time.process_time()
+        value = meteor([caption], [[reference]])[0]
+        assert 0 < value < 1 and time.process_time() - started < 15
