@@ -21,12 +21,14 @@ LINE_SECONDS = 30.0
 class Progress:
     """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
 
-    ``total`` None: the end is not known, and only the count and the rate are shown.
+    ``total`` None: the end is not known, and only the count and the rate are shown. ``done``: how many were done
+    before, which count for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
     """
 
-    def __init__(self, total: int | None, label: str, *, enabled: bool = True) -> None:
+    def __init__(self, total: int | None, label: str, *, done: int = 0, enabled: bool = True) -> None:
         self.total, self.label, self.enabled = total, label, enabled and not quiet()
-        self.done = 0
+        self.done = self._before = done
+        self.note = ""
         self._started = self._last_line = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -54,11 +56,14 @@ class Progress:
 
     def line(self, seconds: float) -> str:
         """The state after ``seconds`` in one line of text."""
-        rate = self.done / seconds if seconds > 0 else 0.0
+        rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
         if self.total is None:
-            return f"{self.label}: {self.done:,}, {rate:.1f}/s"
+            return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
         left = (self.total - self.done) / rate if rate > 0 else 0.0
-        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {_clock(left)} left"
+        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {_clock(left)} left{note}"
+
+    def _rate(self, seconds: float) -> float:
+        return (self.done - self._before) / seconds if seconds > 0 else 0.0
 
     def _advance_bar(self, now: float) -> None:
         if self._bar is None:
@@ -66,9 +71,11 @@ class Progress:
                 return
             self._bar = _rich_bar()
             self._bar.start()
-            self._task = self._bar.add_task(self.label, total=self.total, rate="")
-        rate = self.done / max(now - self._started, 1e-9)
-        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s")
+            self._task = self._bar.add_task(self.label, total=self.total, rate="", note="", start=False)
+            self._bar.update(self._task, completed=self._before)
+            self._bar.start_task(self._task)  # what was done before is not taken for speed
+        rate = self._rate(now - self._started)
+        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s", note=self.note)
 
 
 def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
@@ -91,6 +98,7 @@ def _rich_bar() -> Any:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
     ]
     return RichProgress(*columns, console=console(stderr=True), transient=True)
 

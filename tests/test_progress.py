@@ -18,6 +18,10 @@ def test_line_says_rate_and_time_left() -> None:
     endless = Progress(None, "reading", enabled=False)
     endless.advance(50)
     assert endless.line(10.0) == "reading: 50, 5.0/s"
+    resumed = Progress(1000, "training", done=900, enabled=False)
+    resumed.advance(50)
+    resumed.note = "loss 1.5"
+    assert resumed.line(10.0) == "training: 950 of 1,000, 5.0/s, 0:10 left; loss 1.5"
     slow = Progress(100_000, "encoding", enabled=False)
     slow.advance(10)
     assert slow.line(1.0) == "encoding: 10 of 100,000, 10.0/s, 2:46:39 left"

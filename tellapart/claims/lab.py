@@ -87,6 +87,11 @@ class Lab:
         """
         if self.arms[arm].table is None or (run := self.run_of(arm, seed)).finished:
             return
+        with run.lock(wait=True):
+            if not run.finished:  # another process may have trained it while this one waited
+                self._train(arm, seed, run)
+
+    def _train(self, arm: str, seed: int, run: Run) -> None:
         from tellapart.training.loop import fit
         from tellapart.training.setup import Stage
 

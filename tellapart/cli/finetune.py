@@ -54,5 +54,6 @@ def finetune(
         max_tokens=max_tokens,
         seed=seed,
         settings=settings or (),
+        folder=out,
     )
     show_run(run_finetune(recipe, out).folder, as_json)

@@ -19,7 +19,10 @@ from tellapart.utils.messages import say
 
 
 def assess(stage: Any, run: Run) -> Results | None:
-    """Write ``captions/``, ``results.json`` and the gallery into the run. None where there is nothing to measure."""
+    """Write ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
+
+    ``results.json`` says that the rest is there: a run killed before it is measured again.
+    """
     if stage.recipe.data.test is None:
         return None
     systems = scorer_systems(stage) if stage.recipe.trains == "scorer" else captioner_systems(stage, run)
@@ -40,9 +43,9 @@ def assess(stage: Any, run: Run) -> Results | None:
         lookalike=settings.lookalike,
         seed=stage.recipe.seed,
     )
-    write_json(run.folder / "results.json", results.to_json())
     if scorer is not None and settings.gallery:
         write_gallery(run.folder, gallery(results, stage.test_items, settings.gallery), stage.test_items)
+    write_json(run.folder / "results.json", results.to_json())
     return results
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.recipe.schema import Recipe, apply_setting, check_recipe, to_toml
+from tellapart.recipe.schema import Recipe, apply_setting, check_recipe, read_recipe, to_toml
 from tellapart.training.run_folder import Run, write_text
 from tellapart.utils.messages import say
 
@@ -70,6 +70,7 @@ def plan(
     max_tokens: int = 30,
     seed: int = 0,
     settings: Sequence[str] = (),
+    folder: Path | None = None,
 ) -> Recipe:
     """The recipe for this captioner and these pictures.
 
@@ -77,7 +78,8 @@ def plan(
     there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the embedded world, else `CLIP`.
     ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
     free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
-    ``settings``: further keys as ``--set`` has them, which overrule all else. Raises `UsageError` for an unknown
+    ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory
+    decided when it began there is kept, for it is part of what is trained. Raises `UsageError` for an unknown
     objective, too few pictures, or pictures without the references that the objective reads.
     """
     if steps is not None and epochs is not None:
@@ -118,7 +120,8 @@ def plan(
         "training": {
             "steps": steps,
             "batch_size": batch,
-            "accumulate": parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), max_tokens),  # type: ignore[operator]
+            "accumulate": planned_parts(folder)
+            or parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), max_tokens),  # type: ignore[operator]
             "learning_rate": rate or (LORA_RATE if lora else RATE),
             "schedule": "linear",
             "warmup": min(10, steps // 10),
@@ -156,6 +159,13 @@ def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
     if "part=" in spec:
         raise UsageError(f"{spec} has a part of its own, and finetune holds parts out; leave part=… away")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
+
+
+def planned_parts(folder: Path | None) -> int | None:
+    """In how many parts the backward pass of the run in this folder goes; None where none has begun."""
+    if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
+        return None
+    return read_recipe(folder / "recipe.toml").training.accumulate
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:

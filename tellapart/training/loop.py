@@ -19,30 +19,51 @@ from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say
 
 RUNS = Path("runs")
+NOTHING = -1  # the step to which a log is cut where no checkpoint was written: validation comes before that of step 0
 
 
-def train(recipe: Recipe, folder: Path | None = None, *, resume: bool = False, evaluate: bool = True) -> Run:
+def train(
+    recipe: Recipe, folder: Path | None = None, *, resume: bool = False, evaluate: bool = True, wait: bool = False
+) -> Run:
     """Train what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
 
     Recipes named as models are trained first, where they have not been. A finished run is returned as it
-    is. Raises `UsageError` where the folder holds an unfinished run and ``resume`` is False.
+    is. Where another process works on the folder, ``wait`` for it. Raises `UsageError` where the folder holds an
+    unfinished run and ``resume`` is False, and where another process works on it and ``wait`` is False.
     """
     folder = folder or RUNS / f"{recipe.name}-{recipe.fingerprint()}"
     run = Run(folder, recipe)
-    if run.started and run.info["fingerprint"] != recipe.fingerprint():
+    check_same(run)
+    if not is_done(run, evaluate):
+        with run.lock(wait=wait):
+            check_same(run)
+            check_resumed(run, resume)
+            if not is_done(run, evaluate):  # another process may have done it while this one waited
+                complete(run, evaluate)
+    return run
+
+
+def is_done(run: Run, evaluate: bool) -> bool:
+    return run.reported if evaluate else run.trained
+
+
+def check_same(run: Run) -> None:
+    """Raises `UsageError` where the folder holds a run of another recipe."""
+    if run.started and run.info["fingerprint"] != run.recipe.fingerprint():
         raise UsageError(
-            f"{folder} holds a run of another recipe (fingerprint {run.info['fingerprint']}, this one has "
-            f"{recipe.fingerprint()}); type: --out with another folder"
+            f"{run.folder} holds a run of another recipe (fingerprint {run.info['fingerprint']}, this one has "
+            f"{run.recipe.fingerprint()}); type: --out with another folder"
         )
+
+
+def check_resumed(run: Run, resume: bool) -> None:
+    """Raises `UsageError` where the folder holds an unfinished run and nobody asked to go on with it."""
     if run.started and not run.trained and not resume:
         at = run.last()
         raise UsageError(
-            f"{folder} holds an unfinished run (step {at.step if at else 0} of {recipe.training.steps}); "
+            f"{run.folder} holds an unfinished run (step {at.step if at else 0} of {run.recipe.training.steps}); "
             "type: the same command with --resume, or --out with another folder"
         )
-    if not run.trained or (evaluate and not run.assessed):
-        complete(run, evaluate)
-    return run
 
 
 def complete(run: Run, evaluate: bool) -> None:
@@ -53,14 +74,14 @@ def complete(run: Run, evaluate: bool) -> None:
 
     stage, started = Stage(run.recipe, upstream), time.monotonic()
     if not run.trained:
-        stage.load()  # a name that is no model's is told before there is a folder
+        stage.load()  # a name that is no model's is told before there is a run
     if not run.started:
         run.stamp(str(stage.device))
     if not run.trained:
         fit(stage, run)
         for line in stage.cut_lines():
             say(line)
-    if evaluate:
+    if evaluate and not run.assessed:
         assess(stage, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
@@ -68,10 +89,13 @@ def complete(run: Run, evaluate: bool) -> None:
 
 
 def upstream(name: str) -> str:
-    """The model behind a name in a recipe: another recipe's result (trained now if need be), or the name."""
+    """The model behind a name in a recipe: another recipe's result (trained now if need be), or the name.
+
+    Where another process trains that recipe, this one waits.
+    """
     if not name.endswith(".toml"):
         return name
-    return str(train(read_recipe(Path(name)), resume=True, evaluate=False).folder)
+    return str(train(read_recipe(Path(name)), resume=True, evaluate=False, wait=True).folder)
 
 
 def fit(stage: Any, run: Run) -> None:
@@ -95,16 +119,18 @@ def fit(stage: Any, run: Run) -> None:
         restore(last.folder, trained, optimiser, scheduler)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
-    run.cut_log(state["step"])
+    run.cut_log(state["step"] if last is not None else NOTHING)
+    select, validated = stage.select, math.nan
 
     def checkpoint(step: int) -> None:
         state.update(step=step, objective=objective.state_dict())
         run.save(state, lambda to: store(to, trained, optimiser, scheduler))
 
     def validate(step: int) -> None:
+        nonlocal validated
         values = stage.validate()
-        chosen = values[stage.select]
-        value = -chosen if stage.select == "loss" else chosen
+        validated = values[select]
+        value = -validated if select == "loss" else validated
         better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
         if better:
             state.update(best_value=value, best_step=step)
@@ -117,8 +143,8 @@ def fit(stage: Any, run: Run) -> None:
     with stage.trackers(run) as track, stage.bar("training", settings.steps, state["step"]) as bar:
         for step in range(state["step"], settings.steps):
             logs = train_step(stage, data, objective, trained, optimiser, scheduler, step)
-            bar(logs)
             done = step + 1
+            bar(progress_note(logs, select, validated, state))
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
                 track(logs, done)
@@ -129,6 +155,19 @@ def fit(stage: Any, run: Run) -> None:
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {stage.select}; see {run.log_path}")
     run.publish(run.best_folder(state["best_step"]))
+
+
+def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
+    """Loss and reward of the step, the last validation's value of ``select``, and the best one so far and its step.
+
+    ``validated`` is NaN before the first validation of this process: a run that was resumed shows the best alone.
+    """
+    shown = [f"{key} {logs[key]:.4g}" for key in ("loss", "reward") if key in logs]
+    if state["best_step"] is not None:
+        best = -state["best_value"] if select == "loss" else state["best_value"]
+        last = "" if math.isnan(validated) else f"{validated:.4g}, "
+        shown.append(f"{select} {last}best {best:.4g} at step {state['best_step']:,}")
+    return ", ".join(shown)
 
 
 def train_step(

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
+from tellapart.locks import locked
 from tellapart.recipe.schema import Recipe, to_toml
 from tellapart.utils.files import replace_text
 
@@ -111,14 +112,33 @@ class Run:
 
     @property
     def assessed(self) -> bool:
-        """Whether its results are there, or its recipe names no test data to have any."""
-        return self.recipe.data.test is None or (self.folder / "results.json").is_file()
+        """Whether results and gallery are there, or its recipe names no test data to have any."""
+        expected = [] if self.recipe.data.test is None else ["results.json"]
+        if expected and self.recipe.evaluation.gallery and self.recipe.scorer is not None:
+            expected.append("gallery.json")
+        return all((self.folder / name).is_file() for name in expected)
+
+    @property
+    def reported(self) -> bool:
+        """Whether it is trained and measured and has its page: nothing is left to do."""
+        return self.trained and self.assessed and self.finished and (self.folder / "report.html").is_file()
 
     @property
     def started(self) -> bool:
         """Whether there is something to lose. A stamp alone (a path or model was wrong) holds no folder occupied."""
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
+
+    @contextmanager
+    def lock(self, *, wait: bool = False) -> Iterator[None]:
+        """Hold the folder for this process. Raises `UsageError` where other files lie there, or another process holds
+        it and ``wait`` is False."""
+        if not self.started:
+            self._keep_off_others()
+        with ExitStack() as stack:
+            with writing(self.folder):
+                stack.enter_context(locked(self.folder, wait=wait))
+            yield
 
     def stamp(self, device: str) -> None:
         """Write what this run is, before anything is trained. Raises `UsageError` where other files lie there."""

@@ -387,11 +387,17 @@ class Stage:
 
     # What a person sees
     @contextlib.contextmanager
-    def bar(self, label: str, total: int, done: int) -> Iterator[Callable[[dict[str, float]], None]]:
+    def bar(self, label: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
+        """The progress of training. What it yields is called after each step, with what to show beside the count."""
         from tellapart.progress import Progress
 
-        with Progress(total - done, f"{label} {self.recipe.name}") as progress:
-            yield lambda logs: progress.advance()
+        with Progress(total, f"{label} {self.recipe.name}", done=done) as progress:
+
+            def advance(note: str) -> None:
+                progress.note = note
+                progress.advance()
+
+            yield advance
 
     @contextlib.contextmanager
     def trackers(self, run: Run) -> Iterator[Callable[[dict[str, float], int], None]]:

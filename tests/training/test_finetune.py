@@ -11,6 +11,7 @@ from PIL import Image
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.recipe.schema import read_recipe
 from tellapart.training.finetune import BATCH, OBJECTIVES, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
@@ -79,6 +80,25 @@ def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
         plan(name, [WORLD], batch_size=49)
     with pytest.raises(UsageError, match=r"unknown key 'training.batch_siz'; did you mean 'batch_size'"):
         plan(name, [WORLD], settings=["training.batch_siz=4"])
+
+
+def test_the_same_command_goes_on_whatever_memory_is_free_then(
+    cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free memory decides in how many parts a batch goes: what was planned is kept in the run."""
+    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("tellapart.training.finetune.free_memory", lambda: 300_000_000)
+        patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert cli(*command, "--max-tokens", 6).status == 130
+    planned = read_recipe(tmp_path / "out" / "recipe.toml").training.accumulate
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 30_000_000)
+    assert planned != plan(str(tiny_captioner), [WORLD], max_tokens=6).training.accumulate
+    done = cli(*command, "--max-tokens", 6)
+    assert done.status == 0, done.err
+    assert read_recipe(tmp_path / "out" / "recipe.toml").training.accumulate == planned
+    other = cli(*command, "--max-tokens", 6, "--set", f"training.accumulate={planned + 1}")  # what is typed counts
+    assert other.status == 2 and "another recipe" in other.err
 
 
 def test_a_folder_of_pictures_without_captions(tmp_path: Path, tiny_captioner: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import Cli
 from safetensors.torch import load_file
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
@@ -231,6 +233,69 @@ def test_an_unfinished_run_is_not_overwritten(
         train(recipe, tmp_path / "run")
     with pytest.raises(UsageError, match="run of another recipe"):
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize(
+    "killed_in", ["tellapart.training.final_evaluation.write_gallery", "tellapart.report.build_report"]
+)
+def test_a_run_killed_before_its_page_was_there_gets_it(
+    killed_in: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after kill -9 between the captions and the page: the same command does what is missing."""
+
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    recipe = recipe_of(merged(tiny_recipe, {"training": {"steps": 2}, "validation": {"every": 2}}))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(killed_in, killed)
+        train(recipe, tmp_path / "run")
+    captions = tmp_path / "run" / "captions" / "after.jsonl"
+    written = captions.stat().st_mtime_ns
+    run = train(recipe, tmp_path / "run", resume=True)
+    assert run.finished and (run.folder / "gallery.json").is_file() and (run.folder / "results.json").is_file()
+    assert (
+        json.loads((run.folder / "gallery.json").read_text())["sets"][0]["target"]
+        in (run.folder / "report.html").read_text()
+    )
+    if killed_in.endswith("build_report"):
+        assert captions.stat().st_mtime_ns == written, "what was measured is not measured again"
+
+
+def test_a_run_killed_before_its_first_checkpoint_validates_step_0_once(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    recipe = recipe_of(merged(tiny_recipe, {"training": {"steps": 2}, "validation": {"every": 2}}))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Run, "save", killed)
+        train(recipe, tmp_path / "run", evaluate=False)
+    train(recipe, tmp_path / "run", resume=True, evaluate=False)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line.get("event") == "validation"] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("reinforce", r"loss [-\d.e]+, reward [-\d.e]+, recall@1.random100 [\d.]+, best [\d.]+ at step [03]"),
+        ("mle", r"loss [\d.]+, loss [\d.]+, best [\d.]+ at step 3"),
+    ],
+)
+def test_the_progress_line_shows_loss_reward_validation_and_the_best(
+    kind: str, told: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    changes = {"validation": {**tiny_recipe["validation"], "select": "loss"}} if kind == "mle" else {}
+    objective = tiny_recipe["objective"] if kind == "reinforce" else {"kind": kind}
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(recipe_of(tiny_recipe, objective=objective, **changes)))
+    monkeypatch.setattr("tellapart.progress.LINE_SECONDS", 0.0)  # a line at each step
+    done = cli("train", path, "--out", tmp_path / "run")
+    lines = [line for line in done.err.splitlines() if line.startswith("training tiny: ")]
+    assert len(lines) == 6 and "4 of 6" in lines[3], done.err
+    assert re.search(f"left; {told}$", lines[3]), lines[3]
 
 
 @pytest.mark.parametrize("table", ["captioner", "scorer"])
