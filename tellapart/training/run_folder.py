@@ -22,9 +22,9 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.locks import locked
 from tellapart.recipe.schema import Recipe, to_toml
 from tellapart.utils.files import replace_text
+from tellapart.utils.locks import locked
 
 
 @contextmanager

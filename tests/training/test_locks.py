@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.locks import NAME, locked
 from tellapart.recipe.schema import check_recipe, to_toml
 from tellapart.training.loop import train
+from tellapart.utils.locks import NAME, locked
 
 HOLD = """
-import pathlib, sys, tellapart.locks
-with tellapart.locks.locked(pathlib.Path(sys.argv[1]), wait=False):
+import pathlib, sys, tellapart.utils.locks
+with tellapart.utils.locks.locked(pathlib.Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -60,7 +60,7 @@ def test_a_folder_made_for_the_lock_alone_is_removed(tmp_path: Path) -> None:
 
 
 def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.locks.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("tellapart.utils.locks.POLL_SECONDS", 0.001)
     inside: list[int] = []
     most: list[int] = []
 
