@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
+from tellapart.metrics.results import digest_of_ids
+
+_OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
+_OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")
 
 
 class _Lenient(BaseModel):
@@ -56,19 +61,45 @@ class Pair(_Lenient):
     p: float | None = None
 
 
+class Candidates(_Lenient):
+    """The sets that a recall was measured in: their sizes, and what a blind guess scores."""
+
+    fewest: int
+    most: int
+    chance: float
+
+
+class Pictures(_Lenient):
+    """How many pictures were tested, and a digest of their ids; empty where neither is on file."""
+
+    n: int = 0
+    ids: str = ""
+
+
 class Results(_Lenient):
     """``results.json``."""
 
     systems: dict[str, dict[str, Estimate | None]] = {}
+    pictures: Pictures = Pictures()
+    candidates: dict[str, Candidates] = {}
     pairs: list[Pair] = []
     signatures: dict[str, str] = {}
     notes: list[str] = []
+
+
+class Claims(_Lenient):
+    """How many of a caption's claims are true, and the (start, end, why) of the words that are not."""
+
+    correct: int
+    of: int
+    false: list[tuple[int, int, str]] = []
 
 
 class Answer(_Lenient):
     """What a system wrote of a set's target, and which candidate the scorer took for it."""
 
     caption: str = ""
+    claims: Claims | None = None
     scores: dict[str, float | None] = {}
     picked: str | None = None
 
@@ -99,6 +130,7 @@ class Log:
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
     best_step: int | None = None
+    validated: int | None = None  # pictures of a validation
     unreadable: int = 0
     not_finite: int = 0
 
@@ -129,7 +161,25 @@ def read_run(path: Path) -> RunFolder:
     run.results = _read_model(run, "results.json", Results, "the numbers before and after")
     run.gallery = _read_model(run, "gallery.json", Gallery, "the look-alike pictures")
     _read_log(run)
+    if run.results is not None:
+        _complete(run.results, path)
     return run
+
+
+def _complete(results: Results, path: Path) -> None:
+    """What runs of 0.1 did not write down but their signatures and captions tell: candidates, and which pictures."""
+    for key, signature in results.signatures.items():
+        found = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
+        if key not in results.candidates and found[0] and found[1]:
+            k, size = int(found[0]["k"] or 1), int(next(filter(None, found[1].groups())))
+            results.candidates[key] = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+    if not results.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
+        try:
+            lines = files[0].read_text(encoding="utf-8").splitlines()
+            ids = [str(json.loads(line)["id"]) for line in lines if line.strip()]
+        except (ValueError, KeyError, TypeError, OSError):
+            return
+        results.pictures = Pictures(n=len(ids), ids=digest_of_ids(ids))
 
 
 def _read_info(path: Path) -> RunInfo:
@@ -192,14 +242,15 @@ def _read_log(run: RunFolder) -> None:
             continue
         series = run.log.validation if event == "validation" else run.log.training
         for key, value in line.items():
-            if key == "step" or isinstance(value, bool) or not isinstance(value, int | float):
+            if key in ("step", "n") or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if math.isfinite(value):
                 series.setdefault(key, {})[step] = float(value)
             else:
                 run.log.not_finite += 1
-        if event == "validation" and line.get("best") is True:
-            run.log.best_step = step
+        if event == "validation":
+            run.log.best_step = step if line.get("best") is True else run.log.best_step
+            run.log.validated = line["n"] if isinstance(line.get("n"), int) else run.log.validated
     if run.log.unreadable:
         run.gaps.append(f"log.jsonl: {run.log.unreadable} unreadable line(s) left out.")
     if run.log.not_finite:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.report.folder import Answer, Gallery, LookalikeSet, RunFolder
+from tellapart.report.folder import Answer, Claims, Gallery, LookalikeSet, RunFolder
+from tellapart.report.marks import Piece, pieces
 from tellapart.report.pictures import Album, unreadable_line
-from tellapart.report.verdict import compare, order
+from tellapart.report.verdict import YARDSTICKS, compare, order
 from tellapart.report.words import number
 
 # A gallery is looked through by a person; more sets than this only make the page slow.
@@ -18,8 +20,11 @@ OUTCOMES = {
     "worse": "got worse",
     "missed": "both missed",
     "hit": "both hit",
-    "": "",
+    "open": "no picks to compare",
 }
+# Of one system alone.
+LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
+TELLING = 3  # sets at the head of a page
 
 
 @dataclass(frozen=True)
@@ -47,34 +52,46 @@ class Verdict:
     rival: Candidate | None
     rival_score: str
     scores: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    claims: Claims | None
+
+    @property
+    def false(self) -> tuple[Piece, ...]:
+        """The words that claim what is not so, each with why."""
+        return tuple(piece for piece in self.pieces if piece.why)
 
 
 @dataclass(frozen=True)
 class SetView:
-    """One set as the page shows it; ``outcome`` is a key of `OUTCOMES`."""
+    """One set as the page shows it; ``outcome`` is a key of `OUTCOMES`, ``outcome_words`` says it as people do."""
 
     number: int
     target: str
     outcome: str
+    outcome_words: str
     candidates: tuple[Candidate, ...]
     references: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
 
-    @property
-    def outcome_words(self) -> str:
-        """The outcome as people say it."""
-        return OUTCOMES[self.outcome]
+    def of(self, name: str) -> Verdict | None:
+        """A system's verdict."""
+        return next((v for v in self.verdicts if v.name == name), None)
 
 
 @dataclass(frozen=True)
 class GalleryView:
-    """The sets that are shown, how many there were, and how often each outcome occurs."""
+    """The sets that are shown, how many there were, and each outcome that occurs: (key, words, how often).
+
+    ``telling`` are the few sets for the head of the page, each with a title; ``marked``: the truth is known, so that
+    false words are marked.
+    """
 
     sets: tuple[SetView, ...]
     total: int
-    counts: Counter[str]
-    before: str
-    after: str
+    outcomes: tuple[tuple[str, str, int], ...]
+    telling: tuple[tuple[str, SetView], ...]
+    pair: tuple[str, ...]
+    marked: bool
 
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
@@ -87,17 +104,51 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     if not run.gallery.sets:
         run.gaps.append("gallery.json holds no sets, so no look-alike pictures can be shown.")
         return None
-    before, after = _pair(run)
+    pair = _pair(run)
     shown = run.gallery.sets[:MOST_SETS]
     symbols = _embed(run, shown, album)
     described = {s.target: s.references[0] for s in run.gallery.sets if s.references}
-    views = tuple(_view(i + 1, s, symbols, described, (before, after)) for i, s in enumerate(shown))
-    return GalleryView(views, len(run.gallery.sets), Counter(v.outcome for v in views), before, after)
+    views = tuple(_view(i + 1, s, symbols, described, pair) for i, s in enumerate(shown))
+    counts = Counter(v.outcome for v in views)
+    words = OUTCOMES if len(pair) == 2 else LONE_OUTCOMES
+    outcomes = tuple((key, told, counts[key]) for key, told in words.items() if counts[key])
+    marked = any(v.claims for one in views for v in one.verdicts)
+    return GalleryView(views, len(run.gallery.sets), outcomes, telling(views, pair), pair, marked)
 
 
-def _pair(run: RunFolder) -> tuple[str, str]:
+def _pair(run: RunFolder) -> tuple[str, ...]:
+    """The two systems that the page compares, or the only one that there is."""
     comparison = compare(run.results) if run.results else None
-    return (comparison.before, comparison.after) if comparison else ("before", "after")
+    if comparison:
+        return comparison.before, comparison.after
+    names = list(dict.fromkeys(name for s in (run.gallery.sets if run.gallery else ()) for name in s.systems))
+    own = [name for name in names if name not in YARDSTICKS]
+    return tuple(own) if len(own) == 1 else ("before", "after")
+
+
+def telling(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
+    """Three sets that say the most: a gain without a false word, a gain with one (or a miss), and a loss.
+
+    The first of each kind, in the gallery's order; what there is none of is made up for by other kinds.
+    """
+    last = pair[-1]
+
+    def faithful(one: SetView) -> bool:
+        answer = one.of(last)
+        return answer is not None and not answer.false
+
+    # In the order in which they are wanted: who is found by the caption, and who is not.
+    gained, lost = ("improved", "worse") if len(pair) == 2 else ("hit", "missed")
+    kinds = [
+        ("Told apart", [one for one in views if one.outcome == gained and faithful(one)]),
+        ("Told apart, with false words", [one for one in views if one.outcome == gained and not faithful(one)]),
+        ("No longer told apart" if len(pair) == 2 else "Not told apart", [one for one in views if one.outcome == lost]),
+        ("Still not told apart", [one for one in views if one.outcome == "missed" and lost != "missed"]),
+        ("Told apart all along", [one for one in views if one.outcome == "hit" and gained != "hit"]),
+    ]
+    found = [(title, own[0]) for title, own in kinds if own][:TELLING]
+    rest = [(title, one) for title, own in kinds for one in own[1:]]
+    return (*found, *rest[: TELLING - len(found)])
 
 
 def _embed(run: RunFolder, sets: list[LookalikeSet], album: Album) -> dict[str, str]:
@@ -126,7 +177,7 @@ def picked(answer: Answer) -> str | None:
 
 
 def _view(
-    position: int, s: LookalikeSet, symbols: dict[str, str], described: dict[str, str], pair: tuple[str, str]
+    position: int, s: LookalikeSet, symbols: dict[str, str], described: dict[str, str], pair: tuple[str, ...]
 ) -> SetView:
     names = order(list(s.systems))
     taken = {name: picked(s.systems[name]) for name in names}
@@ -136,23 +187,26 @@ def _view(
         alt = described.get(id) or (f"the target, {id}" if id == s.target else f"look-alike, {id}")
         candidates.append(Candidate(i + 1, id, symbols.get(id), alt, id == s.target, takers))
     verdicts = tuple(_verdict(name, s, candidates, taken[name]) for name in names)
+    outcome = _outcome([taken.get(name) for name in pair], s.target)
     return SetView(
         position,
         s.target,
-        _outcome(*(taken.get(name) for name in pair), target=s.target),
+        outcome,
+        (OUTCOMES if len(pair) == 2 else LONE_OUTCOMES)[outcome],
         tuple(candidates),
         tuple(s.references),
         verdicts,
     )
 
 
-def _outcome(before: str | None, after: str | None, *, target: str) -> str:
-    """A key of `OUTCOMES`; empty where one of the two picked nothing."""
-    if before is None or after is None:
-        return ""
-    if before == target:
-        return "hit" if after == target else "worse"
-    return "improved" if after == target else "missed"
+def _outcome(taken: Sequence[str | None], target: str) -> str:
+    """A key of `OUTCOMES`; "open" where one of the compared picked nothing."""
+    if None in taken:
+        return "open"
+    before, after = taken[0] == target, taken[-1] == target
+    if before == after:
+        return "hit" if after else "missed"
+    return "improved" if after else "worse"
 
 
 def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> Verdict:
@@ -176,6 +230,8 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
         rival=rival,
         rival_score=text(rival.id if rival else None),
         scores=tuple(text(c.id) for c in candidates),
+        pieces=pieces(answer.caption, answer.claims.false if answer.claims else ()),
+        claims=answer.claims,
     )
 
 

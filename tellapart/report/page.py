@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class RunView:
     anchor: str
     run: RunFolder
     headline: str
+    command: str
     facts: list[tuple[str, str]]
     summary: list[tuple[str, str]]
     comparison: Comparison | None
@@ -58,17 +60,19 @@ def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
     if not runs:
         raise UsageError("no run was given; type: tellapart report RUN")
     folders = [read_run(Path(path)) for path in runs]
-    out = Path(out) if out else (folders[0].path if len(folders) == 1 else Path()) / "report.html"
+    default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
+    out = Path(out) if out else default
     if out.is_dir():
         raise UsageError(
             f"{out} is a folder, expected the file to write; type: tellapart report RUN -o {out}/report.html"
         )
-    _write(out, render(folders))
+    words = [*map(str, runs), *(["-o", str(out)] if out.resolve() != default.resolve() else [])]
+    _write(out, render(folders, shlex.join(["tellapart", "report", *words])))
     return out
 
 
-def render(folders: Sequence[RunFolder]) -> str:
-    """The page as text."""
+def render(folders: Sequence[RunFolder], command: str) -> str:
+    """The page as text. ``command`` is what makes it again."""
     album = Album()
     views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
     several: Overview | None = overview(folders) if len(folders) > 1 else None
@@ -82,6 +86,7 @@ def render(folders: Sequence[RunFolder]) -> str:
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         chart_size=(WIDTH, HEIGHT),
+        command=command,
     )
 
 
@@ -113,6 +118,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         anchor,
         run,
         headline(run.results),
+        run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
         _facts(run),
         _recipe_summary(run),
         compare(run.results) if run.results else None,
@@ -184,8 +190,21 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             flat |= _flatten(value, f"{start}{key}.")
         else:
-            flat[f"{start}{key}"] = str(value).lower() if isinstance(value, bool) else str(value)
-    return flat
+            flat[f"{start}{key}"] = entry_text(value)
+    return {key: text for key, text in flat.items() if text}
+
+
+def entry_text(value: Any) -> str:
+    """A recipe's entry as people read it: lists with commas, tables as ``kind, key value``; empty for an empty list."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        told = [entry_text(own) for own in value]
+        return ("; " if any(isinstance(own, dict) for own in value) else ", ").join(filter(None, told))
+    if isinstance(value, dict):
+        texts = {key: entry_text(own) for key, own in value.items()}
+        return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in texts.items() if text)
+    return str(value)
 
 
 def _write(out: Path, page: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import Estimate, Results, RunFolder
 from tellapart.report.verdict import Change, Comparison, compare, main_metric, order
 from tellapart.report.words import Metric, arrange, decimals, describe, number
@@ -42,6 +43,7 @@ class Row:
     change: Change | None
     whiskers: tuple[Whisker, ...]
     signature: str
+    setting: str
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def table(results: Results) -> Table | None:
     if comparison:
         rest = [name for name in systems if name not in (comparison.before, comparison.after)]
         systems = [comparison.before, comparison.after, *rest]
-    metrics = arrange(key for name in systems for key in results.systems[name])
+    metrics = arrange((key for name in systems for key in results.systems[name]), results.candidates)
     rows = [_row(results, m, systems, comparison) for m in metrics]
     groups = dict.fromkeys(m.group for m in metrics)
     return Table(
@@ -83,6 +85,7 @@ def _row(results: Results, metric: Metric, systems: Sequence[str], comparison: C
         change,
         _whiskers((change.before, change.after)) if change else (),
         results.signatures.get(metric.key, ""),
+        metric.setting(*estimates),
     )
 
 
@@ -110,6 +113,16 @@ def _whiskers(pair: tuple[Estimate, Estimate]) -> tuple[Whisker, ...]:
 
 
 @dataclass(frozen=True)
+class OverviewCell:
+    """One run's value of a metric. ``unlike``: it cannot be compared with most others of its column."""
+
+    value: str
+    change: str = ""
+    verdict: str = ""
+    unlike: bool = False
+
+
+@dataclass(frozen=True)
 class OverviewRow:
     """One run in the table of several: what it ended with, and its change, metric by metric."""
 
@@ -117,15 +130,20 @@ class OverviewRow:
     anchor: str
     created: str
     seed: str
-    cells: tuple[tuple[str, str, str], ...]
+    cells: tuple[OverviewCell, ...]
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The comparison of several runs; a cell is (value after, change, verdict)."""
+    """The comparison of several runs.
+
+    ``settings`` stand below the metrics' names; ``unlike`` says which cells cannot be compared, and why.
+    """
 
     metrics: tuple[Metric, ...]
+    settings: tuple[str, ...]
     rows: tuple[OverviewRow, ...]
+    unlike: tuple[str, ...]
 
 
 def overview(folders: Sequence[RunFolder]) -> Overview:
@@ -134,13 +152,68 @@ def overview(folders: Sequence[RunFolder]) -> Overview:
     metrics = arrange(key for ending in endings for key in ending)
     wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
     names = unique_names(folders)
-    rows = []
-    for i, (folder, ending) in enumerate(zip(folders, endings, strict=True)):
+    columns = [_column(folders, names, endings, metric) for metric in wanted]
+    rows = [
+        OverviewRow(
+            names[i],
+            f"run{i + 1}",
+            folder.info.created[:10],
+            "" if folder.info.seed is None else str(folder.info.seed),
+            tuple(column.cells[i] for column in columns),
+        )
+        for i, folder in enumerate(folders)
+    ]
+    return Overview(
+        tuple(column.metric for column in columns),
+        tuple(column.metric.setting(*column.estimates) for column in columns),
+        tuple(rows),
+        tuple(dict.fromkeys(line for column in columns for line in column.unlike)),
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    metric: Metric
+    estimates: tuple[Estimate | None, ...]
+    cells: tuple[OverviewCell, ...]
+    unlike: tuple[str, ...]
+
+
+def _column(
+    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Estimate]], metric: Metric
+) -> _Column:
+    """One metric of all runs; those outside the largest class of comparable ones are marked."""
+    with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
+    first, *others = comparable(folders, with_it, metric.key)
+    named = _described(folders, metric.key, first)
+    estimates = tuple(ending.get(metric.key) for ending in endings)
+    unlike = tuple(
+        f"{named.name}: {quoted(names, [i])} against {quoted(names, [first[0]])}, which differ in "
+        f"{', '.join(differences(_results(folders[first[0]]), _results(folders[i]), metric.key))}"
+        for other in others
+        for i in other
+    )
+    outside = {i for other in others for i in other}
+    cells = []
+    for i, folder in enumerate(folders):
         comparison = compare(folder.results) if folder.results else None
-        cells = tuple(_overview_cell(ending.get(m.key), comparison, m, [e.get(m.key) for e in endings]) for m in wanted)
-        seed = "" if folder.info.seed is None else str(folder.info.seed)
-        rows.append(OverviewRow(names[i], f"run{i + 1}", folder.info.created[:10], seed, cells))
-    return Overview(tuple(wanted), tuple(rows))
+        cells.append(_overview_cell(estimates[i], comparison, metric, estimates, i in outside))
+    return _Column(named, tuple(estimates[i] for i in first), tuple(cells), unlike)
+
+
+def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) -> list[list[int]]:
+    """``places`` of runs, in classes within which this metric can be ranked, the largest first."""
+    found = classes([_results(folders[place]) for place in places], key)
+    return [[places[own] for own in members] for members in found]
+
+
+def _results(folder: RunFolder) -> Results:
+    return folder.results or Results()
+
+
+def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> Metric:
+    found = (_results(folders[i]).candidates.get(key) for i in members)
+    return describe(key, next(filter(None, found), None))
 
 
 def _ending(results: Results | None) -> dict[str, Estimate]:
@@ -154,14 +227,18 @@ def _ending(results: Results | None) -> dict[str, Estimate]:
 
 
 def _overview_cell(
-    estimate: Estimate | None, comparison: Comparison | None, metric: Metric, column: Sequence[Estimate | None]
-) -> tuple[str, str, str]:
+    estimate: Estimate | None,
+    comparison: Comparison | None,
+    metric: Metric,
+    column: Sequence[Estimate | None],
+    unlike: bool,
+) -> OverviewCell:
     if estimate is None:
-        return "–", "", ""
+        return OverviewCell("–")
     change = comparison.get(metric.key) if comparison else None
     places = decimals(column, (change.difference,) if change else ())
     shown = number(change.difference, places, signed=True) if change else ""
-    return number(estimate.value, places), shown, change.verdict if change else ""
+    return OverviewCell(number(estimate.value, places), shown, change.verdict if change else "", unlike)
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
@@ -171,24 +248,46 @@ def unique_names(folders: Sequence[RunFolder]) -> list[str]:
     return [name + path for name, path in zip(names, paths, strict=True)]
 
 
+def quoted(names: Sequence[str], places: Sequence[int]) -> str:
+    """As in ``“a”, “b” and “c”``."""
+    own = [f"“{names[place]}”" for place in places]
+    return " and ".join([", ".join(own[:-1]), own[-1]] if len(own) > 1 else own)
+
+
 def overview_headline(folders: Sequence[RunFolder]) -> str:
-    """One sentence about several runs: which ends highest in the headline's metric, and whether that is sure."""
+    """One sentence about several runs: which ends highest in the headline's metric, and whether that is sure.
+
+    Only runs of the same pictures and signature are ranked; of others it says what differs.
+    """
     endings = [_ending(folder.results) for folder in folders]
+    names = unique_names(folders)
     shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
     key = main_metric(shared)
     if key is None:
         return f"{len(folders)} runs side by side; they share no recall by which they could be compared."
-    names = [f"“{name}”" for name in unique_names(folders)]
-    ranked = sorted((i for i, e in enumerate(endings) if key in e), key=lambda i: -(endings[i][key].value or 0.0))
-    best, second = (endings[i][key] for i in ranked[:2])
+    ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
+    outside = [i for other in others for i in other]
+    if len(ranked) == 1:
+        why = differences(_results(folders[ranked[0]]), _results(folders[outside[0]]), key)
+        pair = quoted(names, [ranked[0], outside[0]])
+        return f"{describe(key).name}, not comparable: {pair} differ in {', '.join(why)}."
+    metric = _described(folders, key, ranked)
+    told = _ranking(metric, {i: endings[i][key] for i in ranked}, names)
+    return told + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
+
+
+def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str]) -> str:
+    ranked = sorted(estimates, key=lambda i: -(estimates[i].value or 0.0))
+    best, second = (estimates[i] for i in ranked[:2])
     places = decimals([best, second])
     first, other = number(best.value, places), number(second.value, places)
-    metric = describe(key).name
+    setting = f" ({told})" if (told := metric.setting(*estimates.values())) else ""
+    start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
-        return f"Of {len(folders)} runs, {names[ranked[0]]} and {names[ranked[1]]} end level: {metric} {first}."
+        return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}{setting}"
     return (
-        f"Of {len(folders)} runs, {names[ranked[0]]} ends highest: {metric} {first} against {other} "
-        f"for {names[ranked[1]]}{_overlap(best, second)}."
+        f"{start} ends highest: {metric.name} {first} against {other} "
+        f"for “{names[ranked[1]]}”{setting}{_overlap(best, second)}"
     )
 
 

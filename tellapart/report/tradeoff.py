@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tellapart.report.comparable import test_of
 from tellapart.report.curves import nice_ticks, scale, value_text
-from tellapart.report.folder import Results, RunFolder
+from tellapart.report.folder import Estimate, Results, RunFolder
 from tellapart.report.verdict import compare, main_metric
-from tellapart.report.words import describe
+from tellapart.report.words import Metric, describe
 
 WIDTH, HEIGHT = 620, 380
 LEFT, RIGHT, TOP, BOTTOM = 52, 22, 18, 46
@@ -30,13 +33,19 @@ class Spot:
 
 @dataclass(frozen=True)
 class Course:
-    """A run's way from its first measurement to its last; ``number`` stands at its end and in the legend."""
+    """A run's way from its first measurement to its last.
+
+    ``number`` stands in the legend and at the kept checkpoint, which is ``spots[kept]``; ``line`` leads there, and
+    ``later`` on from it.
+    """
 
     number: int
     look: int
     name: str
     line: str
+    later: str
     spots: tuple[Spot, ...]
+    kept: int
     said: str
 
 
@@ -50,7 +59,9 @@ class TradeOff:
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
     summary: str
+    setting: str
     left_out: str
+    has_later: bool
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -58,7 +69,18 @@ class TradeOff:
     bottom: int = HEIGHT - BOTTOM
 
 
-Measured = list[tuple[str, float, float]]  # when, CIDEr, recall in per cent
+@dataclass(frozen=True)
+class Measured:
+    """(when, CIDEr, recall in per cent) in order; ``kept`` is the place of the checkpoint that was kept.
+
+    Courses of equal ``test`` are of the same ``n`` pictures, measured alike.
+    """
+
+    points: list[tuple[str, float, float]]
+    kept: int
+    test: tuple[object, ...]
+    recall: Metric
+    n: int | None
 
 
 def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | None:
@@ -71,60 +93,88 @@ def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | 
     test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
     logged = [_logged(folder, log_key) for folder in folders]
     tested = [_tested(folder.results, test_key) for folder in folders]
-    use_tests = len(folders) > 1 and sum(map(bool, tested)) > sum(map(bool, logged))  # one run's are in its table
+    # One run's tests are in its table.
+    use_tests = len(folders) > 1 and sum(m is not None for m in tested) > sum(m is not None for m in logged)
     key, found = (test_key, tested) if use_tests else (log_key, logged)
-    if key is None or not any(found):
+    if key is None or not any(m is not None for m in found):
         return None
-    return _draw(key, BY_TEST if use_tests else IN_TRAINING, found, names)
+    return _draw(BY_TEST if use_tests else IN_TRAINING, found, names)
 
 
-def _logged(folder: RunFolder, key: str | None) -> Measured:
+def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     """The steps whose validation has both; at least two."""
     costs, recalls = folder.log.validation.get(COST, {}), folder.log.validation.get(key or "", {})
     steps = sorted(costs.keys() & recalls.keys())
-    if len(steps) < 2:
-        return []
+    if key is None or len(steps) < 2:
+        return None
     every = -(-len(steps) // POINTS)
-    kept = sorted({*steps[::every], steps[-1]})
-    return [(f"step {step:,}", costs[step], recalls[step]) for step in kept]
+    best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
+    shown = sorted({*steps[::every], steps[-1], best})
+    points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
+    # Candidates are as many as in the test, pictures the validation's own.
+    recall = describe(key, folder.results.candidates.get(key) if folder.results else None)
+    return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
-def _tested(results: Results | None, key: str | None) -> Measured:
+def _validation(folder: RunFolder) -> tuple[object, ...]:
+    """What validations of two runs must share to be drawn in one picture, as their recipes say it."""
+    try:
+        recipe = tomllib.loads(folder.recipe or "")
+    except tomllib.TOMLDecodeError:
+        return (id(folder),)
+    parts = (recipe.get("data", {}).get("validation"), recipe.get("scorer"), recipe.get("validation", {}),
+             recipe.get("evaluation", {}).get("lookalike"))  # fmt: skip
+    told = {key: value for key, value in parts[2].items() if key == "decoding"}
+    return (folder.log.validated, json.dumps([parts[0], parts[1], told, parts[3]], sort_keys=True, default=str))
+
+
+def _tested(results: Results | None, key: str | None) -> Measured | None:
     """Before and after, where both were measured for both."""
     comparison = compare(results) if results else None
-    if results is None or comparison is None:
-        return []
-    found: Measured = []
+    if results is None or comparison is None or key is None:
+        return None
+    points = []
     for system in (comparison.before, comparison.after):
-        cost, recall = (results.systems.get(system, {}).get(metric) for metric in (COST, key or ""))
+        cost, recall = (results.systems.get(system, {}).get(metric) for metric in (COST, key))
         if cost is None or recall is None or cost.value is None or recall.value is None:
-            return []
-        found.append((system, cost.value, recall.value))
-    return found
+            return None
+        points.append((system, cost.value, recall.value))
+    estimate = results.systems[comparison.after][key] or Estimate()
+    test = (test_of(results, COST), test_of(results, key))
+    return Measured(points, 1, test, describe(key, results.candidates.get(key)), estimate.n)
 
 
 def _tested_keys(results: Results | None) -> list[str]:
     return [key for system in results.systems.values() for key in system] if results else []
 
 
-def _draw(key: str, measured: str, of_runs: Sequence[Measured], names: Sequence[str]) -> TradeOff:
-    found = [(name, course) for name, course in zip(names, of_runs, strict=True) if course]
-    without = [name for name, course in zip(names, of_runs, strict=True) if not course]
-    recall = describe(key).name
-    x_low, x_high = _range([cost for _, course in found for _, cost, _ in course])
-    y_low, y_high = _range([value for _, course in found for _, _, value in course])
+def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str]) -> TradeOff:
+    measurable = [(name, course) for name, course in zip(names, of_runs, strict=True) if course is not None]
+    without = [name for name, course in zip(names, of_runs, strict=True) if course is None]
+    tests = [course.test for _, course in measurable]
+    common = max(tests, key=tests.count)
+    found = [(name, course) for name, course in measurable if course.test == common]
+    unlike = [name for name, course in measurable if course.test != common]
+    metric, n = found[0][1].recall, found[0][1].n
+    recall = metric.name
+    x_low, x_high = _range([cost for _, course in found for _, cost, _ in course.points])
+    y_low, y_high = _range([value for _, course in found for _, _, value in course.points])
     to_x, to_y = scale(x_low, x_high, LEFT, WIDTH - RIGHT), scale(y_low, y_high, HEIGHT - BOTTOM, TOP)
     courses = []
     for i, (name, course) in enumerate(found):
         spots = tuple(
             Spot(round(to_x(cost), 1), round(to_y(value), 1), f"{name}, {when}: {_both(recall, value, cost)}")
-            for when, cost, value in course
+            for when, cost, value in course.points
         )
-        line = "M" + "L".join(f"{spot.x} {spot.y}" for spot in spots)
-        (first, *start), (last, *end) = course[0], course[-1]
-        said = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({last})"
-        courses.append(Course(i + 1, i % LOOKS, name, line, spots, said))
-    left_out = f"Not drawn, for they did not measure both twice: {', '.join(without)}." if without else ""
+        (first, *start), (kept, *end) = course.points[0], course.points[course.kept]
+        kept = f"{kept}, kept" if measured == IN_TRAINING else kept
+        said = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
+        line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
+        courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, said))
+    left_out = f"Not drawn, for they did not measure both twice: {', '.join(without)}. " if without else ""
+    left_out += f"Not comparable, so not drawn: {', '.join(unlike)} (other pictures, or measured otherwise)." * bool(
+        unlike
+    )
     return TradeOff(
         recall,
         measured,
@@ -132,8 +182,15 @@ def _draw(key: str, measured: str, of_runs: Sequence[Measured], names: Sequence[
         tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
         tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
         f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.said}." for course in courses),
-        left_out,
+        metric.setting(Estimate(n=n)),
+        left_out.strip(),
+        any(course.later for course in courses),
     )
+
+
+def _path(spots: Sequence[Spot]) -> str:
+    """An SVG path through spots; none through a single one."""
+    return "M" + "L".join(f"{spot.x} {spot.y}" for spot in spots) if len(spots) > 1 else ""
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:

@@ -66,6 +66,11 @@ class Change:
         return number(self.difference, self.places, signed=True)
 
     @property
+    def setting(self) -> str:
+        """As in ``n = 500, 10 candidates, chance 10.0``; empty but for recalls."""
+        return self.metric.setting(self.before, self.after)
+
+    @property
     def verb(self) -> str:
         """``rose`` or ``fell``."""
         return "rose" if self.difference > 0 else "fell"
@@ -100,7 +105,8 @@ def compare(results: Results) -> Comparison | None:
     if pair is None:
         return None
     a, b = pair
-    found = [_change(results, a, b, m) for m in arrange(key for key in results.systems[a] if key in results.systems[b])]
+    shared = (key for key in results.systems[a] if key in results.systems[b])
+    found = [_change(results, a, b, m) for m in arrange(shared, results.candidates)]
     return Comparison(a, b, tuple(c for c in found if c is not None))
 
 
@@ -163,7 +169,8 @@ def headline(results: Results | None) -> str:
     what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
     start = f"{main.metric.name} {what}"
     interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
-    sentence = f"{start} ({main.by}, {interval}){_doubt(comparison, main)}; {_costs(comparison, main)}."
+    setting = f"; {main.setting}" if main.setting else ""
+    sentence = f"{start} ({main.by}, {interval}{setting}){_doubt(comparison, main)}; {_costs(comparison, main)}."
     return sentence[0].upper() + sentence[1:]
 
 
@@ -195,6 +202,8 @@ def _lone_headline(results: Results) -> str:
     estimate = results.systems[name][key] or Estimate()
     places = decimals([estimate])
     low, high = number(estimate.low, places), number(estimate.high, places)
-    within = "" if estimate.low is None else f" (95\u00a0% interval {low} to {high})"
-    sentence = f"{describe(key).name} is {number(estimate.value, places)}{within} for “{name}”"
+    metric = describe(key, results.candidates.get(key))
+    told = ([f"95\u00a0% interval {low} to {high}"] if estimate.low is not None else []) + [metric.setting(estimate)]
+    within = f" ({'; '.join(filter(None, told))})" if any(told) else ""
+    sentence = f"{metric.name} is {number(estimate.value, places)}{within} for “{name}”"
     return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."

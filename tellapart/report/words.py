@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tellapart.report.folder import Estimate
+from tellapart.report.folder import Candidates, Estimate
 
 MINUS = "\u2212"
 GROUPS = (
@@ -28,6 +28,22 @@ class Metric:
     direction: int
     group: str
     judge: str = ""
+    candidates: Candidates | None = None
+
+    @property
+    def retrieval(self) -> bool:
+        """Whether it is about finding a picture among candidates, so that chance and their number belong beside it."""
+        return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
+
+    def setting(self, *estimates: Estimate | None) -> str:
+        """What stands beside a recall, as far as it is on file: ``n = 500, 10 candidates, chance 10.0``."""
+        if not self.retrieval:
+            return ""
+        counts = sorted({e.n for e in estimates if e is not None and e.n is not None})
+        told = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
+        if self.candidates is not None:
+            told += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
+        return ", ".join(told)
 
     @property
     def base(self) -> str:
@@ -89,38 +105,67 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "ppl_corpus": ("perplexity, corpus", "how little a language model expects the words of all captions", 0, _LANGUAGE),
     "vocabulary": ("vocabulary", "distinct words that are used at least five times", 0, _LANGUAGE),
 }
-_POOLS = {"lookalike": "look-alikes", "lookalikes": "look-alikes", "truematch": "TrueMatch look-alikes"}
+# What a recall is among, with the number of candidates where it is known.
+_POOLS = {
+    "lookalike": "{} look-alikes",
+    "lookalikes": "{} look-alikes",
+    "truematch": "{} TrueMatch look-alikes",
+    "hard": "the {} pictures of the hard pool",
+    "imagecode": "ImageCoDe’s {} frames",
+}
+_RETRIEVAL = re.compile(r"recall@\d|mean_rank\b|listener_accuracy")
+_NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<judge>.+))?")
 _RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pool>.+))?")
 
 
-def describe(key: str) -> Metric:
-    """The metric behind a key such as ``recall@1.random100@judge``; an unknown key describes itself."""
+def size_text(candidates: Candidates) -> str:
+    """As in ``10``, or ``7–10`` where sets differ in size."""
+    fewest, most = candidates.fewest, candidates.most
+    return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
+
+
+def describe(key: str, candidates: Candidates | None = None) -> Metric:
+    """The metric behind a key such as ``recall@1.random100@judge``; an unknown key describes itself.
+
+    Without ``candidates``, those that the key itself names.
+    """
+    if candidates is None and (named := _NAMED_SIZE.match(key)):
+        k, size = int(named[1]), int(named[2])
+        candidates = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
     found = _KEY.fullmatch(key)
     base, judge = (found["base"], found["judge"] or "") if found else (key, "")
-    name, explain, direction, group = _base(base)
+    name, explain, direction, group = _base(base, size_text(candidates) if candidates else "")
     if judge:
         name = f"{name}, scorer “{judge}”"
         explain = f"{explain}, by the scorer “{judge}”"
-    return Metric(key, name, explain, direction, group, judge)
+    return Metric(key, name, explain, direction, group, judge, candidates)
 
 
-def arrange(keys: Iterable[str]) -> list[Metric]:
+def arrange(keys: Iterable[str], candidates: Mapping[str, Candidates] | None = None) -> list[Metric]:
     """The metrics as the tables show them: by group, then as they come, a second scorer's right after the first's."""
-    metrics = [describe(key) for key in dict.fromkeys(keys)]
+    metrics = [describe(key, (candidates or {}).get(key)) for key in dict.fromkeys(keys)]
     seen: dict[str, int] = {}
     for metric in metrics:
         seen.setdefault(metric.base, len(seen))
     return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.judge))
 
 
-def _base(base: str) -> tuple[str, str, int, str]:
+def _among(pool: str, size: str) -> str:
+    if random := re.fullmatch(r"random(\d+)(-shuffled)?", pool):
+        return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
+    if bag := re.fullmatch(r"bag(\d+)", pool):
+        return f"the {bag[1]} pictures of a bag"
+    return " ".join(_POOLS.get(pool, pool.replace("_", " ") or "the pool").format(size).split())
+
+
+def _base(base: str, size: str = "") -> tuple[str, str, int, str]:
+    if base.partition(".")[0] == "mean_rank":
+        among = _among(base.partition(".")[2], size)
+        return f"mean rank among {among}", "mean place of the picture among the candidates, from 1", -1, _APART
     if recall := _RECALL.fullmatch(base):
         k, pool = recall["k"], recall["pool"] or ""
-        if random := re.fullmatch(r"random(\d+)(-shuffled)?", pool):
-            among = f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
-        else:
-            among = _POOLS.get(pool, pool.replace("_", " ") or "the pool")
+        among = _among(pool, size)
         first = "first" if k == "1" else f"among the first {k}"
         explain = f"per cent of captions by which the scorer ranks their own picture {first} among {among}"
         return f"R@{k} among {among}", explain, 1, _APART

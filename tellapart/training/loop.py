@@ -135,7 +135,7 @@ def fit(stage: Any, run: Run) -> None:
         if better:
             state.update(best_value=value, best_step=step)
             run.save_best(step, learner.save)
-        run.log(event="validation", step=step, best=better, **values)
+        run.log(event="validation", step=step, best=better, n=len(stage.validation_items), **values)
 
     if state["step"] == 0:
         validate(0)

@@ -70,7 +70,12 @@ def results(names: tuple[str, str] = ("before", "after"), shift: float = 0.0) ->
     systems["human"] = {k: {"value": v, "low": v - 2, "high": v + 2, "n": 500} for k, v in people.items()}
     signatures = {key: f"{key}|scorer:mini-clip-5f2a|pool:fixed|boot:1000|seed:7|tellapart:0.1.0" for key in METRICS}
     notes = ["recall@5.random100 is left out: it needs at least 100 pictures"]
-    return {"systems": systems, "pairs": pairs, "signatures": signatures, "notes": notes}
+    recalls = [key for key in METRICS if key.startswith("recall") or key == "listener_accuracy"]
+    sizes = {key: 100 if "random" in key else 10 for key in recalls}
+    candidates = {key: {"fewest": size, "most": size, "chance": 100 / size} for key, size in sizes.items()}
+    pictures = {"n": 500, "ids": "5ce7e500aa11bb22"}
+    parts = {"systems": systems, "pairs": pairs, "signatures": signatures, "notes": notes}
+    return {**parts, "pictures": pictures, "candidates": candidates}
 
 
 def log_lines(steps: int = 400) -> list[dict[str, Any]]:
@@ -126,8 +131,12 @@ def gallery(
             winner = target if place == 0 else own[(place - 1) % len(own)]
             scores = {id: round(chance.uniform(18, 24), 4) for id in ids}
             scores[winner] = round(25 + chance.random() * 3, 4)
-            systems[name] = {"caption": caption, "scores": scores, "picked": winner}
-        systems["human"] = systems["after"] | {"caption": f"{colour} {shape} in the {ground}"}
+            # In every second set a claim of the later system is false.
+            start = caption.find("left above") if number % 2 else -1
+            false = [] if start < 0 else [[start, start + len("left above"), "not so in the picture"]]
+            claims = {"correct": 5 - len(false), "of": 5, "false": false}
+            systems[name] = {"caption": caption, "scores": scores, "picked": winner, "claims": claims}
+        systems["human"] = systems["after"] | {"caption": f"{colour} {shape} in the {ground}", "claims": None}
         references = [f"a {colour} {shape} with a blue square", f"{texture} {shape}, {ground} behind it"]
         sets.append({"target": target, "candidates": ids, "references": references, "systems": systems})
     return {"sets": sets, "pictures": pictures}

@@ -89,7 +89,7 @@ def test_a_caption_full_of_script_is_shown_and_not_run(shown: Any) -> None:
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [("improved", ["improved"] * 2), ("worse", ["worse"]), ("missed", ["missed"] * 2)],
+    [("improved", ["improved"] * 2), ("worse", ["worse"]), ("missed", ["missed"] * 2), ("hit", ["hit"])],
 )
 def test_the_buttons_narrow_the_gallery_and_open_it_again(shown: Any, value: str, expected: list[str]) -> None:
     everything = visible_sets(shown)
@@ -111,7 +111,7 @@ def test_without_script_the_page_is_whole_and_shows_no_dead_buttons(shown: Any) 
     assert not any(e.is_displayed() for e in shown.find_elements("css selector", ".filter"))
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
+@pytest.mark.parametrize("width", [360, 420, 768, 1280])
 def test_no_width_makes_the_page_scroll_sideways(shown: Any, width: int) -> None:
     resize(shown, width)
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width

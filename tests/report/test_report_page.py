@@ -16,7 +16,9 @@ from PIL import Image, ImageChops
 from sample_run import METRICS, PICKS, change, log_lines, make_run, results, write
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.metrics.results import digest_of_ids
 from tellapart.report import build_report
+from tellapart.report.folder import read_run
 
 NASTY = '<script>document.title="owned"</script> "quoted" & \'single\' שלום 🦊 \u202e\x00 \ud800 </style>'
 
@@ -43,7 +45,8 @@ def test_writes_report_html_into_the_run_folder_and_leaves_nothing_beside_it(run
 def test_the_headline_says_what_rose_by_how_much_and_what_it_cost(run: Path) -> None:
     (title,) = read_page(build_report([run])).all("h1")
     assert title.text == (
-        "R@1 among look-alikes rose from 41.2 to 68.0 (+26.8, 95 % interval +22.4 to +31.3); "
+        "R@1 among 10 look-alikes rose from 41.2 to 68.0 (+26.8, 95 % interval +22.4 to +31.3; "
+        "n = 500, 10 candidates, chance 10.0); "
         "hallucination rose from 3.1 to 5.0 and CIDEr fell from 0.914 to 0.733, and 1 more measure got worse."
     )
 
@@ -55,7 +58,7 @@ def test_better_worse_unclear_and_neutral_are_listed_apart(run: Path) -> None:
     assert listed["worse"] == ["hallucination", "BLEU-4", "CIDEr"]
     assert listed["unclear"] == ["attribute precision", "repetition"]
     assert listed["neutral"] == ["length", "vocabulary"]
-    assert "R@1 among look-alikes, scorer “judge”" in listed["better"]
+    assert "R@1 among 10 look-alikes, scorer “judge”" in listed["better"]
     assert sum(map(len, listed.values())) == len(METRICS)
 
 
@@ -156,7 +159,7 @@ def test_untrusted_text_stays_text_wherever_it_comes_from(run: Path) -> None:
     write(run / "results.json", stored)
     root = read_page(build_report([run]))
     assert [e.tag for e in root.all()] == tags  # not one element more
-    quote = root.all("blockquote")[0]
+    quote = root.all("article", class_="set")[0].all("blockquote")[0]
     assert quote.text == " ".join(NASTY.replace("\x00", "\ufffd").replace("\ud800", "\ufffd").split())
     assert quote.attributes["dir"] == "auto"
 
@@ -183,6 +186,117 @@ def test_a_photo_loses_its_metadata(run: Path) -> None:
     data = base64.b64decode(image.attributes["href"].partition(",")[2])
     assert b"SECRETPLACE" not in data
     assert Image.open(io.BytesIO(data)).size == (288, 216)
+
+
+def test_pictures_come_before_numbers_and_the_contents_list_leads_to_each_part(run: Path) -> None:
+    root = read_page(build_report([run]))
+    kinds = [e.attributes["class"] for e in root.all("section")]
+    assert kinds == ["telling", "changes", "numbers", "gallery", "curves", "facts"]
+    links = [e.attributes["href"] for e in root.all("nav")[0].all("a")]
+    assert links == [f"#{e.attributes['id']}" for e in root.all("section")]
+    (telling,) = root.all("section", class_="telling")
+    titles = [e.all("h3")[0].text for e in telling.all("article")]
+    assert titles == ["Told apart", "Told apart, with false words", "No longer told apart"]
+    assert len(telling.all("blockquote")) == 6, "before and after; people's captions are in the whole gallery"
+
+
+def test_false_words_are_marked_and_right_claims_stand_beside_each_hit(run: Path) -> None:
+    sets = read_page(build_report([run])).all("article", class_="set")
+    for number, one in enumerate(sets):
+        before, after, human = one.all(class_="answer")
+        assert [e.text for e in after.all("mark")] == (["left above"] if number % 2 else [])
+        assert not before.all("mark") and not human.all("mark")
+        told = "4 of 5 claims right: “left above” is not so in the picture" if number % 2 else "5 of 5 claims right"
+        assert after.all("p", class_="claims")[0].text == told and not human.all("p", class_="claims")
+    stored = json.loads((run / "gallery.json").read_text())
+    stored["sets"][0]["systems"]["after"]["claims"]["false"] = [
+        [0, 10**6, "x"],
+        [-3, 2, "x"],
+        [0, 1, '"><b>'],
+        [0, 1, "x"],
+    ]
+    write(run / "gallery.json", stored)
+    after = read_page(build_report([run])).all("article", class_="set")[0].all(class_="answer")[1]
+    assert [(e.text, e.attributes["title"]) for e in after.all("mark")] == [("a", '"><b>')]
+
+
+def test_the_filters_add_up(run: Path) -> None:
+    stored = json.loads((run / "gallery.json").read_text())
+    stored["sets"][5]["systems"]["after"] |= {"picked": None, "scores": {}}
+    write(run / "gallery.json", stored)
+    buttons = read_page(build_report([run])).all("section", class_="gallery")[0].all("button")
+    counts = {b.attributes["value"]: int(b.all("i")[0].text) for b in buttons}
+    assert counts == {"all": 6, "improved": 2, "worse": 1, "missed": 1, "hit": 1, "open": 1}
+    assert sum(counts.values()) == 2 * counts["all"]
+
+
+def test_every_recall_has_its_n_its_candidates_and_chance_beside_it(run: Path) -> None:
+    root = read_page(build_report([run]))
+    rows = root.all("section", class_="numbers")[0].all("th", scope="row")
+    recalls = [e for e in rows if e.text.startswith(("R@", "picked by an exact listener"))]
+    assert len(recalls) == 4
+    for row in recalls:
+        size, chance = ("100", "1.0") if "random" in row.text else ("10", "10.0")
+        assert f"n = 500, {size} candidates, chance {chance}" in row.text
+    changed = [e.text for e in root.all("section", class_="changes")[0].all("li") if "R@1" in e.text]
+    assert len(changed) == 3 and all("candidates, chance" in text for text in changed)
+
+
+def test_a_run_of_0_1_tells_candidates_by_its_signatures_and_pictures_by_its_captions(run: Path) -> None:
+    stored = json.loads((run / "results.json").read_text())
+    del stored["pictures"], stored["candidates"]
+    stored["signatures"]["recall@1.lookalike"] = "recall@1|pools:lookalike7|mined-by:a@1|scorer:a@1|bootstrap:1000@0"
+    write(run / "results.json", stored)
+    (run / "captions").mkdir()
+    (run / "captions" / "after.jsonl").write_text('{"id": "b", "caption": "x"}\n{"id": "a", "caption": "y"}\n')
+    found = read_run(run).results
+    assert found is not None and found.candidates["recall@1.lookalike"].most == 7
+    assert (found.pictures.n, found.pictures.ids) == (2, digest_of_ids(["a", "b"]))
+
+
+def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> None:
+    """Three clips by scorer A stood above six photos by scorer B."""
+    clips, photos, more = (make_run(tmp_path / n, name=n, shift=s) for n, s in (("clips", 9), ("photos", 0), ("m", 2)))
+    for folder, n, scorer in ((clips, 3, "A@1"), (photos, 6, "B@2"), (more, 6, "B@2")):
+        stored = json.loads((folder / "results.json").read_text())
+        signatures = {key: f"{key}|scorer:{scorer}|bootstrap:1000@{n}|tellapart:0.2.0" for key in METRICS}
+        write(folder / "results.json", stored | {"signatures": signatures, "pictures": {"n": n, "ids": f"{n:016d}"}})
+    title = read_page(build_report([clips, photos], tmp_path / "p.html")).all("h1")[0].text
+    assert title == (
+        "R@1 among look-alikes, not comparable: “clips” and “photos” differ in the pictures (3 against 6), "
+        "the scorer (A@1 against B@2)."
+    )
+    root = read_page(build_report([clips, photos, more], tmp_path / "p.html"))
+    title = root.all("h1")[0].text
+    assert title.startswith("Of 2 runs, “m” ends highest: R@1 among 10 look-alikes 70.0 against 68.0 for “photos”")
+    assert title.endswith("not comparable with these: “clips”.")
+    (table,) = root.all("section", class_="overview")
+    rows = table.all("tbody")[0].all("tr")
+    assert [len(row.all(class_="unlike")) for row in rows] == [6, 0, 0]
+    assert (
+        "R@1 among 10 look-alikes: “clips” against “photos”, which differ in the pictures (6 against 3)" in table.text
+    )
+
+
+def test_the_page_says_the_command_that_makes_it_again(run: Path, tmp_path: Path) -> None:
+    change(run / "run.json", command=["tellapart", "train", "my recipe.toml"])
+    where = tmp_path / "my page.html"
+    footer, command = (
+        read_page(build_report([run], where)).all(tag, **{"class_": name} if name else {})[0].text
+        for tag, name in (("footer", ""), ("pre", "command"))
+    )
+    assert footer.endswith(f"tellapart report {run} -o '{where}'") and command == "tellapart train 'my recipe.toml'"
+    assert read_page(build_report([run])).all("footer")[0].text.endswith(f"tellapart report {run}")
+
+
+def test_a_recipe_in_short_is_no_python(run: Path) -> None:
+    (run / "recipe.toml").write_text(
+        'name = "x"\n[objective]\nrewards = [{kind = "cider", weight = 0.5, scorers = []}, {kind = "bleu"}]\n'
+        "[training]\nlearning_rate = 1e-4\nbetas = [0.9, 0.999]\nbatch_size = 4\nwhiten = true\n"
+    )
+    (summary,) = read_page(build_report([run])).all("p", class_="recipe")
+    assert "objective.rewards cider, weight 0.5; bleu" in summary.text
+    assert not set("[]{}'") & set(summary.text)
 
 
 @pytest.mark.parametrize("name", ["recipe.toml", "log.jsonl", "results.json", "gallery.json"])
@@ -228,14 +342,15 @@ def test_several_runs_share_a_page_with_one_table(tmp_path: Path, monkeypatch: p
     assert page.resolve() == tmp_path / "report.html"
     root = read_page(page)
     assert (
-        root.all("h1")[0].text == "Of 2 runs, “long” ends highest: R@1 among look-alikes 74.0 against 59.0 for “short”."
+        root.all("h1")[0].text == "Of 2 runs, “long” ends highest: R@1 among 10 look-alikes 74.0 against 59.0 for "
+        "“short” (n = 500, 10 candidates, chance 10.0)."
     )
     rows = root.all("section", class_="overview")[0].all("tbody")[0].all("tr")
     assert [row.all("a")[0].text for row in rows] == ["short", "long"]
     assert [row.all("td")[1].all(class_="value")[0].text for row in rows] == ["59.0", "74.0"]
     for row, section in zip(rows, root.all("section", class_="run"), strict=True):
         assert row.all("a")[0].attributes["href"] == f"#{section.attributes['id']}"
-        assert section.all("h2")[0].text.startswith("R@1 among look-alikes rose from 41.2")
+        assert section.all("h2")[0].text.startswith("R@1 among 10 look-alikes rose from 41.2")
     ids = [e.attributes["id"] for e in root.all() if "id" in e.attributes]
     assert len(ids) == len(set(ids))
     pictures = {p.read_bytes() for folder in (a, b) for p in (folder / "gallery").iterdir()}
@@ -251,7 +366,7 @@ def test_headings_go_down_one_step_at_a_time(run: Path, tmp_path: Path) -> None:
 
 def test_every_picture_has_a_text_instead(run: Path) -> None:
     stored = json.loads((run / "gallery.json").read_text())["sets"]
-    for element, source in zip(read_page(build_report([run])).all("article"), stored, strict=True):
+    for element, source in zip(read_page(build_report([run])).all("article", class_="set"), stored, strict=True):
         (target,) = element.all("li", class_="target")
         assert target.all("svg")[0].attributes["aria-label"] == source["references"][0]
         assert all(e.attributes["aria-label"] for e in element.all("svg", class_="picture"))

@@ -51,8 +51,8 @@ def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline()
 def test_one_system_alone_is_not_compared() -> None:
     lone = Results(systems={"human": {"recall@1.random100": Estimate(value=88.4, low=86.0, high=90.1)}})
     assert headline(lone) == (
-        "R@1 among 100 random pictures is 88.4 (95\u00a0% interval 86.0 to 90.1) for “human”; "
-        "there is no second system to compare it with."
+        "R@1 among 100 random pictures is 88.4 (95\u00a0% interval 86.0 to 90.1; 100 candidates, chance 1.0) "
+        "for “human”; there is no second system to compare it with."
     )
     assert compare(lone) is None
 

@@ -32,16 +32,26 @@ def test_recall_against_cider_over_the_course_of_several_runs(tmp_path: Path) ->
     svg = section.all("svg")[0]
     first, second = svg.all("g", class_="course")
     titles = [[title.text for title in course.all("title")] for course in (first, second)]
-    assert titles[0][0] == "self-retrieval, step 50: R@1 among look-alikes 40, CIDEr 100"
-    assert titles[1][-1] == "<b>BagCurri, step 400: R@1 among look-alikes 54, CIDEr 93"
+    assert titles[0][0] == "self-retrieval, step 50: R@1 among 10 look-alikes 40, CIDEr 100"
+    assert titles[1][-1] == "<b>BagCurri, step 400: R@1 among 10 look-alikes 54, CIDEr 93"
     dots = [[(float(c.attributes["cx"]), float(c.attributes["cy"])) for c in g.all("circle")] for g in (first, second)]
     assert all(len(own) == 8 for own in dots)
     (x0, y0), (x7, y7) = dots[0][0], dots[0][-1]
     assert x7 < x0 and y7 < y0, "CIDEr falls to the left, recall rises"
     assert dots[0][0] == dots[1][0] and (dots[1][-1][0] - x0) * 4 == pytest.approx(x7 - x0, abs=0.5)
-    assert first.all("path")[0].attributes["d"] == "M" + "L".join(f"{x} {y}" for x, y in dots[0])
+    later, line = first.all("path")
+    kept = 5  # step 300 was kept, and two validations came after it
+    assert line.attributes["d"] == "M" + "L".join(f"{x} {y}" for x, y in dots[0][: kept + 1])
+    assert later.attributes["d"] == "M" + "L".join(f"{x} {y}" for x, y in dots[0][kept:])
+    classes = [c.attributes.get("class", "") for c in first.all("circle")]
+    assert [place for place, own in enumerate(classes) if own == "ends"] == [kept]
+    number = first.all("text")[0].attributes
+    assert (float(number["x"]), float(number["y"]) - 4) == pytest.approx(dots[0][kept])
+    assert "to R@1 among 10 look-alikes 50, CIDEr 80 (step 300, kept)" in section.text
     assert [g.all("text")[0].text for g in (first, second)] == ["1", "2"]
-    assert "on the validation pictures" in section.text and "from R@1 among look-alikes 40, CIDEr 100" in section.text
+    assert (
+        "on the validation pictures" in section.text and "from R@1 among 10 look-alikes 40, CIDEr 100" in section.text
+    )
     alone = read_page(build_report(runs[:1])).all("section", class_="trade")
     assert len(alone) == 1 and len(alone[0].all("svg")[0].all("g", class_="course")) == 1
 
@@ -52,10 +62,18 @@ def test_runs_that_logged_no_cider_are_drawn_by_their_tests(tmp_path: Path) -> N
     (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
     courses = section.all("svg")[0].all("g", class_="course")
     assert [len(course.all("circle")) for course in courses] == [2, 2]
-    assert courses[1].all("title")[1].text == "b, after: R@1 among look-alikes 73.04, CIDEr 0.733"
+    assert courses[1].all("title")[1].text == "b, after: R@1 among 10 look-alikes 73.04, CIDEr 0.733"
     assert "on the test pictures" in section.text and "did not measure both twice: c." in section.text
     assert not read_page(build_report(runs[:1])).all("section", class_="trade"), "its table has the two points"
     assert not read_page(build_report(runs[2:])).all("section", class_="trade")
+
+
+def test_runs_that_were_validated_otherwise_are_not_drawn_together(tmp_path: Path) -> None:
+    runs = [logged(tmp_path / name, name, 4) for name in ("a", "b", "c")]
+    (runs[1] / "recipe.toml").write_text('[data]\nvalidation = "flickr8k:x"\n')
+    (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
+    assert len(section.all("svg")[0].all("g", class_="course")) == 2
+    assert "Not comparable, so not drawn: b" in section.text
 
 
 def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:
