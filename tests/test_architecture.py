@@ -28,30 +28,34 @@ ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(L
 ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "errors": set(), "": set()}
 
 
-def imports(file: Path) -> set[str]:
-    """The parts of tellapart that a module imports, also inside functions, but not for type checking only."""
+def modules(file: Path, *, typing: bool = True) -> set[str]:
+    """The modules of tellapart that a module imports, also inside functions, by full name."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    typing_only = {
+    skipped = {
         id(node)
         for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        if not typing and isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
         for node in ast.walk(block)
     }
     found = set()
     package = file.relative_to(ROOT.parent).parts[:-1]
     for node in ast.walk(tree):
-        if id(node) in typing_only:
+        if id(node) in skipped:
             continue
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = list(package[: len(package) - node.level + 1]) if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names = [f"{module}.{alias.name}" for alias in node.names] if module == "tellapart" else [module]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("tellapart.")}
-    return found
+            inside = {f"{module}.{alias.name}" for alias in node.names}
+            submodules = {name for name in inside if (ROOT.parent / (name.replace(".", "/") + ".py")).is_file()}
+            found |= submodules or {module if module != "tellapart" else "tellapart.__version__"}
+    return {name for name in found if name.startswith("tellapart.")}
+
+
+def imports(file: Path) -> set[str]:
+    """The folders of tellapart that a module needs when it runs."""
+    return {name.split(".")[1] for name in modules(file, typing=False)}
 
 
 def part(file: Path) -> str:
@@ -64,6 +68,16 @@ def test_a_module_imports_only_what_lies_below_it(file: Path) -> None:
     assert folder in ABOVE, f"no rule for '{folder}'; add it to LAYERS"
     wrong = imports(file) - ABOVE[folder] - {folder, "__version__"}
     assert not wrong, f"{file.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_no_module_imports_in_a_circle() -> None:
+    """Imports inside functions and for type checking count as well."""
+    files = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in ROOT.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    graph = {name: modules(file) & set(files) - {name} for name, file in files.items()}
+    while ends := [name for name in graph if not graph[name] or not any(name in below for below in graph.values())]:
+        graph = {name: below - set(ends) for name, below in graph.items() if name not in ends}
+    assert not graph, f"in a circle, or between two: {sorted(graph)}"
 
 
 def test_nothing_unpickles() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.bags.search import APPROXIMATE_FROM, ROUNDING, Neighbours
+from tellapart.bags.neighbours import APPROXIMATE_FROM, ROUNDING, Neighbours
 from tellapart.errors import MissingExtra
 from tellapart.progress import Progress
 from tellapart.utils.messages import say

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tellapart.bags.search import BLOCK, DIGITS, Neighbours, Vectors, nearest_neighbours
+from tellapart.bags.neighbours import Neighbours
+from tellapart.bags.search import BLOCK, DIGITS, Vectors, nearest_neighbours
 from tellapart.errors import UsageError
 
 Similarity = Literal["query", "pairs"]

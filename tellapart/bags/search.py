@@ -11,28 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tellapart.bags.approximate import approximate_neighbours
+from tellapart.bags.neighbours import APPROXIMATE_FROM, ROUNDING, Neighbours
 from tellapart.errors import UsageError
 
 BLOCK = 4096  # pictures a side: a block of cosines is 64 MB
-APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless told otherwise
 DIGITS = 9  # cosines equal to so many digits (in float64) are ties, and the picture that stands first goes first
-ROUNDING = 2e-6  # cosines in float32 this near may stand in another order than in float64
 UNIT = 2e-7  # a length this near 1 is 1 to float32
 SPARE = 8  # neighbours kept beyond the last that is wanted, in case float32 has them in another order
 CELLS = 1 << 24  # numbers in float64 held at a time where near-ties are computed once more
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The K nearest of each of N pictures, nearest first.
-
-    ``rows_NK`` int32, −1 where there are fewer than K; ``cosine_NK`` float32, −inf there. ``recall`` is the share of
-    the exact neighbours that an approximate search found, on a sample; None for an exact search.
-    """
-
-    rows_NK: np.ndarray
-    cosine_NK: np.ndarray
-    recall: float | None = None
 
 
 def nearest_neighbours(
@@ -57,8 +44,6 @@ def nearest_neighbours(
     if k == 0:
         return Neighbours(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32))
     if approximate if approximate is not None else n >= APPROXIMATE_FROM:
-        from tellapart.bags.approximate import approximate_neighbours
-
         return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
     best = _exact(vectors.unit_ND, min(k + SPARE, n - 1), max_cosine, block, progress)
     return _settled(vectors, best, k, max_cosine)

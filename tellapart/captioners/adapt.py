@@ -113,21 +113,3 @@ def checkpoint_states(captioner: Captioner) -> None:
     # Renamed within transformers 5; the older name goes with 6.
     enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
     enable({"use_reentrant": False})
-
-
-def is_adapter(name: str) -> bool:
-    """Whether a parameter of this name is of LoRA's."""
-    return ".lora_" in name
-
-
-def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The weights as if each W were W + ΔW and LoRA had never been; the model itself stays as it is."""
-    from peft.tuners.lora import LoraLayer
-
-    state = model.state_dict()
-    adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
-    with torch.no_grad():
-        for name, layer in adapted.items():
-            key = f"{name}.base_layer.weight"
-            state[key] = state[key] + layer.get_delta_weight("default").to(state[key].dtype)
-    return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}

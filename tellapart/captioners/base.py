@@ -157,7 +157,7 @@ class Captioner(ABC):
         quieten()
         merged = {}
         if self.adapted:
-            from tellapart.captioners.adapt import merged_weights
+            from tellapart.captioners.lora_weights import merged_weights
 
             merged = {"state_dict": merged_weights(self.model)}
         self.model.save_pretrained(folder, **merged)

@@ -5,18 +5,26 @@ The whole caption so far is read again at every word: right for any captioner, q
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 
 from tellapart.models.decoding import Decoding, to_rollout
 from tellapart.types import Rollout
 
-if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
+
+class NextToken(Protocol):
+    """What writing word by word needs of a captioner: the scores of every next token."""
+
+    tokenizer: Any
+
+    @property
+    def end(self) -> int: ...
+
+    def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
 
 
-def write_by_steps(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+def write_by_steps(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> Rollout:
     """Greedy, sampled, or beam search (hypotheses ranked by log p per token), as ``decoding`` says; no gradient."""
     write = beam_search if decoding.kind == "beam" else one_way
     with torch.no_grad():
@@ -24,14 +32,14 @@ def write_by_steps(captioner: Captioner, visual: torch.Tensor, decoding: Decodin
     return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
 
-def next_scores(captioner: Captioner, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+def next_scores(captioner: NextToken, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
     """log p of every word after ``tokens``, R×V; R is a multiple of the pictures."""
     read_RT = torch.cat([tokens_RT, tokens_RT.new_full((len(tokens_RT), 1), captioner.end)], dim=1)
     scores_RTV = captioner.logits(visual, read_RT, torch.ones_like(read_RT, dtype=torch.bool))
     return scores_RTV[:, -1].float()
 
 
-def one_way(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
+def one_way(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
     """One caption a row: the likeliest word each time, or one that is drawn."""
     tokens_RT = torch.empty(len(visual) * decoding.samples, 0, dtype=torch.long, device=visual.device)
     done_R = torch.zeros(len(tokens_RT), dtype=torch.bool, device=visual.device)
@@ -49,7 +57,7 @@ def choose(scores_RV: torch.Tensor, decoding: Decoding) -> torch.Tensor:
     return torch.multinomial((scores_RV.float() / decoding.temperature).softmax(-1), 1)[:, 0]
 
 
-def beam_search(captioner: Captioner, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
+def beam_search(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
     """The best ``samples`` of ``beams`` hypotheses of each picture, best first."""
     B, K, end = len(visual), decoding.beams, captioner.end
     tokens_BKT = torch.empty(B, K, 0, dtype=torch.long, device=visual.device)

@@ -13,13 +13,13 @@ from .lexicon import NOISE, article, participle, plural, senses
 from .relations import INVERSE, between, holds, natural, reading_order
 
 if TYPE_CHECKING:
-    from .world import Scene
+    from .scene_truth import SceneTruth
 
 _ALT_OWN = 0.65
 """How often alt-text uses a word of its own where it has one."""
 
 
-def describe(scene: Scene, chance: Chance, detail: float) -> str:
+def describe(scene: SceneTruth, chance: Chance, detail: float) -> str:
     """One reference in the manner of the scene's domain.
 
     Each colour, size, texture and relation is named with probability ``detail`` (what is usual, such as a
@@ -35,7 +35,7 @@ def describe(scene: Scene, chance: Chance, detail: float) -> str:
     return _plain(scene, chance, detail)
 
 
-def full_description(scene: Scene, chance: Chance | None = None) -> str:
+def full_description(scene: SceneTruth, chance: Chance | None = None) -> str:
     """Every object with every attribute, the chain of relations, the ground; true of no look-alike.
 
     With ``chance`` another wording of the same (other synonyms, order and frame); without, the usual words.
@@ -59,7 +59,7 @@ def full_description(scene: Scene, chance: Chance | None = None) -> str:
     return _framed(text, ground, scene, chance)
 
 
-def paraphrases(scene: Scene, count: int, seed: int = 0) -> tuple[str, ...]:
+def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
     """``count`` different full descriptions. Raises ValueError where so many cannot be found."""
     found: dict[str, None] = {}
     for turn in range(40 * count):
@@ -96,12 +96,12 @@ def _word(options: tuple[str, ...], chance: Chance | None) -> str:
     return options[0] if chance is None else chance.zipf(options)
 
 
-def _verbs(scene: Scene) -> tuple[str, ...]:
+def _verbs(scene: SceneTruth) -> tuple[str, ...]:
     # Nothing "sits" in a clip where it may be moving.
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
-def _synonym(scene: Scene, kind: str, value: str, chance: Chance | None) -> str:
+def _synonym(scene: SceneTruth, kind: str, value: str, chance: Chance | None) -> str:
     own = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
     if own and chance is not None and chance.happens(_ALT_OWN):
         return chance.zipf(own)
@@ -109,7 +109,13 @@ def _synonym(scene: Scene, kind: str, value: str, chance: Chance | None) -> str:
 
 
 def _noun_phrase(
-    scene: Scene, thing: Object, chance: Chance | None, detail: float, *, everything: bool = False, bare: bool = False
+    scene: SceneTruth,
+    thing: Object,
+    chance: Chance | None,
+    detail: float,
+    *,
+    everything: bool = False,
+    bare: bool = False,
 ) -> str:
     """ "a small red star", with whatever chance names; ``bare`` leaves article and motion out."""
 
@@ -144,7 +150,7 @@ def _plain_synonym(slot: str, value: str, chance: Chance | None) -> str:
     return _word(v.WORDS[slot][value], chance)
 
 
-def _linked(scene: Scene, i: int, j: int) -> str:
+def _linked(scene: SceneTruth, i: int, j: int) -> str:
     """The relation of i to j: the chain's own where they are neighbours in it, else the natural one."""
     for kind, a, b in scene.chain:
         if (a, b) == (i, j):
@@ -154,7 +160,7 @@ def _linked(scene: Scene, i: int, j: int) -> str:
     return natural(scene.objects, i, j)
 
 
-def _framed(text: str, ground: str, scene: Scene, chance: Chance | None) -> str:
+def _framed(text: str, ground: str, scene: SceneTruth, chance: Chance | None) -> str:
     """The chain in a sentence with its ground; two objects get a longer frame than four, to even the lengths."""
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
@@ -171,7 +177,7 @@ def _framed(text: str, ground: str, scene: Scene, chance: Chance | None) -> str:
     return f"{_word(openers, chance)} {text} {_word(closers, chance)}"
 
 
-def _gist(scene: Scene, chance: Chance) -> str:
+def _gist(scene: SceneTruth, chance: Chance) -> str:
     """A sentence without a single detail: how many things, or one of them, and perhaps the ground."""
     count = len(scene.objects)
     noun = chance.zipf(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
@@ -187,7 +193,7 @@ def _gist(scene: Scene, chance: Chance) -> str:
     return _grounded(scene, text, chance, 0.0, verb=kind < 2 and scene.domain != "alt")
 
 
-def _grounded(scene: Scene, text: str, chance: Chance, detail: float, *, verb: bool) -> str:
+def _grounded(scene: SceneTruth, text: str, chance: Chance, detail: float, *, verb: bool) -> str:
     """The sentence with a frame, and the ground before or after."""
     said = chance.happens(0.75 + 0.25 * detail)
     if not said:
@@ -203,7 +209,7 @@ def _grounded(scene: Scene, text: str, chance: Chance, detail: float, *, verb: b
     return f"{text} {ground}"
 
 
-def _mentioned(scene: Scene, chance: Chance, detail: float) -> list[int]:
+def _mentioned(scene: SceneTruth, chance: Chance, detail: float) -> list[int]:
     """Which objects are named, in what order: large ones come first more often."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
@@ -215,14 +221,14 @@ def _mentioned(scene: Scene, chance: Chance, detail: float) -> list[int]:
     return order[::-1] if chance.happens(0.5) else order
 
 
-def _relation(scene: Scene, i: int, j: int, chance: Chance, detail: float) -> str:
+def _relation(scene: SceneTruth, i: int, j: int, chance: Chance, detail: float) -> str:
     """A phrase for how i stands to j; nearness at times, where it is true and details are few."""
     if detail < 1 and chance.happens(0.2) and holds("near", scene.objects, i, j):
         return _synonym(scene, "relation", "near", chance)
     return _synonym(scene, "relation", _linked(scene, i, j), chance)
 
 
-def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
+def _betweenness(scene: SceneTruth, i: int) -> tuple[int, int] | None:
     count = len(scene.objects)
     for j in range(count):
         for k in range(j + 1, count):
@@ -231,7 +237,7 @@ def _betweenness(scene: Scene, i: int) -> tuple[int, int] | None:
     return None
 
 
-def _plain(scene: Scene, chance: Chance, detail: float) -> str:
+def _plain(scene: SceneTruth, chance: Chance, detail: float) -> str:
     order = _mentioned(scene, chance, detail)
     said: dict[str, int] = {}
     for i in order:
@@ -260,7 +266,7 @@ def _plain(scene: Scene, chance: Chance, detail: float) -> str:
     return _grounded(scene, text, chance, detail, verb=len(order) == 1 and not related)
 
 
-def _alt(scene: Scene, chance: Chance, detail: float) -> str:
+def _alt(scene: SceneTruth, chance: Chance, detail: float) -> str:
     order = _mentioned(scene, chance, detail)
     text, last = "", ""
     for place, i in enumerate(order):
@@ -276,7 +282,7 @@ def _alt(scene: Scene, chance: Chance, detail: float) -> str:
     return _alt_dress(scene, _grounded(scene, text, chance, detail, verb=False), chance)
 
 
-def _alt_name(scene: Scene, thing: Object, chance: Chance, detail: float) -> str:
+def _alt_name(scene: SceneTruth, thing: Object, chance: Chance, detail: float) -> str:
     name = _noun_phrase(scene, thing, chance, detail, bare=True)
     if scene.length == 1 or not chance.happens(detail * detail if thing.motion == "still" else detail):
         return name
@@ -285,7 +291,7 @@ def _alt_name(scene: Scene, thing: Object, chance: Chance, detail: float) -> str
     return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 
-def _alt_dress(scene: Scene, text: str, chance: Chance) -> str:
+def _alt_dress(scene: SceneTruth, text: str, chance: Chance) -> str:
     """Prefix, tail and title case, as found around pictures on the web."""
     if chance.happens(0.3):
         text = f"{chance.zipf(v.ALT_PREFIXES)} {text}"

@@ -12,7 +12,7 @@ from .relations import UNITS
 from .stamps import FINE, stamp
 
 if TYPE_CHECKING:
-    from .world import Scene
+    from .scene_truth import SceneTruth
 
 _RGB = {
     "red": (214, 40, 40),
@@ -46,7 +46,7 @@ def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _TONES = {name: _tones(name) for name in _RGB}
 
 
-def draw(scene: Scene, size: int, frame: int | None = None) -> np.ndarray:
+def draw(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
     """Pixels of a scene, uint8 size × size × 3; ``frame`` of a clip, its middle where None."""
     canvas = ground(scene.ground, scene.grain, size).copy()
     # The middle frame shows every object at its place, so that the truth of places is the picture's.

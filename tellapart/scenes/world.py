@@ -15,8 +15,10 @@ from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
 from .chance import Chance, digest, permuted
-from .families import Content, Object, base, members
-from .relations import INVERSE, Relation, between, chain, holds, natural
+from .families import Content, base, members
+from .grammar import describe, full_description
+from .render import draw
+from .scene_truth import SceneTruth
 from .vocabulary import DOMAINS
 
 if TYPE_CHECKING:
@@ -25,110 +27,21 @@ if TYPE_CHECKING:
 LARGEST_FAMILY = 32
 
 
-@dataclass(frozen=True)
-class Scene:
-    """One picture (or clip, where ``length`` > 1) and the whole truth about it. Satisfies `types.Picture`.
-
-    ``family`` numbers the family of look-alikes, ``member`` the place in it (0 is the base).
-    """
-
-    id: str
-    objects: tuple[Object, ...]
-    ground: str
-    grain: int
-    domain: str = "plain"
-    split: str = "train"
-    family: int = 0
-    member: int = 0
-    detail: float = 0.3
-    size: int = 64
-    length: int = 1
-    count: int = 5
-    """How many references there are."""
-
-    @property
-    def name(self) -> str:
-        return self.id
-
-    @property
-    def motion(self) -> tuple[str, ...]:
-        """What each object does in a clip; empty in a picture."""
-        return tuple(o.motion for o in self.objects) if self.length > 1 else ()
-
-    @property
-    def look_alikes(self) -> str:
-        """A name that the members of one family share with no other scene."""
-        return f"{self.id.rpartition('-')[0]}-{self.family}"
-
-    def key(self) -> str:
-        """Hash of what is shown (not of the id or of what was written about it)."""
-        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
-        shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
-        return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
-
-    @cached_property
-    def chain(self) -> tuple[Relation, ...]:
-        """The n-1 relations of the full description; see `relations.chain`."""
-        return chain(self.objects)
-
-    @cached_property
-    def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Shape, colour, size, texture, motion of every object: what captions are held against."""
-        return tuple(o.attributes for o in self.objects)
-
-    @cached_property
-    def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
-        """Every true relation by the names of the shapes, in the one form that the scene graph uses."""
-        names = [f[0] for f in self.facts]
-        numbers = range(len(names))
-        pairs = [(i, j) for i in numbers for j in numbers if i != j]
-        found: set[tuple[str, ...]] = set()
-        for kind in ("left of", "above", "in front of"):
-            found |= {(kind, names[i], names[j]) for i, j in pairs if holds(kind, self.objects, i, j)}
-        found |= {
-            ("near", *sorted((names[i], names[j]))) for i, j in pairs if i < j and holds("near", self.objects, i, j)
-        }
-        for i, j in pairs:
-            found |= {
-                ("between", names[k], *sorted((names[i], names[j])))
-                for k in numbers
-                if k not in (i, j) and between(self.objects, k, i, j)
-            }
-        return frozenset(found)
-
-    def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
-        """The natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
-        numbers = range(len(self.objects))
-        found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
-        for i in numbers:
-            for j in numbers[i + 1 :]:
-                kind = natural(self.objects, i, j)
-                found += [(kind, i, j), (INVERSE[kind], j, i)]
-        for i in numbers:
-            for j in numbers:
-                found += [
-                    ("between", i, j, k) for k in numbers[j + 1 :] if i not in (j, k) and between(self.objects, i, j, k)
-                ]
-        return tuple(found)
+class Scene(SceneTruth):
+    """One picture (or clip) of the world: its truth, drawn and described. Satisfies `types.Picture`."""
 
     @cached_property
     def references(self) -> tuple[str, ...]:
         """What people might say: true, short, details only with probability ``detail``."""
-        from .grammar import describe
-
         return tuple(describe(self, Chance("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
     def description(self) -> str:
         """The full description: every object with every attribute, relations, ground."""
-        from .grammar import full_description
-
         return full_description(self)
 
     def array(self, size: int | None = None) -> np.ndarray:
         """Pixels as uint8, height × width × 3; of a clip its middle frame."""
-        from .render import draw
-
         return draw(self, size or self.size)
 
     def image(self, size: int | None = None) -> Image.Image:
@@ -140,8 +53,6 @@ class Scene:
     def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
         """The frames of a clip in order, ``count`` of them evenly over its time (None: all); of a picture the one."""
         from PIL import Image
-
-        from .render import draw
 
         wanted = (
             range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
@@ -175,8 +86,6 @@ class Still:
 
     def image(self) -> Image.Image:
         from PIL import Image
-
-        from .render import draw
 
         return Image.fromarray(draw(self.clip, self.clip.size, frame=self.number))
 

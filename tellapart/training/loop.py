@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from tellapart.captioners.adapt import is_adapter
+from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, read_recipe
 from tellapart.training.run_folder import Run

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from transformers import CLIPVisionConfig, GPT2Config
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.adapt import add_lora, is_adapter
+from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import UsageError
 from tellapart.recipe.schema import check_recipe
 from tellapart.training.loop import Trained

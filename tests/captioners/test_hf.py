@@ -11,8 +11,9 @@ from families import FAMILIES
 from PIL import Image
 
 from tellapart.captioners import load_captioner, write_captions
-from tellapart.captioners.adapt import add_lora, is_adapter
+from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
+from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe.schema import check_recipe

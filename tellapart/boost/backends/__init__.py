@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import unquote
 
+from tellapart.boost.backends.settings import number
 from tellapart.boost.types import Backend
 from tellapart.errors import UsageError, nearest
 
@@ -60,14 +61,3 @@ def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[s
             raise UsageError(f"{spec.partition('@')[0]}: '{pair}' is not key=value")
         values[key] = unquote(value)
     return body, values
-
-
-def number(settings: dict[str, str], key: str, default: float) -> float:
-    """A setting that is a number of at least 0. Raises `UsageError`."""
-    try:
-        value = float(settings.get(key, default))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{key}={settings[key]} is not a number of at least 0")
-    return value

@@ -13,9 +13,9 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from tellapart.boost.backends import number
 from tellapart.boost.backends.pictures import data_url
 from tellapart.boost.backends.reply import failure, read_answer
+from tellapart.boost.backends.settings import number
 from tellapart.boost.redact import REDACTED, redact
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import MissingExtra, UsageError
