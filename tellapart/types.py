@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Batch:
     ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of
     them (features, first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and
     ``valid_RT`` hold R = B·captions references, picture by picture. ``bag_B`` numbers the bags of pictures that
-    came together, where the recipe has some; ``step`` counts batches from 0.
+    came together, where the recipe has some; ``step`` counts batches from 0, and with ``seed`` decides what is drawn
+    for an item.
     """
 
     items: list[Item]
@@ -111,6 +113,12 @@ class Batch:
     valid_RT: torch.Tensor | None = None
     bag_B: torch.Tensor | None = None
     step: int = 0
+    seed: int = 0
+
+    @property
+    def seeds(self) -> ItemSeeds | None:
+        """Where this step's random numbers for its items come from; None (torch's own generator) without items."""
+        return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
         """At most ``chunks`` parts of nearly equal size, picture by picture; 1 is the batch itself."""
@@ -129,4 +137,5 @@ class Batch:
             None if self.valid_RT is None else self.valid_RT[rows],
             None if self.bag_B is None else self.bag_B[pictures],
             self.step,
+            self.seed,
         )

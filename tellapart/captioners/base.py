@@ -15,6 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -113,11 +114,15 @@ class Captioner(ABC):
         Objectives that need few scores multiply only the rows that they need.
         """
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
-        """Captions for ``visual``, without gradient; dropout as the model's mode says."""
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        """Captions for ``visual``, without gradient; dropout as the model's mode says.
+
+        ``seeds``, one for each of the B pictures, decide what is sampled: a picture's captions are then the same in
+        any batch. Without them torch's own generator does.
+        """
         from tellapart.captioners.stepwise import write_by_steps
 
-        return write_by_steps(self, visual, decoding)
+        return write_by_steps(self, visual, decoding, seeds)
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -197,14 +202,19 @@ def room_after(text_config: Any, before: int) -> int | None:
 
 
 def write_captions(
-    captioner: Captioner, visual: torch.Tensor | Any, decoding: Decoding, batch_size: int = 100
+    captioner: Captioner,
+    visual: torch.Tensor | Any,
+    decoding: Decoding,
+    batch_size: int = 100,
+    seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Captions of N pictures from their features N×…, dropout off."""
+    """Captions of N pictures from their features N×…, dropout off; ``seeds`` of the N decide what is sampled."""
     training = captioner.model.training
     captioner.model.eval()
     texts: list[str] = []
     for start in range(0, len(visual), batch_size):
         block = torch.as_tensor(visual[start : start + batch_size]).to(captioner.device)
-        texts += captioner.generate(block, decoding).texts
+        of_block = None if seeds is None else seeds[start : start + batch_size]
+        texts += captioner.generate(block, decoding, of_block).texts
     captioner.model.train(training)
     return texts

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import torch
 
 from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
+from tellapart.utils.rng import ItemSeeds
 
 
 class Blip(Captioner):
@@ -53,7 +54,8 @@ class Blip(Captioner):
         layer = self.model.text_decoder.cls.predictions.decoder
         return layer.weight, layer.bias
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
         start_BT = self._start(len(visual))
         check_room(self.model.config.text_config, start_BT.shape[1], decoding.max_tokens)
@@ -64,6 +66,7 @@ class Blip(Captioner):
                 encoder_hidden_states=visual,
                 encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
                 generation_config=config,
+                logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
             )
         return to_rollout(tokens_RT[:, start_BT.shape[1] :], self.tokenizer, [self.end], decoding.samples)
 

@@ -17,8 +17,9 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
+from tellapart.utils.rng import ItemSeeds
 
 
 class ClipCapConfig(PreTrainedConfig):
@@ -216,21 +217,27 @@ class ClipCap(Captioner):
         layer = self.model.language_model.get_output_embeddings()
         return layer.weight, layer.bias
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
             quick = decoding.kind != "beam" and keeps_keys(self.model.language_model)
             write = write_after if quick else self.generate_after
-            tokens_RT = write(self.model.language_model, prefix_BPH, decoding, self.end)
+            tokens_RT = write(self.model.language_model, prefix_BPH, decoding, self.end, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
 
-    def generate_after(self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int) -> torch.Tensor:
+    def generate_after(
+        self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """`write_after` by transformers' own ``generate``: in any decoding, all rows to the end of the longest."""
         pad, start = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
         config = decoding.generation_config(pad=pad, start=start, ends=[end])
         mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
-        return model.generate(inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config)
+        samplers = token_samplers(decoding, uniform_RT, 0)
+        return model.generate(
+            inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, logits_processor=samplers
+        )
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}

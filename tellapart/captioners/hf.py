@@ -16,8 +16,9 @@ from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -274,15 +275,17 @@ class Hf(Captioner):
         config = self.model.config
         return int(getattr(config, "decoder_start_token_id", None) or self.text_config.decoder_start_token_id)
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         inputs = self._inputs(visual)
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         before = 1 if self.two_sided else inputs["input_ids"].shape[1]
         if not self.two_sided:
             check_room(self.text_config, before, decoding.max_tokens)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
         config.suppress_tokens = self.places or None
         with torch.no_grad(), self._kept_pictures(), self._no_other_settings():
-            tokens_RT = self.model.generate(**inputs, generation_config=config)
+            samplers = token_samplers(decoding, uniform_RT, before)
+            tokens_RT = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
         return to_rollout(tokens_RT[:, before:], self.tokenizer, self.ends, decoding.samples)
 
     @contextmanager

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from transformers import Cache
 
-from tellapart.captioners.stepwise import choose
-from tellapart.models.decoding import Decoding
+from tellapart.models.decoding import Decoding, next_token
 
 GROUPS, AT_LEAST = 4, 32  # groups of like length, and rows in one
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on
@@ -71,8 +70,13 @@ def of_rows(keys: Cache, row_N: torch.Tensor) -> Cache:
     return chosen
 
 
-def write_after(model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int) -> torch.Tensor:
-    """Greedy or sampled captions after each prefix, R×T; what stands after a row's first ``end`` means nothing."""
+def write_after(
+    model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Greedy captions after each prefix, or those drawn with ``uniform_RT``, R×T.
+
+    What stands after a row's first ``end`` means nothing.
+    """
     R = len(prefix_BPH) * decoding.samples
     row_N = torch.arange(R, device=prefix_BPH.device)
     tokens_RT = row_N.new_full((R, decoding.max_tokens), end)
@@ -81,7 +85,7 @@ def write_after(model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: i
     scores_NV = output.logits[:, -1].repeat_interleave(decoding.samples, dim=0)
     going_N = torch.ones_like(row_N, dtype=torch.bool)
     for place in range(decoding.max_tokens):
-        word_N = choose(scores_NV, decoding)
+        word_N = next_token(scores_NV, decoding, None if uniform_RT is None else uniform_RT[row_N, place])
         tokens_RT[row_N, place] = word_N
         going_N &= word_N != end
         going = int(going_N.sum())

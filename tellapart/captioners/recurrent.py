@@ -18,8 +18,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import as_config
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
 
@@ -230,13 +231,20 @@ class Recurrent(Captioner):
         layer = self.model.language_model.head
         return layer.weight, layer.bias
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         start, ends = self.model.config.bos_token_id, [self.end]
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=start, ends=ends)
         start_B1 = torch.full((len(visual), 1), start, device=visual.device)
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
             values_BPH, there_BP = self.model.look(visual)
-            tokens_RT = self.model.generate(start_B1, values=values_BPH, there=there_BP, generation_config=config)
+            tokens_RT = self.model.generate(
+                start_B1,
+                values=values_BPH,
+                there=there_BP,
+                generation_config=config,
+                logits_processor=token_samplers(decoding, uniform_RT, 1),
+            )
         return to_rollout(tokens_RT[:, 1:], self.tokenizer, ends, decoding.samples)
 
     def parts(self) -> dict[str, nn.Module]:

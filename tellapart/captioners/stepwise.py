@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import torch
 
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, next_token, to_rollout
 from tellapart.types import Rollout
+from tellapart.utils.rng import ItemSeeds
 
 
 class NextToken(Protocol):
@@ -24,11 +25,16 @@ class NextToken(Protocol):
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
 
 
-def write_by_steps(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+def write_by_steps(
+    captioner: NextToken, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None
+) -> Rollout:
     """Greedy, sampled, or beam search (hypotheses ranked by log p per token), as ``decoding`` says; no gradient."""
-    write = beam_search if decoding.kind == "beam" else one_way
     with torch.no_grad():
-        tokens_RT = write(captioner, visual, decoding)
+        if decoding.kind == "beam":
+            tokens_RT = beam_search(captioner, visual, decoding)
+        else:
+            uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
+            tokens_RT = one_way(captioner, visual, decoding, uniform_RT)
     return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
 
@@ -39,22 +45,18 @@ def next_scores(captioner: NextToken, visual: torch.Tensor, tokens_RT: torch.Ten
     return scores_RTV[:, -1].float()
 
 
-def one_way(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
-    """One caption a row: the likeliest word each time, or one that is drawn."""
+def one_way(
+    captioner: NextToken, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None
+) -> torch.Tensor:
+    """One caption a row: the likeliest word each time, or the one that is drawn with ``uniform_RT``."""
     tokens_RT = torch.empty(len(visual) * decoding.samples, 0, dtype=torch.long, device=visual.device)
     done_R = torch.zeros(len(tokens_RT), dtype=torch.bool, device=visual.device)
     while tokens_RT.shape[1] < decoding.max_tokens and not bool(done_R.all()):
         scores_RV = next_scores(captioner, visual, tokens_RT)
-        word_R = choose(scores_RV, decoding).masked_fill(done_R, captioner.end)
+        uniform_R = None if uniform_RT is None else uniform_RT[:, tokens_RT.shape[1]]
+        word_R = next_token(scores_RV, decoding, uniform_R).masked_fill(done_R, captioner.end)
         tokens_RT, done_R = torch.cat([tokens_RT, word_R[:, None]], dim=1), done_R | (word_R == captioner.end)
     return tokens_RT
-
-
-def choose(scores_RV: torch.Tensor, decoding: Decoding) -> torch.Tensor:
-    """The next word of each row: the likeliest, or one drawn at the temperature."""
-    if decoding.kind == "greedy":
-        return scores_RV.argmax(-1)
-    return torch.multinomial((scores_RV.float() / decoding.temperature).softmax(-1), 1)[:, 0]
 
 
 def beam_search(captioner: NextToken, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is
 
@@ -99,12 +100,18 @@ class TextOnly(Captioner):
             self.model.train(training)
         return self._linear
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding) -> Rollout:
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         ids_BP, there_BP = self.prompts(visual)
         check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            tokens_RT = self.model.generate(input_ids=ids_BP, attention_mask=there_BP.long(), generation_config=config)
+            tokens_RT = self.model.generate(
+                input_ids=ids_BP,
+                attention_mask=there_BP.long(),
+                generation_config=config,
+                logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
+            )
         return to_rollout(tokens_RT[:, ids_BP.shape[1] :], self.tokenizer, [self.end], decoding.samples)
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -26,6 +26,7 @@ from tellapart.recipe.schema import Recipe, check_recipe
 from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
 from tellapart.utils.messages import say
+from tellapart.utils.rng import ItemSeeds
 
 DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
@@ -190,13 +191,11 @@ class Lab:
         return lists
 
     def _write(self, model: str, items: list[Item], how: Decoding, seed: int) -> list[str]:
-        import torch
-
         from tellapart.captioners import load_captioner, write_captions
 
         captioner = load_captioner(model)
-        torch.manual_seed(seed)
-        return write_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE)
+        seeds = ItemSeeds(tuple(item.id for item in items), seed)
+        return write_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE, seeds)
 
     # Pictures
     def items(self, test: str) -> list[Item]:

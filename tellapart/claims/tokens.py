@@ -40,7 +40,7 @@ def second_word_loss(heard: Any, objective: str, label: str) -> np.ndarray:
             labels_BT, valid_BT = captioner.pad(captioner.tokenize(texts[start : start + 100]))
             scores_BTV = captioner.logits(torch.as_tensor(visual[start : start + 100]), labels_BT, valid_BT).float()
             if objective == "smile":
-                keep_BTV = subset_mask(labels_BT, valid_BT, scores_BTV.shape[-1], "own", 0, None)
+                keep_BTV = subset_mask(labels_BT, valid_BT, scores_BTV.shape[-1], "own", None)
                 scores_BTV = scores_BTV.masked_fill(~keep_BTV, -torch.inf)
             log_p_BV = scores_BTV[:, 1].log_softmax(-1)
             losses.append(-log_p_BV.gather(1, labels_BT[:, 1:2])[:, 0].numpy())

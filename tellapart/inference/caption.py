@@ -7,9 +7,7 @@ captions of a picture and keep the one that tells it apart best.
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.writers import Written, open_writer
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item
+from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +70,7 @@ def caption_pictures(
     ``dataset.unreadable``.
 
     Where ``decoding`` writes several samples of a picture, all go into its line of a ``.jsonl`` file. What is sampled
-    depends on the ids of its batch alone, so that the same call writes the same again.
+    of a picture depends on its id alone: not on the batch size, on other pictures, or on where a run was resumed.
 
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
@@ -148,8 +147,9 @@ class _Job:
         kept, visual = self._visual(items)
         if not kept:
             return []
-        with reproducible(kept, self._decoding):
-            texts = [" ".join(text.split()) for text in write_captions(self._captioner, visual, self._decoding)]
+        seeds = ItemSeeds(tuple(item.id for item in kept))
+        written = write_captions(self._captioner, visual, self._decoding, seeds=seeds)
+        texts = [" ".join(text.split()) for text in written]
         samples = len(texts) // len(kept)
         groups = [tuple(texts[place * samples : (place + 1) * samples]) for place in range(len(kept))]
         if chooser is None:
@@ -173,19 +173,6 @@ class _Job:
             except PictureError as error:
                 self._skipped.add_error(item.picture.name, error)
         return kept, maker.rows(prepared) if kept else None
-
-
-@contextmanager
-def reproducible(items: Sequence[Item], decoding: Decoding) -> Iterator[None]:
-    """Random draws in here depend on the items alone, and leave the caller's own as they were."""
-    import torch
-
-    if decoding.kind != "sample":
-        yield
-        return
-    with torch.random.fork_rng():
-        torch.manual_seed(zlib.crc32("\n".join(item.id for item in items).encode("utf-8", "surrogatepass")))
-        yield
 
 
 class BestOf:

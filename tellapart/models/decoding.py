@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.types import Rollout
+from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +53,54 @@ class Decoding(BaseModel):
             bos_token_id=start,
             eos_token_id=ends,
         )
+
+    def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
+        """uniform_RT, one number in [0, 1) for every token that may be drawn; None where none is.
+
+        ``seeds`` are those of the ``items``; without them the numbers come from torch's own generator.
+        """
+        import torch
+
+        if self.kind != "sample":
+            return None
+        if seeds is None:
+            uniform_RT = torch.rand(items * self.samples, self.max_tokens, dtype=torch.float64)
+        elif len(seeds) == items:
+            uniform_RT = seeds.uniform("tokens", self.max_tokens, self.samples)
+        else:
+            raise ValueError(f"seeds of {len(seeds)} items for {items}")
+        return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # which has no float64
+
+
+def next_token(scores_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Tensor | None) -> torch.Tensor:
+    """The next token of each row: the likeliest, or the one whose share of the probabilities ``uniform_R`` falls into.
+
+    Inverse transform sampling: each row needs one number, so that its token does not depend on the other rows.
+    """
+    if uniform_R is None:
+        return scores_RV.argmax(-1)
+    sums_RV = (scores_RV.float() / decoding.temperature).softmax(-1).cumsum(-1, dtype=uniform_R.dtype)
+    below_RV = sums_RV <= uniform_R[:, None] * sums_RV[:, -1:]
+    return below_RV.sum(-1).clamp(max=sums_RV.shape[-1] - 1)
+
+
+class TokenSampler:
+    """Sampling by row for transformers' ``generate``: a logits processor that leaves each row one token.
+
+    ``before``: how many tokens of a row are not new.
+    """
+
+    def __init__(self, decoding: Decoding, uniform_RT: torch.Tensor, before: int) -> None:
+        self.decoding, self.uniform_RT, self.before = decoding, uniform_RT, before
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        token_R = next_token(scores, self.decoding, self.uniform_RT[:, input_ids.shape[1] - self.before])
+        return scores.new_full(scores.shape, float("-inf")).scatter_(1, token_R[:, None], 0.0)
+
+
+def token_samplers(decoding: Decoding, uniform_RT: torch.Tensor | None, before: int) -> list[TokenSampler]:
+    """What ``generate`` takes as ``logits_processor``; nothing where nothing is drawn."""
+    return [] if uniform_RT is None else [TokenSampler(decoding, uniform_RT, before)]
 
 
 def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, ends: list[int], samples: int) -> Rollout:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from tellapart.objectives.base import Loss, Stateless
 from tellapart.types import Batch
+from tellapart.utils.rng import ItemSeeds
 
 
 class Contrastive(Stateless):
@@ -26,7 +27,7 @@ class Contrastive(Stateless):
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        tokens_RT, valid_RT = self.drop_words(batch.tokens_RT, batch.valid_RT, learner.tokenizer)
+        tokens_RT, valid_RT = self.drop_words(batch.tokens_RT, batch.valid_RT, learner.tokenizer, batch.seeds)
         images_BD = learner.image_features(batch.visual)
         texts_RD = learner.row_features(tokens_RT, valid_RT)
         log_scale = learner.model.logit_scale
@@ -40,15 +41,15 @@ class Contrastive(Stateless):
         return Loss(loss, {"accuracy": 100 * float(accuracy), "scale": float(log_scale.detach().exp())})
 
     def drop_words(
-        self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any
+        self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same rows with words hidden: a token of its own stands for them, or, without one, they are left out."""
         if not self.word_dropout:
             return tokens_RT, valid_RT
         special = torch.tensor(tokenizer.all_special_ids, device=tokens_RT.device)
-        hidden_RT = (torch.rand(tokens_RT.shape, device=tokens_RT.device) < self.word_dropout) & ~torch.isin(
-            tokens_RT, special
-        )
+        R, T = tokens_RT.shape
+        uniform_RT = torch.rand(R, T) if seeds is None else seeds.uniform("word_dropout", T, R // len(seeds))
+        hidden_RT = (uniform_RT.to(tokens_RT.device) < self.word_dropout) & ~torch.isin(tokens_RT, special)
         if (hides := hiding_token(tokenizer)) is not None:
             return tokens_RT.masked_fill(hidden_RT, hides), valid_RT
         return without(tokens_RT, valid_RT, hidden_RT & valid_RT, tokenizer)

@@ -14,6 +14,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import Encode, Loss, token_log_probs
 from tellapart.objectives.exploration import Exploration
 from tellapart.types import Batch, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 Reward = Callable[[Rollout, Batch], torch.Tensor]
 Baseline = Callable[[torch.Tensor, Batch], torch.Tensor]
@@ -71,7 +72,7 @@ class Reinforce:
         parts = batch.split(chunks)
         with torch.set_grad_enabled(len(parts) == 1):
             visual = batch.visual if encode is None else torch.cat([encode(part.visual) for part in parts])
-        rollout = self.roll_out(learner, visual, self.decoding, dropout=self.dropout_in_rollout)
+        rollout = self.roll_out(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
         advantage_BS, logs = self.judge(learner, visual, rollout, batch)
         captions, tokens = max(1, int((~advantage_BS.isnan()).sum())), int(rollout.valid_RT.sum())
         done = 0
@@ -93,11 +94,14 @@ class Reinforce:
             yield Loss(loss, logs)
             logs = {}  # addends: what is of the whole batch is told once
 
-    def roll_out(self, learner: Any, visual: torch.Tensor, decoding: Decoding, *, dropout: bool) -> Rollout:
+    def roll_out(
+        self, learner: Any, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
+    ) -> Rollout:
         training = learner.model.training
         learner.model.train(training and dropout)
         with torch.no_grad():
-            rollout = learner.generate(visual.detach(), decoding)
+            seeded = () if seeds is None else (seeds,)
+            rollout = learner.generate(visual.detach(), decoding, *seeded)
         learner.model.train(training)
         return rollout
 
@@ -111,7 +115,7 @@ class Reinforce:
         greedy = None
         if any(term.baseline == "greedy" for term in self.terms):
             one = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
-            greedy = self.roll_out(learner, visual, one, dropout=False)
+            greedy = self.roll_out(learner, visual, one, batch.seeds, dropout=False)
         with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
             reward_TBS = torch.stack([ask(term, rollout, batch).to(visual.device) for term in self.terms])
             gain_TBS = torch.stack(

@@ -38,6 +38,7 @@ def smile_loss(
     mle: float = 0.0,
     label_smoothing: float = 0.0,
     generator: torch.Generator | None = None,
+    uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4): mean over valid tokens, in nats.
 
@@ -47,11 +48,14 @@ def smile_loss(
     first: what becomes of a caption's first valid token (section 3.3): ``mle`` keeps the whole vocabulary; ``shift``
     replaces its label by ``shift_V[label]``, another form of the word; ``none`` treats it as all others.
     mle: λ, so 0.01 means 0.01·MLE + 0.99·SMILE; label_smoothing is of the MLE term alone.
+    uniform_BK: a number in [0, 1) for each word of a random subset, which decides it; without it ``generator`` does.
     Raises ValueError where no token is valid, for a random subset larger than the vocabulary, for λ outside [0, 1].
     """
     check(valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
-    keep_BTV = subset_mask(target_BT, valid_BT, logits_BTV.shape[-1], subset, random_size, generator)
+    V = logits_BTV.shape[-1]
+    drawn_BK = random_words(labels_BT, V, random_size, generator, uniform_BK) if subset == "random" else None
+    keep_BTV = subset_mask(target_BT, valid_BT, V, subset, drawn_BK)
     keep_BTV = keep_BTV | first_BT[..., None]
     logits_BTV = at_least_float32(logits_BTV)
     chosen_BTV = logits_BTV.masked_fill(~keep_BTV, -torch.inf)
@@ -75,6 +79,7 @@ def smile_head_loss(
     mle: float = 0.0,
     label_smoothing: float = 0.0,
     generator: torch.Generator | None = None,
+    uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """`smile_loss` of the scores hidden·weightᵀ + bias, value and gradients, without the B×T×V scores.
 
@@ -96,7 +101,7 @@ def smile_head_loss(
         slot_BT, keep_BT = own_words(target_BT, valid_BT)
         terms.append(Own(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
     else:
-        drawn_BK = draw_words(len(labels_BT), len(weight_VH), random_size, labels_BT.device, generator)
+        drawn_BK = random_words(labels_BT, len(weight_VH), random_size, generator, uniform_BK)
         terms.append(random_term(target_BT, drawn_BK, others_BT, share))
     return head_loss(hidden_BTH, weight_VH, bias_V, terms)
 
@@ -128,12 +133,11 @@ def first_token(
 
 
 def subset_mask(
-    target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, size: int, generator: torch.Generator | None
+    target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
     """keep_BTV (or B×1×V): the subset of Algorithm 1 as a mask. Padding is in no subset, whatever its id."""
     B, device = len(target_BT), target_BT.device
-    if subset == "random":
-        drawn_BK = draw_words(B, V, size, device, generator)
+    if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
     else:  # counted, since padding may share its id with a word that is there
         counts_BV = torch.zeros(B, V, dtype=torch.long, device=device).scatter_add_(1, target_BT, valid_BT.long())
@@ -150,16 +154,23 @@ def own_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Te
     return slot_BT, valid_BT & (slot_BT == torch.arange(target_BT.shape[1], device=target_BT.device))
 
 
-def draw_words(
-    B: int, V: int, size: int, device: torch.device, generator: torch.Generator | None = None
+def random_words(
+    labels_BT: torch.Tensor, V: int, size: int, generator: torch.Generator | None, uniform_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """``size`` distinct words of V for each of B captions, every set as likely (Floyd's algorithm): B×size."""
-    place = generator.device if generator is not None else device
-    drawn_BK = torch.empty(B, size, dtype=torch.long, device=place)
-    for k, top in enumerate(range(V - size, V)):
-        word_B = torch.randint(top + 1, (B,), generator=generator, device=place)
+    """drawn_BK, the words of each caption's random subset, from ``uniform_BK``, ``generator`` or torch's own."""
+    if uniform_BK is None:
+        place = generator.device if generator is not None else torch.device("cpu")
+        uniform_BK = torch.rand(len(labels_BT), size, generator=generator, device=place, dtype=torch.float64)
+    return draw_words(uniform_BK, V).to(labels_BT.device)
+
+
+def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
+    """K distinct words of V for each of B captions, every set as likely (Floyd's algorithm): B×K."""
+    drawn_BK = torch.empty(uniform_BK.shape, dtype=torch.long, device=uniform_BK.device)
+    for k, top in enumerate(range(V - uniform_BK.shape[1], V)):
+        word_B = (uniform_BK[:, k] * (top + 1)).long()
         drawn_BK[:, k] = torch.where((drawn_BK[:, :k] == word_B[:, None]).any(1), top, word_B)
-    return drawn_BK.to(device)
+    return drawn_BK
 
 
 def random_term(target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float) -> Own:
@@ -179,17 +190,20 @@ def reverse_term(target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: to
 
 
 class Smile(Stateless):
-    """`smile_loss` of the batch's references; its keywords. Random subsets draw from torch's own generator."""
+    """`smile_loss` of the batch's references; its keywords. A random subset belongs to (seed, step, item, caption)."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
+        labels_RT, valid_RT, settings = batch.tokens_RT, batch.valid_RT, self.settings
+        if settings.get("subset") == "random" and (seeds := batch.seeds) is not None:
+            count = settings.get("random_size", 10), len(labels_RT) // len(seeds)
+            settings = {**settings, "uniform_BK": seeds.uniform("subset", *count)}
         if (head := learner.head()) is None:
             logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
-            return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **self.settings))
+            return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **settings))
         weight_VH, bias_V = head
         hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
-        return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **self.settings))
+        return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from tellapart.bags.sampler import Sampler
 from tellapart.training.pixels import TrainingPixels
 from tellapart.types import Batch, Item
+from tellapart.utils.rng import ItemSeeds
 
 
 class TrainingSet:
@@ -42,37 +43,42 @@ class TrainingSet:
     def batch(self, step: int) -> Batch:
         chosen = self.sampler(step)
         chosen_B = chosen.rows_B
-        rng = np.random.default_rng([self.seed, step, 1])
-        batch = Batch([self.items[i] for i in chosen_B], torch.from_numpy(chosen_B), self._visual(chosen_B), step=step)
+        items = [self.items[i] for i in chosen_B]
+        seeds = ItemSeeds(tuple(item.id for item in items), self.seed, step)
+        visual = self._visual(chosen_B, seeds)
+        batch = Batch(items, torch.from_numpy(chosen_B), visual, step=step, seed=self.seed)
         if chosen.bag_B is not None:
             batch.bag_B = torch.from_numpy(chosen.bag_B)
         if self.rows is not None:
-            tokens_RT, valid_RT = self.learner.pad([row for i in chosen_B for row in self._pick(int(i), rng)])
+            tokens_RT, valid_RT = self.learner.pad(
+                [row for place, i in enumerate(chosen_B) for row in self._pick(int(i), seeds[place : place + 1])]
+            )
             batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
         return batch
 
-    def _pick(self, i: int, rng: np.random.Generator) -> list[Sequence[int]]:
+    def _pick(self, i: int, seed: ItemSeeds) -> list[Sequence[int]]:
         """``captions_per_picture`` references of picture ``i``: without repetition as long as there are enough."""
         assert self.rows is not None
         rows, wanted = self.rows[i], self.captions_per_picture
-        order = rng.permutation(len(rows))
+        order = seed.order("references", len(rows))
         return [rows[order[k % len(rows)]] for k in range(wanted)]
 
-    def _visual(self, chosen_B: np.ndarray) -> torch.Tensor:
+    def _visual(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
         rows = self.visual[chosen_B]
         if self.pixels is None:
             return torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
         pixels_BCHW = self.pixels.tensor(rows)
-        return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, flip="flip" in self.augment)
+        return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, seeds, flip="flip" in self.augment)
 
 
-def random_crops(pixels_BCHW: torch.Tensor, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
+def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
     """A random part of each picture (``smallest``..1 of each side), mirrored half the time with ``flip``,
     brightness and tint varied; resampled to the same size."""
     B, device = len(pixels_BCHW), pixels_BCHW.device
+    drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))
 
-    def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
-        return torch.empty(B, *shape, device=device).uniform_(low, high)
+    def uniform(low: float, high: float) -> torch.Tensor:
+        return low + (high - low) * next(drawn)
 
     size_B, aspect_B = uniform(smallest, 1.0), uniform(0.85, 1.18)
     width_B, height_B = (size_B * aspect_B).clamp(max=1), (size_B / aspect_B).clamp(max=1)
@@ -82,6 +88,6 @@ def random_crops(pixels_BCHW: torch.Tensor, *, flip: bool, smallest: float = 0.6
     frame[:, 0, 2], frame[:, 1, 2] = uniform(-1, 1) * (1 - width_B), uniform(-1, 1) * (1 - height_B)
     grid = F.affine_grid(frame, list(pixels_BCHW.shape), align_corners=False)
     crops = F.grid_sample(pixels_BCHW, grid, align_corners=False, padding_mode="reflection")
-    return (crops * uniform(0.7, 1.3, 1, 1, 1) + uniform(-0.2, 0.2, 3, 1, 1)).contiguous(
-        memory_format=torch.channels_last
-    )
+    brightness_B, tint_B3 = uniform(0.7, 1.3), torch.stack([uniform(-0.2, 0.2) for _ in range(3)], dim=1)
+    changed = crops * brightness_B[:, None, None, None] + tint_B3[:, :, None, None]
+    return changed.contiguous(memory_format=torch.channels_last)

@@ -16,6 +16,7 @@ from tellapart.scorers import load_scorer
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
 from tellapart.utils.messages import say
+from tellapart.utils.rng import ItemSeeds
 
 
 def assess(stage: Any, run: Run) -> Results | None:
@@ -60,7 +61,8 @@ def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
     for name, captioner in captioners.items():
         say(f"captions of {len(stage.test_items):,} test pictures: {name}")
         visual = stage.view_of(captioner).rows(stage.test_items)
-        texts = write_captions(captioner, visual, decoding)
+        seeds = ItemSeeds(tuple(item.id for item in stage.test_items), stage.recipe.seed)
+        texts = write_captions(captioner, visual, decoding, seeds=seeds)
         systems[name] = {item.id: text for item, text in zip(stage.test_items, texts, strict=True)}
     return systems
 

@@ -173,7 +173,10 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 def train_step(
     stage: Any, data: Any, objective: Any, trained: Trained, optimiser: Any, scheduler: Any, step: int
 ) -> dict[str, float]:
-    """One step. It draws its own randomness from (seed, step), so nothing but weights carries over."""
+    """One step. It draws its own randomness from (seed, step), so nothing but weights carries over.
+
+    What is drawn for an item belongs to it alone (`Batch.seeds`); torch's own generator serves dropout.
+    """
     torch.manual_seed(int(np.random.default_rng([stage.recipe.seed, step, 2]).integers(2**62)))
     encode = stage.learner.encode if stage.vision_learns else None
     losses = objective.losses(stage.learner, data.batch(step), stage.recipe.training.accumulate, encode)

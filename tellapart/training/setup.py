@@ -31,6 +31,7 @@ from tellapart.training.rewards import check_rewards, reinforce_of, smile_of
 from tellapart.training.run_folder import Run
 from tellapart.training.samplers import sampler_of
 from tellapart.types import Item
+from tellapart.utils.rng import ItemSeeds
 
 
 class Stage:
@@ -311,7 +312,8 @@ class Stage:
             visual = self._encode_pixels(visual, self.learner.encode)
         if self.recipe.objective.kind in ("mle", "smile") or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
-        texts = write_captions(self.learner, visual, self.recipe.validation.decoding)
+        seeds = ItemSeeds(tuple(item.id for item in self.validation_items), self.recipe.seed)
+        texts = write_captions(self.learner, visual, self.recipe.validation.decoding, seeds=seeds)
         references = [list(item.references) for item in self.validation_items]
         if self.recipe.validation.select == "cider" or all(references):  # what telling apart costs: see the report
             values["cider"] = 100 * cider_d(texts, references)[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_it_trains_generates_saves_and_loads(
     stage = Stage(recipe_of(tiny_recipe, name, OBJECTIVES[objective], pictures), upstream)
     data, made = stage.training_set(), stage.objective()
     batch = data.batch(0)
-    data.batch = lambda step: batch  # type: ignore[method-assign]
+    data.batch = lambda step: replace(batch, step=step)  # type: ignore[method-assign]
     trained = Trained(stage.learner, stage.trained_parts)
     optimiser = make_optimiser(trained, stage.recipe.training)
     scheduler = make_scheduler(optimiser, stage.recipe.training)

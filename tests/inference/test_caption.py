@@ -129,6 +129,35 @@ def test_txt_refuses_what_it_cannot_do(captioner: ClipCap, photos: Dataset, tmp_
         run(captioner, open_data(str(tmp_path / "photos")), None, format="txt")
 
 
+def test_samples_are_the_same_in_any_batch(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    """Batch size, a resume, and pictures that cannot be read change nothing for the others."""
+    decoding = Decoding(kind="sample", samples=4, temperature=1.5, max_tokens=6)
+    files = [tmp_path / f"{size}.jsonl" for size in (1, 3, 8)]
+    for out, size in zip(files, (1, 3, 8), strict=True):
+        run(captioner, photos, out, batch_size=size, decoding=decoding)
+    whole = files[0].read_bytes()
+    assert [out.read_bytes() for out in files] == [whole] * 3
+    assert len({str(record["captions"]) for record in records(files[0])}) == COUNT
+    files[0].write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    run(captioner, photos, files[0], batch_size=3, decoding=decoding)
+    assert files[0].read_bytes() == whole
+    (tmp_path / "photos" / "1.png").write_bytes(b"")
+    run(captioner, photos, tmp_path / "less.jsonl", batch_size=3, decoding=decoding)
+    assert records(tmp_path / "less.jsonl") == [record for record in records(files[1]) if record["id"] != "1.png"]
+
+
+def test_best_of_samples_the_same_in_any_batch(
+    captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path, store: FeatureStore
+) -> None:
+    """Scores may differ in their last digits: a batch is padded to its longest caption."""
+    told = []
+    for size in (1, 3, 8):
+        out = tmp_path / f"{size}.jsonl"
+        run(captioner, photos, out, batch_size=size, best_of=4, scorer=scorer, store=store)
+        told.append([sorted(one["caption"] for one in record["candidates"]) for record in records(out)])  # type: ignore
+    assert told[0] == told[1] == told[2]
+
+
 @pytest.mark.parametrize("cached", [True, False])
 def test_unreadable_pictures_are_left_out_and_named(
     captioner: ClipCap, photos: Dataset, tmp_path: Path, store: FeatureStore, cached: bool

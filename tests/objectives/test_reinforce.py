@@ -12,13 +12,14 @@ import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
-from tellapart.models.decoding import Decoding
+from tellapart.models.decoding import Decoding, token_samplers
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
 from tellapart.objectives.reinforce import Term, caption_log_probs, whitened
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
+from tellapart.utils.rng import ItemSeeds
 
 END = 9
 
@@ -312,16 +313,20 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
     config = decoding.generation_config(
         pad=captioner.tokenizer.pad_token_id, start=None, ends=[captioner.tokenizer.eos_token_id]
     )
-    config.return_dict_in_generate = config.output_scores = True  # scores: after the temperature
-    torch.manual_seed(5)
+    config.return_dict_in_generate = config.output_logits = True
+    seeds = ItemSeeds(("a", "b", "c", "d"), seed=5)
     output = captioner.model.language_model.generate(
-        inputs_embeds=captioner.model.mapper(visual), generation_config=config
+        inputs_embeds=captioner.model.mapper(visual),
+        generation_config=config,
+        logits_processor=token_samplers(decoding, decoding.uniform(4, torch.device("cpu"), seeds), 0),
     )
-    torch.manual_seed(5)
     objective = Reinforce([], decoding, normalise="none")
-    told = objective.roll_out(captioner, visual, decoding, dropout=True)
+    told = objective.roll_out(captioner, visual, decoding, seeds, dropout=True)
+    theirs_RT = output.sequences[:, : told.tokens_RT.shape[1]]
+    assert torch.equal(told.tokens_RT[told.valid_RT], theirs_RT[told.valid_RT])
     assert told.tokens_RT.shape[0] == 4 * decoding.samples and not captioner.model.training
-    generated_RT = torch.stack(output.scores, 1).log_softmax(-1).gather(-1, told.tokens_RT[..., None]).squeeze(-1)
+    tempered_RTV = torch.stack(output.logits, 1) / objective.temperature
+    generated_RT = tempered_RTV.log_softmax(-1).gather(-1, told.tokens_RT[..., None]).squeeze(-1)
     logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT)
     scored_R = objective.log_probs(logits_RTV, told, captioner.end)
     assert torch.allclose(scored_R, (generated_RT * told.valid_RT).sum(1), atol=1e-4)

@@ -259,11 +259,11 @@ def test_a_second_backward_gives_the_same_gradient_and_frozen_parts_get_none(mon
 
 
 def test_drawn_words_are_distinct_and_every_word_is_drawn_as_often() -> None:
-    drawn_BK = draw_words(20_000, 7, 3, torch.device("cpu"), torch.Generator().manual_seed(0))
+    drawn_BK = draw_words(torch.rand(20_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64), 7)
     assert bool((drawn_BK.sort(1).values.diff(dim=1) > 0).all())
     shares = torch.bincount(drawn_BK.flatten(), minlength=7) / drawn_BK.numel()
     torch.testing.assert_close(shares, torch.full((7,), 1 / 7), rtol=0, atol=0.005)
-    assert sorted(draw_words(1, 7, 7, torch.device("cpu"))[0].tolist()) == list(range(7))
+    assert sorted(draw_words(torch.rand(1, 7, dtype=torch.float64), 7)[0].tolist()) == list(range(7))
 
 
 def test_random_subsets_change_with_torchs_seed_and_with_nothing_else() -> None:

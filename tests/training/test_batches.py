@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import Shuffled, WholeBags
+from tellapart.bags.sampler import Sampler, Shuffled, WholeBags
 from tellapart.errors import UsageError
+from tellapart.models.tokens import pad_rows
+from tellapart.objectives import Contrastive
 from tellapart.scenes import Scenes
 from tellapart.training.batches import TrainingSet
+from tellapart.training.pixels import TrainingPixels
 from tellapart.training.samplers import families
 from tellapart.types import Item
 
@@ -69,3 +73,31 @@ def test_the_parts_of_a_batch_are_the_batch() -> None:
     for name in ("rows_B", "visual", "tokens_RT", "valid_RT", "bag_B"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
     assert [item.id for part in parts for item in part.items] == [item.id for item in whole.items]
+
+
+def test_what_is_drawn_for_an_item_does_not_depend_on_its_batch() -> None:
+    """References, crops and hidden words of a picture are the same in any batch of the same step."""
+    items = [scene.item() for scene in Scenes(12)]
+    visual = np.random.default_rng(0).random((12, 3, 8, 8), dtype=np.float32)
+    pixels = cast(TrainingPixels, SimpleNamespace(tensor=torch.from_numpy))
+    rows = [[[10 * n + k, 7, 3, 8] for k in range(4)] for n in range(12)]
+    learner = SimpleNamespace(device="cpu", pad=lambda rows: pad_rows(rows, 0))
+    tokenizer = SimpleNamespace(all_special_ids=[0], unk_token_id=2)
+    drawn: list[dict[str, Any]] = []
+    for order in (range(12), [7, 3, 11, 0], [3]):
+        sampler = cast(Sampler, lambda step, order=order: SimpleNamespace(rows_B=np.asarray(order), bag_B=None))
+        how: dict[str, Any] = {"seed": 3, "captions_per_picture": 2, "augment": "crop+flip", "pixels": pixels}
+        data = TrainingSet(items, visual, rows, learner, sampler, **how)
+        batch = data.batch(5)
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        hidden_RT, _ = Contrastive(0.5).drop_words(batch.tokens_RT, batch.valid_RT, tokenizer, batch.seeds)
+        place = list(order).index(3)
+        drawn.append(
+            {
+                "references": batch.tokens_RT[2 * place : 2 * place + 2].tolist(),
+                "hidden": hidden_RT[2 * place : 2 * place + 2].tolist(),
+                "crop": batch.visual[place].tolist(),
+            }
+        )
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert any(2 in row for row in drawn[0]["hidden"])

@@ -1,0 +1,79 @@
+"""Random numbers that belong to an item, whoever shares its batch.
+
+Every draw is a function of (purpose, seed, step, item id, sample), computed by a counter-based generator: Philox4x32-10
+(Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). So a draw does not change with the
+batch size, with the order or the number of the items, or with those that were left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+ROUNDS = 10
+MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+WEYL = 0x9E3779B9, 0xBB67AE85
+WORD = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class ItemSeeds:
+    """Where the random numbers of B items come from, at one ``step`` of a run with this ``seed``."""
+
+    ids: tuple[str, ...]
+    seed: int = 0
+    step: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, items: slice) -> ItemSeeds:
+        return ItemSeeds(self.ids[items], self.seed, self.step)
+
+    def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
+        """(B·samples)×count numbers in [0, 1), float64, the samples of an item side by side.
+
+        Draws for different purposes are independent. A row is the beginning of the same row with a larger ``count``,
+        and an item's rows are the first of those with more ``samples``.
+        """
+        import numpy as np
+        import torch
+
+        blocks = -(-count // 2)  # one block of Philox is 128 bits, two doubles of 53
+        key_B2 = np.frombuffer(b"".join(self._key(purpose, one) for one in self.ids), "<u4").reshape(-1, 2)
+        shape = len(self.ids), samples, blocks
+        counter_BSK4 = np.zeros((*shape, 4), np.uint64)
+        counter_BSK4[..., 0] = np.arange(blocks, dtype=np.uint64)
+        counter_BSK4[..., 1] = np.arange(samples, dtype=np.uint64)[:, None]
+        words = philox(key_B2[:, None, None].astype(np.uint64), counter_BSK4)
+        pairs = (words[..., ::2] >> np.uint64(5)) * np.uint64(1 << 26) + (words[..., 1::2] >> np.uint64(6))
+        rows = pairs.astype(np.float64).reshape(shape[0] * samples, 2 * blocks) / (1 << 53)
+        return torch.from_numpy(np.ascontiguousarray(rows[:, :count]))
+
+    def order(self, purpose: str, count: int) -> list[int]:
+        """A random order of ``count`` things, for one item."""
+        order: list[int] = self.uniform(purpose, count)[0].argsort(stable=True).tolist()
+        return order
+
+    def _key(self, purpose: str, item: str) -> bytes:
+        named = f"{purpose}\0{self.seed}\0{self.step}\0{item}"
+        return hashlib.blake2b(named.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
+    """Philox4x32-10: four random 32-bit words for each key and counter, as uint64 N×4; leading axes broadcast."""
+    import numpy as np
+
+    low, half = np.uint64(WORD), np.uint64(32)
+    a, b, c, d = (counter_N4[..., place] for place in range(4))
+    key0, key1 = key_N2[..., 0], key_N2[..., 1]
+    for _ in range(ROUNDS):
+        first, second = a * np.uint64(MULTIPLIERS[0]), c * np.uint64(MULTIPLIERS[1])
+        a, b, c, d = (second >> half) ^ b ^ key0, second & low, (first >> half) ^ d ^ key1, first & low
+        key0, key1 = (key0 + np.uint64(WEYL[0])) & low, (key1 + np.uint64(WEYL[1])) & low
+    return np.stack([a, b, c, d], axis=-1)
