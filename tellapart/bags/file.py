@@ -38,6 +38,7 @@ class Header:
     max_cosine: float | None = None
     recall: float | None = None
     version: str = ""
+    max_cosine_of: str = "pairs"  # files of 0.1 do not say it: they limit every pair
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,17 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.bags.file import BagsFile, Header
-from tellapart.bags.mine import TOP, Bag, Similarity, check_max_cosine, curate_bags, distinct, mine_bags, multimodal
+from tellapart.bags.mine import (
+    Bag,
+    MaxCosineOf,
+    Similarity,
+    check_max_cosine,
+    curate_bags,
+    distinct,
+    mine_bags,
+    multimodal,
+    neighbours_for,
+)
 from tellapart.bags.search import Vectors, nearest_neighbours
 from tellapart.data.caption_files import align_lists, read_caption_lists
 from tellapart.errors import UsageError
@@ -38,6 +48,7 @@ def mine_dataset(
     captions: str | None = None,
     similarity: Similarity = "query",
     max_cosine: float | None = None,
+    max_cosine_of: MaxCosineOf = "target",
     approximate: bool | None = None,
 ) -> Mined:
     """Curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of each.
@@ -69,7 +80,7 @@ def mine_dataset(
     if captions is not None:
         joined_ND = multimodal(image_ND, text_features(scorer, captions_of(items, captions)))
     vectors = Vectors.of(joined_ND)
-    wanted = max(sizes) - 1 if max_cosine is None else max(TOP, max(sizes) - 1)
+    wanted = neighbours_for(max(sizes), max_cosine, max_cosine_of)
     near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
     bags: list[Bag] = []
     for size in sizes:
@@ -79,6 +90,7 @@ def mine_dataset(
             ids=[item.id for item in items],
             similarity=similarity,
             max_cosine=max_cosine,
+            max_cosine_of=max_cosine_of,
             neighbours=near,
         )
         bags += curate_bags(own)
@@ -87,7 +99,7 @@ def mine_dataset(
     header = Header(
         str(scorer.name), scorer.fingerprint, dataset.spec, tuple(sizes), len(items),
         {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
-        near.recall, __version__,
+        near.recall, __version__, max_cosine_of,
     )  # fmt: skip
     return Mined(BagsFile(header, bags), items, image_ND)
 

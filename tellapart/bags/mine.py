@@ -15,6 +15,8 @@ from tellapart.errors import UsageError
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
+MaxCosineOf = Literal["target", "pairs"]
+MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
 TOP = 200  # neighbours that a training bag may be filled from (paper 2, appendix B.2), and a filtered one
 
 
@@ -43,6 +45,7 @@ def mine_bags(
     similarity: Similarity = "query",
     keys: Sequence[Hashable] | None = None,
     max_cosine: float | None = None,
+    max_cosine_of: MaxCosineOf = "target",
     neighbours: Neighbours | None = None,
     approximate: bool | None = None,
     block: int = BLOCK,
@@ -53,12 +56,15 @@ def mine_bags(
     each picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
     rows. similarity: α is the mean cosine of the query with the others ("query", algorithm 1), or of all pairs
     ("pairs", section 3.1). keys: content keys; of pictures with equal keys only the first is used. max_cosine: no
-    two pictures of a bag are nearer than this (paper 3: 0.8), the next neighbour takes the place; a query whose 200
-    nearest do not fill its bag has none. neighbours: of the same (joined, distinct) features, where they are known.
+    picture of a bag is nearer to the query than this (paper 3, footnote 8: 0.8), or, with max_cosine_of "pairs", no two
+    of its pictures are; the next neighbour takes the place. Of pairs, a query whose 200 nearest do not fill its bag has
+    none. neighbours: of the same (joined, distinct) features, where they are known.
     Ties go to the picture that stands first. Raises `UsageError` for fewer pictures than ``size`` and for
     features that are not finite.
     """
     _check(size, similarity, max_cosine)
+    if max_cosine_of not in MAX_COSINE_OF:
+        raise UsageError(f"max_cosine_of is '{max_cosine_of}'; expected one of {', '.join(MAX_COSINE_OF)}")
     joined_ND = multimodal(features_ND, texts_ND) if texts_ND is not None else np.asarray(features_ND)
     row_N = distinct(keys, len(joined_ND))
     if len(row_N) < size:
@@ -69,9 +75,10 @@ def mine_bags(
     if len(names) != len(joined_ND):
         raise UsageError(f"{len(names)} ids for {len(joined_ND)} rows of features; give one id for each picture")
     if neighbours is None:
-        wanted = size - 1 if max_cosine is None else max(TOP, size - 1)
+        wanted = neighbours_for(size, max_cosine, max_cosine_of)
         neighbours = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate, block=block)
-    bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, max_cosine)
+    apart = max_cosine if max_cosine_of == "pairs" else None  # the target's own limit is in the search
+    bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, apart)
     alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
     return [
         Bag(tuple(names[row] for row in rows), float(alpha), tuple(int(row) for row in rows))
@@ -176,6 +183,11 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
         first, second = first[: size - 1], second[: size - 1]
     cosine_MP = vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
     return cosine_MP.mean(1)
+
+
+def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
+    """How many neighbours of each picture bags of ``size`` may need: of pairs, some give their places to others."""
+    return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
 def _check(size: int, similarity: str, max_cosine: float | None) -> None:

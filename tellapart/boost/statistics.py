@@ -255,7 +255,7 @@ def captions(one: Shown) -> Iterator[tuple[str, str]]:
 
 
 def tokens_of(name: str) -> Callable[[str], int]:
-    """How many tokens a text has by the tokenizer of that folder or hub name, start and end not counted.
+    """How many tokens a text has by the tokenizer of that folder or hub name, its start and end tokens counted.
 
     The paper's is ``openai/clip-vit-base-patch32``. Raises `UsageError` where there is none.
     """
@@ -268,7 +268,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UsageError(f"{name} has no tokenizer ({first}); type such as openai/clip-vit-base-patch32") from None
-    return lambda text: len(tokenizer(text, add_special_tokens=False, truncation=False)["input_ids"])
+    return lambda text: len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
 
 def _analyser() -> Analyser:

@@ -45,6 +45,19 @@ def add_lora(
     captioner.adapted = True
 
 
+def set_dropout(captioner: Captioner, rate: float) -> None:
+    """Sets the rate of every dropout layer of the language model. What is saved keeps its configuration.
+
+    Raises `UsageError` for a language model that has no such layer.
+    """
+    modules = captioner.parts()["language_model"].modules()
+    layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
+    if not layers:
+        raise UsageError(f"the language model of {captioner.name} has no dropout layers; leave captioner.dropout out")
+    for layer in layers:
+        layer.p = rate
+
+
 def target_layers(
     captioner: Captioner, part: str, modules: Sequence[str] | Literal["all-linear"]
 ) -> dict[str, torch.nn.Module]:

@@ -104,7 +104,12 @@ def caption(
         typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one that tells best."),
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Sample N captions, keep all, as diversity is measured on.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Sample N captions, keep all, as diversity is measured on; with --beams the N best.",
+        ),
     ] = None,
     temperature: Annotated[float | None, typer.Option(min=0.01, help="Of --best-of and --samples. Default: 1.")] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
@@ -151,9 +156,14 @@ def caption_decoding(
         if temperature is not None:
             raise UsageError("--temperature is of samples; type --best-of 10 --scorer MODEL, or --samples 5, with it")
         return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
-    if beams is not None:
-        option = "--best-of" if samples is None else "--samples"
-        raise UsageError(f"--beams is of no use with {option}, which samples; leave one of them out")
+    if beams is not None and best_of is not None:
+        raise UsageError("--beams is of no use with --best-of, which samples; leave one of them out")
+    if beams is not None and samples is not None:
+        if temperature is not None:
+            raise UsageError("--temperature is of sampling, and --beams 5 --samples 5 keeps beams; leave one out")
+        if samples > beams:
+            raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
+        return Decoding(kind="beam", beams=beams, samples=samples, max_tokens=max_tokens)
     return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)
 
 

@@ -34,7 +34,10 @@ Captions = Annotated[
     typer.Option(help="Text counts too: 'references', or a file of captions (paper 2: HolisticCap's)."),
 ]
 MaxCosine = Annotated[
-    float | None, typer.Option("--max-cosine", help="No two pictures of a bag nearer than this (paper 3: 0.8).")
+    float | None, typer.Option("--max-cosine", help="No picture of a bag nearer to its first than this (paper 3: 0.8).")
+]
+MaxCosinePairs = Annotated[
+    bool, typer.Option("--max-cosine-pairs", help="--max-cosine limits every pair of a bag, not its first picture's.")
 ]
 Pairs = Annotated[
     bool, typer.Option("--all-pairs", help="A bag's similarity is of all pairs, not of its first picture.")
@@ -57,6 +60,7 @@ def mine(
     size: Sizes = "3,5,7",
     captions: Captions = None,
     max_cosine: MaxCosine = None,
+    max_cosine_pairs: MaxCosinePairs = False,
     all_pairs: Pairs = False,
     exact: Exact = None,
     as_json: Json = False,
@@ -64,7 +68,7 @@ def mine(
     """Find the pictures that look most alike: bags that share no picture, the most alike first."""
     from tellapart.bags.file import write_bags
 
-    _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact)
+    _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
@@ -77,6 +81,7 @@ def build(
     size: Sizes = "3,5,7",
     captions: Captions = None,
     max_cosine: MaxCosine = None,
+    max_cosine_pairs: MaxCosinePairs = False,
     all_pairs: Pairs = False,
     exact: Exact = None,
     licence: Licence = "",
@@ -89,7 +94,7 @@ def build(
     from tellapart.bags.file import write_bags, write_truematch, write_whole
     from tellapart.evaluation.benchmark_card import make_card
 
-    scorer_model, mined = mined_from(pictures, scorer, size, captions, max_cosine, all_pairs, exact)
+    scorer_model, mined = mined_from(pictures, scorer, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out / "bags.jsonl", mined.file)
     write_truematch(out, mined.file.bags)
     used = {id_ for bag in mined.file.bags for id_ in bag.ids}
@@ -147,8 +152,11 @@ def mined_from(
     max_cosine: float | None,
     all_pairs: bool,
     exact: bool | None,
+    max_cosine_pairs: bool = False,
 ) -> tuple[Any, Mined]:
     """The scorer, and what was mined with it. Says what was left out."""
+    if max_cosine_pairs and max_cosine is None:
+        raise UsageError("--max-cosine-pairs is of --max-cosine, such as 0.8; give it, or leave both out")
     from tellapart.bags.make import check_sizes, mine_dataset
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
@@ -167,6 +175,7 @@ def mined_from(
         captions=captions,
         similarity="pairs" if all_pairs else "query",
         max_cosine=max_cosine,
+        max_cosine_of="pairs" if max_cosine_pairs else "target",
         approximate=None if exact is None else not exact,
     )
     for line in dataset.report():

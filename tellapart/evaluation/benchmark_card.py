@@ -164,7 +164,12 @@ def facts(card: Card) -> list[tuple[str, str]]:
                                  "pairs": "mean cosine of all pairs"}[header.similarity]),
     ]  # fmt: skip
     if header.max_cosine is not None:
-        lines.append(("near-duplicates", f"no two pictures of a bag have a cosine above {header.max_cosine}"))
+        whose = (
+            "no two pictures of a bag have"
+            if header.max_cosine_of == "pairs"
+            else "no picture of a bag and its first have"
+        )
+        lines.append(("near-duplicates", f"{whose} a cosine above {header.max_cosine}"))
     if header.recall is not None:
         lines.append(("search", f"approximate; finds {100 * header.recall:.1f} % of the exact neighbours"))
     lines += [("licence", card.licence), ("made by", f"tellapart {header.version}")]

@@ -95,6 +95,8 @@ class Captioner(Strict):
     ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
     ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
     for the mapper, which learns in full.
+    ``dropout``: of all dropout layers of the language model while it learns; None: as its configuration says. LAVIS'
+    BLIP, which papers 1 and 3 train, has 0.1, where the configuration of transformers says 0.
     """
 
     name: ModelName | None = None
@@ -104,6 +106,7 @@ class Captioner(Strict):
     frames: int | None = Field(None, ge=1, le=64)
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
     lora: Lora | None = None
+    dropout: float | None = Field(None, ge=0, lt=1)
 
     @field_validator("new", mode="before")
     @classmethod
@@ -119,6 +122,10 @@ class Captioner(Strict):
             raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
         if self.new is not None and self.new_words is not None:
             raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
+        if self.new is not None and self.dropout is not None:
+            raise ValueError("dropout is of a captioner by name; a new one has captioner.new.dropout")
+        if self.dropout is not None and "language_model" not in (self.train or ("language_model",)):
+            raise ValueError("dropout is of a language model that learns; leave it out, or train it")
         if self.features is not None and "vision" in (self.train or ()):
             raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
         return self
@@ -147,6 +154,9 @@ class Training(Strict):
     )
     learning_rate: float = Field(gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule_every: int = Field(
+        1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
+    )
     warmup: int = Field(0, ge=0)
     optimiser: Literal["adam", "adamw"] = "adamw"
     weight_decay: float = Field(0.0, ge=0)
@@ -160,6 +170,12 @@ class Training(Strict):
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(100, ge=1)
     trackers: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def has_a_schedule(self) -> Training:
+        if self.schedule_every > 1 and self.schedule == "constant":
+            raise ValueError("schedule_every is of a schedule that changes the rate; set schedule, or leave it out")
+        return self
 
     @property
     def bf16(self) -> bool:

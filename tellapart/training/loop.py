@@ -246,10 +246,18 @@ def make_optimiser(trained: Trained, settings: Any) -> torch.optim.Optimizer:
 
 
 def make_scheduler(optimiser: torch.optim.Optimizer, settings: Any) -> Any:
+    """The rate as the recipe says; after the warm-up it changes each ``schedule_every`` steps."""
     from transformers import get_scheduler
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
-    return get_scheduler(name, optimiser, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
+    scheduler = get_scheduler(name, optimiser, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
+    every, warmup = settings.schedule_every, settings.warmup
+    if every == 1:
+        return scheduler
+    factor = scheduler.lr_lambdas[0]
+    return torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda step: factor(max(step - step % every, min(step, warmup)))
+    )
 
 
 def store(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> None:

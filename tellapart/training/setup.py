@@ -112,8 +112,12 @@ class Stage:
         return build_recurrent(new, self._texts(), name, width=width)
 
     def _adapted(self, captioner: Captioner) -> Captioner:
-        """The same one, with new words and LoRA where the recipe has them."""
+        """The same one, with new words, dropout and LoRA where the recipe has them."""
         assert self.recipe.captioner is not None
+        if (dropout := self.recipe.captioner.dropout) is not None:
+            from tellapart.captioners.adapt import set_dropout
+
+            set_dropout(captioner, dropout)
         if (often := self.recipe.captioner.new_words) is not None:
             from tellapart.captioners.words import learn_words
             from tellapart.utils.messages import say

@@ -67,10 +67,25 @@ def test_picture_and_text_are_joined() -> None:
         multimodal(image_ND, [*captions[:5], np.zeros((0, 8)), *captions[6:]])
 
 
-def test_the_filter_keeps_near_duplicates_apart() -> None:
+def test_the_limit_is_of_the_similarity_to_the_target() -> None:
+    """Paper 3, footnote 8: two distractors may be as alike as they like."""
     features_ND = clustered(120)
     cosine_NN = cosines(features_ND)
     bags = mine_bags(features_ND, 3, max_cosine=0.8)
+    assert len(bags) == 120
+    for bag in bags:
+        query, *others = bag.ids
+        allowed = [k for k in np.argsort(-cosine_NN[query], kind="stable") if cosine_NN[query, k] <= 0.8]
+        assert np.allclose(cosine_NN[query, others], cosine_NN[query, allowed[:2]], atol=1e-5)
+    assert max(cosine_NN[bag.ids[1], bag.ids[2]] for bag in bags) > 0.9
+    with pytest.raises(UsageError, match="max_cosine_of is 'all'; expected one of target, pairs"):
+        mine_bags(features_ND, 3, max_cosine=0.8, max_cosine_of="all")  # type: ignore[arg-type]
+
+
+def test_the_filter_keeps_near_duplicates_apart() -> None:
+    features_ND = clustered(120)
+    cosine_NN = cosines(features_ND)
+    bags = mine_bags(features_ND, 3, max_cosine=0.8, max_cosine_of="pairs")
     assert 0 < len(bags) <= 120
     for bag in bags:
         query, first = bag.ids[:2]

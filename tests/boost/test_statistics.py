@@ -115,8 +115,9 @@ def test_the_table_shows_the_papers_figures_beside_ours() -> None:
     assert "precision" not in text  # nothing is known of the truth
 
 
-def test_tokens_are_those_of_a_named_tokenizer(tiny_scorer: Path) -> None:
+def test_tokens_are_those_of_a_named_tokenizer_with_start_and_end(tiny_scorer: Path) -> None:
+    """As paper 2's Table 9 counts them."""
     count = tokens_of(str(tiny_scorer))
-    assert count("a red star on the grass") == 6 and count("a " * 300) == 300
+    assert count("a red star on the grass") == 8 and count("a " * 300) == 302
     with pytest.raises(UsageError, match="nowhere has no tokenizer"):
         tokens_of("./nowhere")

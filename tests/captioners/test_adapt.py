@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft.tuners.lora import LoraLayer
 from safetensors.torch import load_file
+from tiny_blip import save_blip
 from transformers import CLIPVisionConfig, GPT2Config
 
 from tellapart.captioners import load_captioner
@@ -154,3 +155,20 @@ def test_checkpointing_where_it_cannot_be_is_told(tiny_recipe: dict[str, Any]) -
     training = {**tiny_recipe["training"], "checkpointing": True}
     with pytest.raises(UsageError, match="without the cache"):
         check_recipe({**tiny_recipe, "training": training}, "test")
+
+
+def test_dropout_of_a_blip_is_what_the_recipe_says(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """LAVIS trains BLIP with 0.1, transformers' configuration says 0: greedy captions never differ then."""
+    captioner = {"name": str(save_blip(tmp_path, ["a", "red", "dog", "on", "grass"])), "train": ["language_model"]}
+    layers = {}
+    for dropout in (None, 0.1):
+        stage = Stage(check_recipe({**tiny_recipe, "captioner": {**captioner, "dropout": dropout}}, "test"), str)
+        model = stage.learner.model.train()
+        layers[dropout] = {m.p for m in model.text_decoder.modules() if isinstance(m, torch.nn.Dropout)}
+        assert {m.p for m in model.vision_model.modules() if isinstance(m, torch.nn.Dropout)} <= {0.0}
+        assert model.config.text_config.hidden_dropout_prob == 0.0, "what is published says what it said before"
+    assert layers == {None: {0.0}, 0.1: {0.1}}
+    with pytest.raises(UsageError, match=r"a new one has captioner\.new\.dropout"):
+        check_recipe({**tiny_recipe, "captioner": {"new": {"vision": "scenes"}, "dropout": 0.1}}, "test")
+    with pytest.raises(UsageError, match="dropout is of a language model that learns"):
+        check_recipe({**tiny_recipe, "captioner": {**captioner, "train": ["vision"], "dropout": 0.1}}, "test")

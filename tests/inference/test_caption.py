@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from tellapart.captioners.clipcap import ClipCap
+from tellapart.cli.app import caption_decoding
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
@@ -87,6 +88,19 @@ def test_captions_are_those_of_the_captioner(captioner: ClipCap, photos: Dataset
     visual = captioner.encode(captioner.pixels(images))
     expected = captioner.generate(visual, Decoding(kind="beam", beams=2, max_tokens=6)).texts
     assert [record["caption"] for record in records(tmp_path / "a.jsonl")] == expected
+
+
+def test_the_best_beams_are_kept(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    """Paper 4, Table 4: the five best of beam search."""
+    captioner.model.eval()
+    decoding = caption_decoding(5, 6, None, 5, None)
+    run(captioner, photos, tmp_path / "a.jsonl", decoding=decoding)
+    written = [record["captions"] for record in records(tmp_path / "a.jsonl")]
+    visual = captioner.encode(captioner.pixels([item.picture.image() for item in photos]))
+    texts = captioner.generate(visual, decoding).texts
+    assert written == [texts[start : start + 5] for start in range(0, len(texts), 5)]
+    one = captioner.generate(visual, Decoding(kind="beam", beams=5, max_tokens=6)).texts
+    assert [captions[0] for captions in written] == one, "the best beam stands first"
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import re
@@ -431,3 +432,18 @@ def test_validation_names_the_pool_that_it_has(tiny_recipe: dict[str, Any], tmp_
     validations = [line for line in map(json.loads, run.log_path.read_text().splitlines()) if "best" in line]
     assert validations and all("recall@1.random30" in line and "recall@1.random100" not in line for line in validations)
     assert validations[0]["best"] is True
+
+
+def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
+    """As LAVIS sets it: within an epoch the rate stays, and epoch e has (1 + cos(π e / epochs)) / 2 of it."""
+    training = {**tiny_recipe["training"], "steps": 20, "schedule": "cosine", "schedule_every": 4, "learning_rate": 1.0}
+    settings = recipe_of(tiny_recipe, training=training).training
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, rates = make_scheduler(optimiser, settings), []
+    for _ in range(20):
+        rates.append(scheduler.get_last_lr()[0])
+        optimiser.step()
+        scheduler.step()
+    assert rates == pytest.approx([(1 + math.cos(math.pi * (step // 4) / 5)) / 2 for step in range(20)])
+    with pytest.raises(UsageError, match="schedule_every is of a schedule that changes the rate"):
+        recipe_of(tiny_recipe, training={**training, "schedule": "constant"})
