@@ -19,6 +19,7 @@ from tellapart.cli.claims import app as claims_app
 from tellapart.cli.common import DATA, HOUSEKEEPING, MEASURING, RESEARCH, TRAINING, App
 from tellapart.cli.finetune import app as finetune_app
 from tellapart.cli.output import Json, Settings, show, show_run
+from tellapart.cli.recipes import app as recipes_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import OPTION, allow_code, allow_typed
 from tellapart.utils.messages import Verbosity, say, set_verbosity
@@ -38,6 +39,7 @@ app.add_typer(bags_app, rich_help_panel=DATA)
 app.add_typer(boost_app)
 app.add_typer(claims_app)
 app.add_typer(finetune_app)
+app.add_typer(recipes_app)
 
 # Options that may stand anywhere in the line, by how they are typed.
 EVERYWHERE = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
@@ -69,17 +71,18 @@ def common(
 
 @app.command(rich_help_panel=TRAINING)
 def train(
-    recipe: Annotated[Path, typer.Argument(help="A recipe, such as recipes/scenes_sr_l.toml.")],
+    recipe: Annotated[str, typer.Argument(help="A recipe: a TOML file, or a name that 'tellapart recipes' lists.")],
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train what a recipe says, measure it before and after, write the report."""
+    from tellapart.recipe.find import find_recipe
     from tellapart.recipe.schema import read_recipe
     from tellapart.training.loop import train as run_training
 
-    run = run_training(read_recipe(recipe, settings or []), out, resume=resume)
+    run = run_training(read_recipe(find_recipe(recipe), settings or []), out, resume=resume)
     show_run(run.folder, as_json)
 
 

@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate and time", "Housekeeping"
 ORDER = (
-    *("demo", "finetune", "train", "caption", "eval", "report", "bags", "boost", "boost-merge"),
+    *("demo", "finetune", "train", "caption", "eval", "report", "recipes", "bags", "boost", "boost-merge"),
     *("claims", "tables", "bench", "cache"),
 )
 # What other tools call an option of ours. An alias is taken where the command has no such option of its own, and is not

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.recipe.find import SHIPPED
 from tellapart.recipe.schema import read_recipe
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
     from PIL import Image
 
-RECIPE = Path(__file__).with_name("demo.toml")
+RECIPE = SHIPPED / "demo.toml"
 
 
 def run_demo(out: Path) -> None:

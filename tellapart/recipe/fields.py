@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
+from tellapart.recipe.find import shipped
+
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
     """A recipe named as a model stands beside the recipe that names it; its name becomes absolute."""
@@ -15,7 +17,11 @@ def beside_recipe(name: str, info: ValidationInfo) -> str:
 
 
 def absolute(name: str, folder: Path) -> str:
-    return str((folder / name).resolve()) if name.endswith(".toml") else name
+    """A recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
+    if not name.endswith(".toml"):
+        return name
+    file = (folder / name).resolve()
+    return str(file if file.is_file() else shipped().get(name.removesuffix(".toml"), file))
 
 
 def fill_in(spec: str) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
+from tellapart.recipe.find import SHIPPED
 from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
 
 ROOT = Path(__file__).parents[2]
-RECIPES = [*sorted((ROOT / "recipes").glob("*.toml")), ROOT / "tellapart" / "cli" / "demo.toml"]
+RECIPES = sorted(SHIPPED.glob("*.toml"))
 MLE = """
 name = "small"
 [data]

@@ -1,0 +1,48 @@
+"""``tellapart recipes``: the recipes that ship with the package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tellapart.cli.common import TRAINING, App
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+app = App(name="recipes", help="The recipes that ship with the package: list them, or print one to copy.")
+
+
+@app.callback(invoke_without_command=True, rich_help_panel=TRAINING)
+def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
+    """List the recipes with one line each. 'tellapart recipes show NAME' prints one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from tellapart.recipe.find import descriptions
+
+    rows = list(descriptions())
+    show({"recipes": [{"name": name, "about": about} for name, about in rows]}, lambda: _table(rows), as_json)
+
+
+def _table(rows: list[tuple[str, str]]) -> Table:
+    from rich.table import Table
+
+    table = Table("recipe", "what it trains", caption="tellapart train RECIPE", caption_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+@app.command("show")
+def show_recipe(name: Annotated[str, typer.Argument(help="A recipe's name, such as scenes_smile.")]) -> None:
+    """Print a recipe, to copy and change: tellapart recipes show scenes_smile > mine.toml."""
+    from tellapart.recipe.find import shipped
+
+    known = shipped()
+    plain = name.removesuffix(".toml").removeprefix("recipes/")
+    if plain not in known:
+        raise UsageError(f"no shipped recipe is called '{name}'{nearest(plain, known)}; type: tellapart recipes")
+    print(known[plain].read_text(encoding="utf-8"), end="")

@@ -1,0 +1,44 @@
+"""Recipes by file or by name: a file of the user's, or one that ships with the package."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tellapart.errors import UsageError, nearest
+
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+def shipped() -> dict[str, Path]:
+    """The recipes that ship with the package, by name: ``scenes_smile``, ``papers/smile_blip_coco``."""
+    files = sorted(SHIPPED.glob("*.toml")) + sorted(SHIPPED.glob("papers/*.toml"))
+    return {file.relative_to(SHIPPED).with_suffix("").as_posix(): file for file in files}
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file behind ``name``: a path, or the name of a shipped recipe, with or without ``recipes/`` and ``.toml``.
+
+    A file that is there comes first. A path to a file that is missing is returned as it is, so that reading it gives
+    the error. Raises `UsageError` for a name without a suffix that no recipe has; it says the nearest name.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    known = shipped()
+    plain = str(name).removesuffix(".toml").removeprefix("recipes/")
+    if plain in known:
+        return known[plain]
+    if path.suffix or len(path.parts) > 1 or path.exists():
+        return path
+    raise UsageError(
+        f"no recipe is called '{name}'{nearest(str(name), known)}; expected a TOML file or a name that "
+        "'tellapart recipes' lists"
+    )
+
+
+def descriptions() -> Iterator[tuple[str, str]]:
+    """Name and one line of description of every shipped recipe."""
+    for name, file in shipped().items():
+        yield name, tomllib.loads(file.read_text(encoding="utf-8")).get("about", "")
