@@ -15,6 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout
+from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ class Captioner(ABC):
                 part.save_pretrained(folder)
         if self.chosen:
             (folder / OPTIONS_FILE).write_text(json.dumps(self.chosen, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_sums(folder)
 
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         training = self.model.training

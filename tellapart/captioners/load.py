@@ -13,7 +13,7 @@ from tellapart.captioners.base import OPTIONS_FILE, Captioner
 from tellapart.captioners.fits import check_fit
 from tellapart.captioners.own import load_own
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.models.loading import model_folder, reading
+from tellapart.models.loading import checked_folder, reading
 from tellapart.models.plugins import code_path
 
 
@@ -71,7 +71,7 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
     if (made := made_here(bare, written)) is not None:
         made.model.eval().to(device)
         return made
-    where = model_folder(bare, "captioner")
+    where = checked_folder(bare, "captioner")
     if (maker := remembered(where).get("made_by")) is not None:
         made = load_own(str(maker), {}, where)
         made.model.eval().to(device)
@@ -182,7 +182,7 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
-    where = model_folder(name, "scorer")
+    where = checked_folder(name, "scorer")
     with reading(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)

@@ -17,6 +17,7 @@ from tellapart.models.decoding import Decoding, decode_rows
 from tellapart.models.plugins import made_by
 from tellapart.models.tokens import pad_rows
 from tellapart.types import Rollout
+from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
@@ -47,6 +48,7 @@ def remembering(save: Callable[[Path], None], path: str) -> Callable[[Path], Non
         if not (folder / "config.json").is_file():
             (folder / "config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
         (folder / OPTIONS_FILE).write_text(json.dumps({"made_by": path}) + "\n", encoding="utf-8")
+        write_sums(folder)
 
     return save_and_remember
 

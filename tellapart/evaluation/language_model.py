@@ -64,9 +64,9 @@ def load_language_model(name: str, device: str = "cpu", *, start: bool = True) -
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tellapart.models.loading import model_folder, reading
+    from tellapart.models.loading import checked_folder, reading
 
-    where = model_folder(name, "language model")
+    where = checked_folder(name, "language model")
     with reading(name, "a causal language model such as gpt2"):
         model: Any = AutoModelForCausalLM.from_pretrained(
             where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False

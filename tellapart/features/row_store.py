@@ -7,6 +7,9 @@ A row counts only once its bytes are flushed and the index says so, in this orde
 a process killed at any moment leaves at most bytes beyond the last counted row, which the next one writes over,
 and several processes may read and write at once. The rollback journal (not WAL) is used for it also works on
 the network file systems where home folders lie.
+
+Every row has a checksum. A process compares it the first time that it meets the row; a damaged row is dropped and
+counted (`RowStore.damaged`), so that it is made anew.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import os
 import sqlite3
 import tempfile
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +31,16 @@ import numpy as np
 
 from tellapart.errors import TellapartError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksums
 SCHEMA = """
 CREATE TABLE tables (name TEXT PRIMARY KEY, label TEXT NOT NULL, dtype TEXT NOT NULL, shape TEXT NOT NULL,
                      count INTEGER NOT NULL, used REAL NOT NULL);
-CREATE TABLE rows (name TEXT NOT NULL, key TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (name, key)) WITHOUT ROWID;
+CREATE TABLE rows (name TEXT NOT NULL, key TEXT NOT NULL, row INTEGER NOT NULL, sum INTEGER, PRIMARY KEY (name, key))
+  WITHOUT ROWID;
 CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, key TEXT NOT NULL)
   WITHOUT ROWID;
 """
+KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
 ASK_AT_ONCE = 500  # parameters of one query; old builds of SQLite allow 999
 GATHER_IN_MEMORY = 256 << 20
 
@@ -67,6 +73,8 @@ class RowStore:
     def __init__(self, folder: Path, limit_bytes: float) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
+        self.damaged: dict[str, int] = {}  # label to rows dropped by this process
+        self._checked: dict[str, set[int]] = {}  # table's name to its rows that this process has compared or written
 
     # -- asking
 
@@ -77,7 +85,10 @@ class RowStore:
             table = _table(index, name)
             if table is None or not self._whole(table):
                 return {}
-            return _look_up(index, "SELECT key, row FROM rows WHERE name = ? AND key IN", keys, name)
+            known = _look_up(index, KNOWN_ROWS, keys, name)
+            sound = self._sound(index, table, known)
+        self._forget(label, known, sound)
+        return sound
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
         """The content keys of those files that were hashed before and have the same (size, mtime_ns) still."""
@@ -105,10 +116,14 @@ class RowStore:
         name = _name(label)
         with self._transaction("DEFERRED") as index:  # no eviction may come between the answer and the mapping
             table = _table(index, name)
-            known = _look_up(index, "SELECT key, row FROM rows WHERE name = ? AND key IN", keys, name)
+            known = _look_up(index, KNOWN_ROWS, keys, name)
             if table is None or not self._whole(table) or any(key not in known for key in keys):
                 return None
-            mapped = np.memmap(self._file(name), table.dtype, mode="c", shape=(table.count, *table.shape))
+            sound = self._sound(index, table, known)
+            mapped = self._mapped(table)
+        if len(sound) < len(known):
+            self._forget(label, known, sound)
+            return None
         rows = np.fromiter((known[key] for key in keys), np.int64, len(keys))
         first = int(rows[0]) if len(rows) else 0
         if np.array_equal(rows, np.arange(first, first + len(rows))):
@@ -138,11 +153,12 @@ class RowStore:
                     f"{label}: features of shape {rows.shape[1:]} where the cache has {table.shape} under the same "
                     "fingerprint; type: tellapart cache --empty"
                 )
-            known = _look_up(index, "SELECT key, row FROM rows WHERE name = ? AND key IN", keys, name)
+            known = _look_up(index, KNOWN_ROWS, keys, name)
             fresh = list({key: place for place, key in enumerate(keys) if key not in known}.items())
-            self._write(table, rows[[place for _, place in fresh]])
-            numbered = [(name, key, table.count + offset) for offset, (key, _) in enumerate(fresh)]
-            index.executemany("INSERT INTO rows VALUES (?, ?, ?)", numbered)
+            new = np.ascontiguousarray(rows[[place for _, place in fresh]])
+            self._write(table, new)
+            numbered = [(name, key, table.count + n, zlib.crc32(new[n])) for n, (key, _) in enumerate(fresh)]
+            index.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", numbered)
             index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), name))
 
     def touch(self, label: str) -> None:
@@ -189,6 +205,34 @@ class RowStore:
     def _size(self, name: str) -> int:
         file = self._file(name)
         return file.stat().st_size if file.is_file() else 0
+
+    def _mapped(self, table: _Table) -> np.ndarray:
+        return np.memmap(self._file(table.name), table.dtype, mode="c", shape=(table.count, *table.shape))
+
+    def _sound(self, index: sqlite3.Connection, table: _Table, known: Mapping[str, int]) -> dict[str, int]:
+        """Those of the ``known`` rows whose bytes are as they were written. Rows of version 1 pass."""
+        checked = self._checked.setdefault(table.name, set())
+        new = [key for key, row in known.items() if row not in checked]
+        if not new:
+            return dict(known)
+        sums = _look_up(index, "SELECT key, sum FROM rows WHERE name = ? AND key IN", new, table.name)
+        mapped, damaged = self._mapped(table), set()
+        for key in new:
+            if sums[key] is not None and zlib.crc32(mapped[known[key]]) != sums[key]:
+                damaged.add(key)
+            else:
+                checked.add(known[key])
+        return {key: row for key, row in known.items() if key not in damaged}
+
+    def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
+        """Drop the damaged rows, those known and not sound; what another process wrote in their place stays."""
+        name, damaged = _name(label), [(key, row) for key, row in known.items() if key not in sound]
+        if not damaged:
+            return
+        with self._transaction("IMMEDIATE") as index:
+            rows = [(name, key, row) for key, row in damaged]
+            index.executemany("DELETE FROM rows WHERE name = ? AND key = ? AND row = ?", rows)
+        self.damaged[label] = self.damaged.get(label, 0) + len(damaged)
 
     def _whole(self, table: _Table) -> bool:
         return self._size(table.name) >= table.count * table.row_bytes
@@ -263,13 +307,16 @@ def _prepare(index: sqlite3.Connection, folder: Path) -> None:
     (version,) = index.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
         return
-    if version:
+    if version not in (0, 1):
         raise TellapartError(f"{folder}: a cache of another version of tellapart; type: tellapart cache --empty")
     index.execute("BEGIN EXCLUSIVE")
-    if index.execute("PRAGMA user_version").fetchone() == (0,):  # else another process was faster
+    (version,) = index.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+    if version == 0:
         for statement in filter(str.strip, SCHEMA.split(";")):
             index.execute(statement)
-        index.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    if version == 1:
+        index.execute("ALTER TABLE rows ADD COLUMN sum INTEGER")
+    index.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     index.execute("COMMIT")
 
 

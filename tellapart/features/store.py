@@ -28,6 +28,7 @@ from tellapart.images.clips import frames_of, is_clip
 from tellapart.images.pictures import StoredPicture
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item, Picture
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -156,6 +157,8 @@ class FeatureStore:
                 for count in work.window(items[start : start + WINDOW]):
                     shown.advance(count)
             work.flush()
+        if damaged := self._rows.damaged.pop(maker.label, 0):
+            say(f"{self.folder}: {damaged:,} cached rows were damaged; they are encoded anew")
         return work.keys, work.errors
 
 

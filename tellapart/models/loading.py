@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.checksums import check_sums
 
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
@@ -36,6 +37,14 @@ def model_folder(name: str, kind: str) -> str:
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
         raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
     return name
+
+
+def checked_folder(name: str, kind: str) -> str:
+    """As `model_folder`, for a model that is loaded now: the checksums of a local folder are compared."""
+    where = model_folder(name, kind)
+    if Path(where).is_dir():
+        check_sums(Path(where))
+    return where
 
 
 def quieten() -> None:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import code_path, made_by
 from tellapart.types import Encoder
+from tellapart.utils.checksums import write_sums
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -185,6 +186,7 @@ class Scorer:
         quieten()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
+        write_sums(folder)
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"scorer": self.model}
@@ -238,14 +240,14 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.models.loading import model_folder, reading
+    from tellapart.models.loading import checked_folder, reading
 
     if (path := code_path(name, "scorer")) is not None:
         made = made_by(path, "scorer", f"scorer '{name}'", {"device": device})
         if not isinstance(made, Scorer):
             raise UsageError(f"scorer '{name}' made a {type(made).__name__}; expected a tellapart.scorers.Scorer")
         return made
-    where = model_folder(name, "scorer")
+    where = checked_folder(name, "scorer")
     with reading(name, "a scorer such as openai/clip-vit-base-patch32"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)

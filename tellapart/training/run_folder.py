@@ -23,6 +23,7 @@ from typing import Any
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, to_toml
+from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import replace_text
 from tellapart.utils.locks import locked
 
@@ -208,6 +209,7 @@ class Run:
         def everything(folder: Path) -> None:
             fill(folder)
             (folder / "state.json").write_text(json.dumps(checkpoint_state))
+            write_sums(folder, "*")
 
         write_folder(self.checkpoints / f"step-{step:07d}", everything)
         self._drop({f"step-{step:07d}", self._best_name(checkpoint_state["best_step"])})
@@ -219,11 +221,12 @@ class Run:
         return self.checkpoints / self._best_name(step)
 
     def last(self) -> Checkpoint | None:
-        """The newest whole checkpoint, or None."""
+        """The newest whole checkpoint, or None. Raises `TellapartError` where it is not as it was written."""
         folders = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.is_dir() else []
         for folder in reversed(folders):
             state = folder / "state.json"
             if state.is_file():
+                check_sums(folder, "this run cannot be resumed; start again with another --out")
                 return Checkpoint(**json.loads(state.read_text()), folder=folder)
         return None
 

@@ -25,7 +25,13 @@ from tellapart.training.new_models import build_recurrent
 from tellapart.training.setup import Stage
 
 STEPS = 20
-LONGER = {("blip2_t5", "self-retrieval"): 80}  # 20 are too few to show above the noise of its few samples
+LONGER = {  # 20 are too few to show above the noise of their few samples
+    ("blip2_t5", "self-retrieval"): 80,
+    ("LSTM", "self-retrieval"): 60,
+    ("LSTM with attention", "self-retrieval"): 60,
+    ("qwen2_vl", "self-retrieval"): 60,
+    ("paligemma", "CIDEr"): 60,
+}
 WRITTEN = Decoding(kind="sample", samples=4, max_tokens=6)
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "MLE": {"kind": "mle"},

@@ -259,6 +259,53 @@ def test_an_index_of_another_version(store: FeatureStore, items: list[Item]) -> 
         store.usage()
 
 
+def test_damaged_rows_are_told_and_encoded_again(
+    store: FeatureStore, items: list[Item], capsys: pytest.CaptureFixture[str]
+) -> None:
+    counting = Counting()
+    features = np.array(store.features(items, counting.encoder))
+    (file,) = store.folder.glob("rows/*.bin")
+    whole = bytearray(file.read_bytes())
+    half = len(whole) // 2
+    file.write_bytes(bytes(half) + whole[half:])
+    capsys.readouterr()
+    again = FeatureStore(store.folder)
+    assert np.array_equal(again.features(items, counting.encoder), features)
+    damaged = COUNT // 2 - 1 if not features[0].any() else COUNT // 2
+    assert f"{damaged} cached rows were damaged; they are encoded anew" in capsys.readouterr().err
+    assert counting.encoded == COUNT + damaged
+    assert np.array_equal(FeatureStore(store.folder).features(items, counting.encoder), features)
+    assert "damaged" not in capsys.readouterr().err and counting.encoded == COUNT + damaged
+
+
+def test_a_damaged_array_that_was_kept_is_made_again(store: FeatureStore) -> None:
+    made = np.arange(20.0).reshape(4, 5)
+    store.kept("neighbours", lambda: made)
+    (file,) = store.folder.glob("rows/*.bin")
+    data = bytearray(file.read_bytes())
+    data[50] ^= 1
+    file.write_bytes(data)
+    assert np.array_equal(FeatureStore(store.folder).kept("neighbours", lambda: made), made)
+    assert np.array_equal(FeatureStore(store.folder).kept("neighbours", lambda: made[:0]), made)
+
+
+def test_a_cache_without_checksums_is_used_and_gets_them(store: FeatureStore, items: list[Item]) -> None:
+    """What version 0.1 left."""
+    counting = Counting()
+    features = np.array(store.features(items[:6], counting.encoder))
+    index = sqlite3.connect(store.folder / "index.sqlite")
+    index.execute("ALTER TABLE rows DROP COLUMN sum")
+    index.execute("PRAGMA user_version = 1")
+    index.commit()
+    index.close()
+    both = FeatureStore(store.folder).features(items, counting.encoder)
+    assert np.array_equal(both[:6], features) and counting.encoded == COUNT
+    index = sqlite3.connect(store.folder / "index.sqlite")
+    sums = [value for (value,) in index.execute("SELECT sum FROM rows")]
+    index.close()
+    assert sum(value is None for value in sums) == 6 and len(sums) == COUNT
+
+
 # -- other processes, kill -9, full disks
 
 

@@ -263,6 +263,21 @@ def test_a_run_killed_before_its_page_was_there_gets_it(
         assert captions.stat().st_mtime_ns == written, "what was measured is not measured again"
 
 
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimiser.pt", "state.json"])
+def test_a_damaged_checkpoint_is_refused(
+    file: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(tiny_recipe)
+    stop_after(3, recipe, tmp_path / "run", monkeypatch)
+    path = tmp_path / "run" / "checkpoints" / "step-0000002" / file
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(TellapartError, match=rf"{file} is damaged: .*start again with another --out") as told:
+        train(recipe, tmp_path / "run", resume=True, evaluate=False)
+    assert len(str(told.value).splitlines()) == 1
+
+
 def test_a_run_killed_before_its_first_checkpoint_validates_step_0_once(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
