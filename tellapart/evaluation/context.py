@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tellapart.types import Item
 
 POOL = 100  # pictures in a random pool (papers 2 and 3)
+ALL_CLIPS = "emscore"  # every clip of the evaluation is a candidate, ranked by EMScore's F
 LONG_TEXTS = ("truncate", "sentences")
 EMSCORE_IDF = ("references", "captions")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -86,10 +87,12 @@ class Context:
         return self.once(("sets", pools), lambda: self._make_sets(pools))
 
     def _make_sets(self, pools: str) -> CandidateSets:
-        from tellapart.evaluation.retrieval import lookalike_sets, random_pools
+        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, whole_sets
 
         if pools in self.given:
             return self.given[pools]
+        if pools == ALL_CLIPS:
+            return whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
             return random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
         assert self.image_ND is not None
@@ -194,6 +197,22 @@ class Context:
     def _emscore(self, slot: Slot) -> EMScore:
         from tellapart.metrics.embedding import emscore
 
+        return emscore(*self._emscore_inputs(slot))
+
+    def emscore_ranks(self, slot: Slot) -> np.ndarray:
+        """How many clips EMScore's F holds for likelier than a caption's own, of each of N captions; NaN: no F."""
+        return self.once(("emscore ranks", id(slot)), lambda: self._emscore_ranks(slot))
+
+    def _emscore_ranks(self, slot: Slot) -> np.ndarray:
+        from tellapart.evaluation.retrieval import TIE
+        from tellapart.metrics.embedding import emscore_f_matrix
+
+        score_NN = emscore_f_matrix(*self._emscore_inputs(slot))
+        own_N = np.diagonal(score_NN)
+        return np.where(np.isnan(own_N), np.nan, (score_NN > own_N[:, None] + TIE).sum(1))
+
+    def _emscore_inputs(self, slot: Slot) -> tuple[Any, Any, Any, Any]:
+        """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
         parts = self._pieces(slot.captions, "")
         flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
         ids, token_TD, at = [], [], 0
@@ -203,7 +222,7 @@ class Context:
             at += len(pieces)
         weight = self._token_weights(slot)
         weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
-        return emscore(self.text_features(slot), token_TD, self.frame_features(), weight_T)
+        return self.text_features(slot), token_TD, self.frame_features(), weight_T
 
     def _token_weights(self, slot: Slot) -> Any:
         from tellapart.metrics.embedding import token_idf

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import POOL, Context, Corpus, Measured, Slot
+from tellapart.evaluation.context import ALL_CLIPS, POOL, Context, Corpus, Measured, Slot
 from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
@@ -48,6 +48,7 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
         lambda context: min(context.lookalike, len(context.ids)) > 5,
         "look-alike sets of more than 5 pictures; raise --lookalike, or give more captions",
     ),
+    "six-clips": (lambda context: len(context.ids) > 5, "more than 5 clips; give more captions"),
     "clips": (
         lambda context: context.of_clips,
         "clips; add --data 'scenes:plain?frames=8'",
@@ -201,6 +202,20 @@ def _recall(k: int, pools: str) -> Metric:
     return Metric(needs, measure, signature, 1, partial(_chance, k, pools), f"recall@{k}", pools=pools)
 
 
+def _clip_recall(k: int) -> Metric:
+    """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        rank_N = context.emscore_ranks(slot)
+        return Measured(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
+
+    def signature(context: Context) -> str:
+        return f"pool:all-clips|match:EMScore-F|{_emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
+
+    needs = ("pictures", "clips", "scorer", "tokens", "two" if k == 1 else "six-clips")
+    return Metric(needs, measure, signature, 1, partial(_chance, k, ALL_CLIPS), f"recall@{k}", pools=ALL_CLIPS)
+
+
 def _chance(k: int, pools: str, context: Context) -> np.ndarray:
     from tellapart.evaluation.retrieval import chance
 
@@ -256,12 +271,15 @@ def _emscore(part: str) -> Metric:
         return Measured(100 * getattr(context.emscore(slot), part)[1])
 
     def signature(context: Context) -> str:
-        assert context.items is not None
-        frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
-        weights = f"idf:{context.emscore_idf or 'none'}|frames:{frames}"
-        return f"(coarse+fine)/2x100|{weights}|tokens:with-start,end|scorer:{context.scorer_name()}"
+        return f"(coarse+fine)/2x100|{_emscore_variant(context)}|scorer:{context.scorer_name()}"
 
     return Metric(("pictures", "clips", "scorer", "tokens"), measure, signature)
+
+
+def _emscore_variant(context: Context) -> str:
+    assert context.items is not None
+    frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
+    return f"idf:{context.emscore_idf or 'none'}|frames:{frames}|tokens:with-start,end"
 
 
 def _ppl(context: Context, slot: Slot) -> Measured:
@@ -380,6 +398,7 @@ METRICS: dict[str, Metric] = {
     "emscore_p": _emscore("precision"),
     "emscore_r": _emscore("recall"),
     "emscore_f": _emscore("f"),
+    **{f"recall@{k}.{ALL_CLIPS}": _clip_recall(k) for k in (1, 5)},
     "ppl": Metric(
         ("language_model",), _ppl, lambda context: f"mean(exp(nll/tokens))|{context.language_model.signature}"
     ),

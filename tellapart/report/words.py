@@ -110,6 +110,7 @@ _POOLS = {
     "lookalike": "{} look-alikes",
     "lookalikes": "{} look-alikes",
     "truematch": "{} TrueMatch look-alikes",
+    "emscore": "all {} clips by EMScore’s F",
     "hard": "the {} pictures of the hard pool",
     "imagecode": "ImageCoDe’s {} frames",
 }

@@ -86,6 +86,27 @@ def test_the_end_tokens_feature_is_the_texts_own(tiny_scorer: Path) -> None:
         np.testing.assert_allclose(np.linalg.norm(feature_TD, axis=1), 1, atol=1e-5)
 
 
+def test_clips_are_ranked_by_emscores_f(tiny_scorer: Path) -> None:
+    """Paper 1, Table 6: a caption's rank is how many other clips of the set have a higher F with it."""
+    scorer = load_scorer(str(tiny_scorer))
+    items = list(open_data("scenes:plain?frames=4&n=8&split=test"))
+    captions = {item.id: item.references[0] for item in items}
+    names = ["recall@1.emscore", "recall@5.emscore", "emscore_f"]
+    results = evaluate({"said": captions}, items=items, scorer=scorer, metrics=names, resamples=20, chance=True)
+    for place, item in enumerate(items):
+        swapped = {other.id: captions[item.id] for other in items}  # this caption beside every clip
+        score_N = evaluate({"x": swapped}, items=items, scorer=scorer, metrics=names[2:], resamples=5).values["x"][
+            "emscore_f"
+        ]
+        rank = (score_N > score_N[place] + 1e-4).sum()
+        assert [results.values["said"][name][place] for name in names[:2]] == [100.0 * (rank < 1), 100.0 * (rank < 5)]
+    assert 0 < results.systems["said"]["recall@5.emscore"].value < 100
+    assert results.systems["chance"]["recall@1.emscore"].value == pytest.approx(100 / 8)
+    assert "pool:all-clips|match:EMScore-F|idf:none|frames:4" in results.signatures["recall@1.emscore"]
+    few = evaluate({"said": captions}, items=items, scorer=scorer, resamples=5)
+    assert "recall@1.emscore" in few.systems["said"]
+
+
 @pytest.mark.parametrize("idf", [None, "references", "captions"])
 def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None:
     import torch
