@@ -117,6 +117,33 @@ def build(
 
 
 @app.command()
+def pool(
+    data: Annotated[list[str], typer.Argument(help="The test pictures: folders, or data sets as kind:path?key=value.")],
+    among: Annotated[
+        list[str], typer.Option("--among", help="Where distractors are sought; may be given several times.")
+    ],
+    scorer: ScorerName,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.")] = Path("pool.jsonl"),
+    nearest: Annotated[int, typer.Option(min=1, help="Look-alikes of each test picture.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """A hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
+    from tellapart.bags.file import write_whole
+    from tellapart.bags.pool import hard_pool
+    from tellapart.data import open_many
+    from tellapart.scorers import load_scorer
+    from tellapart.utils.messages import say
+
+    targets, others = open_many(data), open_many(among)
+    found = hard_pool(targets, others, load_scorer(scorer), nearest)
+    write_whole(out, found.lines())
+    for line in (*targets.report(), *others.report()):
+        say(line)
+    told = f"{out}: {len(found.items):,} pictures that look like {found.asked:,}; type: tellapart eval … --distractors {out}"
+    show({"pool": str(out), "pictures": len(found.items), "targets": found.asked}, lambda: told, as_json)
+
+
+@app.command()
 def card(
     bags: Annotated[Path, typer.Argument(help="A file of bags.")],
     data: Annotated[list[str], typer.Argument(help="The pictures that it was made of.")],

@@ -1,0 +1,90 @@
+"""A hard pool: pictures beyond a test set that look like those of it (paper 1, section 3.1).
+
+The pool of CapEnrich (Yao et al. 2022), in which paper 1 measures, is of this kind; how many neighbours of each test
+picture it took, paper 1 does not say.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+
+COPY = 0.9999  # a cosine above this is a copy of the target, which no caption could tell from it
+BLOCK = 256
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pictures of a pool, in the order of their data, each with its most alike target and their cosine."""
+
+    items: list[Item]
+    targets: list[str]
+    cosines: list[float]
+    asked: int
+
+    def lines(self) -> str:
+        """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises `UsageError` for pictures in archives."""
+        told = []
+        for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
+            path = getattr(item.picture, "path", None)
+            if not isinstance(path, Path):
+                raise UsageError(f"{item.id} is no file of its own, so that a list cannot name it; unpack the pictures")
+            row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, DIGITS)}
+            told.append(json.dumps(row, ensure_ascii=False) + "\n")
+        return "".join(told)
+
+
+def nearest_of_others(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets' rows.
+
+    targets_ND, others_MD: features of length 1. Copies of a target (cosine above 0.9999) are not counted for it. Equal
+    cosines, to the sixth digit, go by row. A row near several targets belongs to the most alike.
+    """
+    best_M = np.full(len(others_MD), -np.inf)
+    target_M = np.zeros(len(others_MD), dtype=np.intp)
+    for start in range(0, len(targets_ND), BLOCK):
+        cosine_BM = np.round(targets_ND[start : start + BLOCK] @ others_MD.T, DIGITS)
+        cosine_BM[cosine_BM > COPY] = -np.inf
+        for row, cosine_M in enumerate(cosine_BM, start):
+            count = min(nearest, int(np.isfinite(cosine_M).sum()))
+            if not count:
+                continue
+            least = np.partition(cosine_M, len(cosine_M) - count)[len(cosine_M) - count]
+            near = np.flatnonzero(cosine_M >= least)
+            near = near[np.argsort(-cosine_M[near], kind="stable")][:count]
+            better = near[cosine_M[near] > best_M[near]]
+            best_M[better], target_M[better] = cosine_M[better], row
+    rows = np.flatnonzero(np.isfinite(best_M))
+    return rows, target_M[rows]
+
+
+def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> Pool:
+    """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
+
+    Pictures of ``others`` that are targets (the same id) are left out, and those that cannot be read, which the data
+    sets list. Raises `UsageError` where nothing is left.
+    """
+    from tellapart.features.store import FeatureStore
+
+    store = FeatureStore()
+    asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
+    known = {item.id for item in targets}
+    pool = store.readable([item for item in others if item.id not in known], scorer.encoder, skipped=others.unreadable)
+    if not asked or not pool:
+        which = targets.spec if not asked else others.spec
+        raise UsageError(f"{which}: no picture is left to make a pool of; expected other pictures than the test set's")
+    features_ND, features_MD = (np.asarray(store.features(items, scorer.encoder)) for items in (asked, pool))
+    rows, near = nearest_of_others(features_ND, features_MD, nearest)
+    cosines = np.einsum("nd,nd->n", features_MD[rows], features_ND[near])
+    return Pool([pool[row] for row in rows], [asked[row].id for row in near], [float(x) for x in cosines], len(asked))
