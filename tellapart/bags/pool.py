@@ -34,7 +34,7 @@ class Pool:
     asked: int
 
     def lines(self) -> str:
-        """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises `UsageError` for pictures in archives."""
+        """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in archives."""
         told = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)

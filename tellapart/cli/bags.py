@@ -139,8 +139,10 @@ def pool(
     write_whole(out, found.lines())
     for line in (*targets.report(), *others.report()):
         say(line)
-    told = f"{out}: {len(found.items):,} pictures that look like {found.asked:,}; type: tellapart eval … --distractors {out}"
-    show({"pool": str(out), "pictures": len(found.items), "targets": found.asked}, lambda: told, as_json)
+    made = {"pool": str(out), "pictures": len(found.items), "targets": found.asked}
+    show(
+        made, lambda: f"{out}: {len(found.items):,} pictures that look like {found.asked:,}; see --distractors", as_json
+    )
 
 
 @app.command()
