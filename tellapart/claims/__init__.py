@@ -28,12 +28,13 @@ def all_claims() -> tuple[Claim, ...]:
 def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER) -> list[Outcome]:
     """The outcomes of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; the page is written.
 
-    Arms are trained and heard once, under ``folder``; the page is there from the first outcome on. Raises
+    Arms are trained and heard once, under ``folder``; the page is there from the first outcome on. A run of some
+    claims has a page of its own, and a page that holds more than there is yet stays until there is as much. Raises
     `UsageError` for an unknown id or unknown seeds, before anything is trained.
     """
     from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
     from tellapart.claims.lab import Lab
-    from tellapart.claims.page import write_page
+    from tellapart.claims.page import page_of, write_page
     from tellapart.claims.replay import SEEDS, chosen, replay
     from tellapart.errors import UsageError, nearest
     from tellapart.utils.messages import say
@@ -41,14 +42,18 @@ def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = F
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
     claims = chosen(ids, all_claims())
+    asked = [claim.id for claim in claims] if len(claims) < len(all_claims()) else []
+    page = page_of(folder, seeds, asked)
     done: list[Outcome] = []
 
     def tell(outcome: Outcome) -> None:
         done.append(outcome)
-        write_page(done, seeds, folder / f"claims-{seeds}.html")
+        written = write_page(done, seeds, page, asked)
+        if len(done) == 1 and written != page:
+            say(f"{page} holds more claims and stays until these are done; meanwhile: {written}")
 
     replay(claims, Lab(folder, ARMS, TESTS, DECODINGS), SEEDS[seeds], tell, cores())
-    say(f"page: {folder / f'claims-{seeds}.html'}")
+    say(f"page: {page}")
     return done
 
 

@@ -14,12 +14,12 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart.claims.claim import Arm, Term
-from tellapart.claims.measure import OF_THE_MODEL, Heard, measure
+from tellapart.claims.measure import OF_THE_MODEL, Heard, measure, setting
 from tellapart.claims.rule import Sample
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import Recipe, check_recipe
@@ -27,6 +27,9 @@ from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.retrieval import CandidateSets
 
 DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
@@ -219,42 +222,47 @@ class Lab:
 
         return load_scorer(self.scorer_name)
 
-    def hits(self, heard: Heard, hard: bool) -> np.ndarray:
-        """1 where the scorer finds the picture by its caption, among hundreds or among look-alikes."""
-        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve
+    def sets(self, heard: Heard, among: str) -> CandidateSets:
+        """What a caption is told apart from: "random" hundreds, ten "lookalikes", the "frames" of a clip, or "bag3",
+        "bag5", … of paper 2's algorithms 1 and 2. They are the same for every arm.
 
-        key, image_ND = heard.pictures, self.image_features(heard)
-        n = len(image_ND)
-        sets = self._once(
-            ("sets", key, hard), lambda: lookalike_sets(image_ND, HARD) if hard else random_pools(n, min(100, n))
-        )
-        return retrieve(sets, heard.text_features, image_ND).hit(1)
-
-    def bag_hits(self, heard: Heard, size: int) -> np.ndarray:
-        """1 where the scorer finds the picture in its bag of paper 2's algorithms 1 and 2; NaN where it is in none.
-
-        Bags are mined from the pictures and their holistic captions, and are the same for every arm.
+        Ids of frames are ``CLIP#FRAME``; bags are mined from the pictures and their holistic captions.
         """
+        return self._once(("sets", heard.pictures, among), lambda: self._make_sets(heard, among))
+
+    def _make_sets(self, heard: Heard, among: str) -> CandidateSets:
         from tellapart.bags import curate_bags, mine_bags
-        from tellapart.evaluation.retrieval import retrieve, whole_sets
+        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, whole_sets
 
-        def mine() -> Any:
-            told = [texts["holistic"] for texts in self.boosted(heard.test, 0)]
-            text_ND = self.scorer.text_features(told).cpu().numpy()
-            bags = curate_bags(mine_bags(self.image_features(heard), size, texts_ND=text_ND))
-            return whole_sets([np.array(bag.rows) for bag in bags])
+        if among == "frames":
+            clips: dict[str, list[int]] = {}
+            for row, item in enumerate(heard.items):
+                clips.setdefault(item.id.rpartition("#")[0], []).append(row)
+            return whole_sets(list(clips.values()))
+        image_ND = self.image_features(heard)
+        if among == "lookalikes":
+            return lookalike_sets(image_ND, HARD)
+        if among == "random":
+            return random_pools(len(image_ND), min(100, len(image_ND)))
+        told = [texts["holistic"] for texts in self.boosted(heard.test, 0)]
+        text_ND = self.scorer.text_features(told).cpu().numpy()
+        bags = curate_bags(mine_bags(image_ND, int(among.removeprefix("bag")), texts_ND=text_ND))
+        return whole_sets([np.array(bag.rows) for bag in bags])
 
-        sets = self._once(("bags", heard.pictures, size), mine)
-        return retrieve(sets, heard.text_features, self.image_features(heard)).hit(1)
+    def hits(self, heard: Heard, among: str) -> np.ndarray:
+        """1 where the scorer finds the picture by its caption among those of its set; NaN where it is in none."""
+        from tellapart.evaluation.retrieval import retrieve
 
-    def frame_hits(self, heard: Heard) -> np.ndarray:
-        """1 where the scorer finds the picture among the frames of its clip: ids are ``CLIP#FRAME``."""
-        from tellapart.evaluation.retrieval import retrieve, whole_sets
+        return retrieve(self.sets(heard, among), heard.text_features, self.image_features(heard)).hit(1)
 
-        clips: dict[str, list[int]] = {}
-        for row, item in enumerate(heard.items):
-            clips.setdefault(item.id.rpartition("#")[0], []).append(row)
-        return retrieve(whole_sets(list(clips.values())), heard.text_features, self.image_features(heard)).hit(1)
+    def setting(self, heard: Heard, among: str) -> str:
+        """What stands beside a recall: ``n = 400, 100 candidates, chance 1.0``."""
+        from tellapart.evaluation.retrieval import chance
+
+        sets = self.sets(heard, among)
+        asked_N = chance(sets, len(heard.items), 1)
+        sizes = [len(own) for own in sets.sets]
+        return setting(int(np.count_nonzero(~np.isnan(asked_N))), sizes, float(np.nanmean(asked_N)))
 
     def cosines(self, heard: Heard) -> np.ndarray:
         """The cosine of each caption with its picture."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -75,17 +75,21 @@ def vocabulary(heard: Heard) -> Sample:
 
 def recall(heard: Heard) -> Sample:
     """R@1 in percent among consecutive hundreds, by the scorer that gives rewards."""
-    return heard.mean(100 * heard.lab.hits(heard, hard=False))
+    return recall_among(heard, "random")
+
+
+def recall_among(heard: Heard, among: str) -> Sample:
+    return replace(heard.mean(100 * heard.lab.hits(heard, among)), setting=heard.lab.setting(heard, among))
 
 
 def hard_recall(heard: Heard) -> Sample:
     """R@1 in percent among the ten pictures that look most alike to the scorer."""
-    return heard.mean(100 * heard.lab.hits(heard, hard=True))
+    return recall_among(heard, "lookalikes")
 
 
 def frame_recall(heard: Heard) -> Sample:
     """R@1 in percent among the frames of one clip, of which each is a picture."""
-    return heard.mean(100 * heard.lab.frame_hits(heard))
+    return recall_among(heard, "frames")
 
 
 def listener(heard: Heard) -> Sample:
@@ -97,7 +101,15 @@ def listener(heard: Heard) -> Sample:
         families.setdefault(item.truth.look_alikes, []).append(item.truth)
     sets = [families[item.truth.look_alikes] for item in heard.items]
     targets = [members.index(item.truth) for members, item in zip(sets, heard.items, strict=True)]
-    return heard.mean(100 * listener_accuracy(heard.firsts, sets, targets)[1])
+    sizes = [len(own) for own in sets]
+    told = setting(len(sets), sizes, float(np.mean([1 / size for size in sizes])))
+    return replace(heard.mean(100 * listener_accuracy(heard.firsts, sets, targets)[1]), setting=told)
+
+
+def setting(n: int, sizes: Sequence[int], chance: float) -> str:
+    """What stands beside a recall: pictures asked for, the size of their sets, and a guess (0 to 1) in percent."""
+    size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,}–{max(sizes):,}"
+    return f"n = {n:,}, {size} candidates, chance {100 * chance:.1f}"
 
 
 def cider(heard: Heard) -> Sample:

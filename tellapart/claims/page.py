@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +15,8 @@ from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+LONGEST_NAME = 60  # characters of ids in a file's name
 
 
 def word(holds: bool | None) -> str:
@@ -67,23 +72,70 @@ def listing(claims: Sequence[Claim]) -> Table:
     return shown
 
 
-def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path) -> None:
-    """The page at ``path``, whole or not at all. Raises `TellapartError` where it cannot be written."""
+def page_of(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
+    """The page of a run of these claims (none: all). A run of some has a page of its own."""
+    name = "+".join(ids)
+    if len(name) > LONGEST_NAME:
+        name = f"{ids[0]}+{len(ids) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return folder / ("-".join(filter(None, ("claims", seeds, name))) + ".html")
+
+
+def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path, asked: Sequence[str] = ()) -> Path:
+    """Write the page, whole or not at all, and return where it lies.
+
+    That is ``path``, but where a page lies there already that holds claims which ``outcomes`` has not (an earlier run
+    was finished, this one is not yet): then it is ``….partial.html`` beside it. Raises `TellapartError` where it cannot
+    be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, render(outcomes, seeds))
+    partial = path.with_suffix(".partial.html")
+    lost = claims_on(path) - {outcome.claim.id for outcome in outcomes}
+    written = partial if lost else path
+    write_text(written, render(outcomes, seeds, asked))
+    if not lost:
+        partial.unlink(missing_ok=True)
+    return written
 
 
-def render(outcomes: Sequence[Outcome], seeds: str) -> str:
-    """The page as text; its look is the report's."""
+def claims_on(page: Path) -> set[str]:
+    """The ids of the claims that a page holds; none where there is no page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return set(re.findall(r'<section id="([^"]+)"', text))
+
+
+def command(seeds: str, asked: Sequence[str]) -> str:
+    """What makes the page again."""
+    options = {"verdict": [], "quick": ["--quick"], "dev": ["--seeds", "dev"]}[seeds]
+    return shlex.join(["tellapart", "claims", *asked, *options])
+
+
+def held(outcomes: Sequence[Outcome], asked: Sequence[str]) -> str:
+    """What the page holds where that is not every claim; empty where it is."""
+    from tellapart.claims import all_claims
+
+    known = len(all_claims())
+    if len(outcomes) == known:
+        return ""
+    wanted = len(asked) or known
+    told = f"This page holds {len(outcomes)} of the {known} claims: {', '.join(o.claim.id for o in outcomes)}."
+    if len(outcomes) < wanted:
+        told += f" {wanted} were asked for: the run goes on, or was ended; the same command goes on."
+    return told
+
+
+def render(outcomes: Sequence[Outcome], seeds: str, asked: Sequence[str] = ()) -> str:
+    """The page as text; its look is the report's. ``asked``: the ids that were typed, none for all claims."""
     from tellapart.report.page import template
 
     return template(Path(__file__).parent / "claims.html").render(
         outcomes=outcomes,
         summary=summary(outcomes),
+        held=held(outcomes, asked),
         seeds=", ".join(map(str, SEEDS[seeds])),
         kind=seeds,
         word=word,
         control_word=control_word,
         clock=clock,
         figure=figure,
+        command=command(seeds, asked),
     )

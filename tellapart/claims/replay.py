@@ -21,7 +21,8 @@ SEEDS = {"dev": (0, 1, 2), "verdict": (10, 11, 12), "quick": (10,)}
 
 @dataclass
 class Outcome:
-    """What came of a claim. ``means`` are the arms' own numbers by term; ``control_false`` None: it was not asked."""
+    """What came of a claim. ``means`` are the arms' own numbers by term, ``settings`` what stands
+    beside those that are recalls; ``control_false`` None: it was not asked."""
 
     claim: Claim
     seeds: tuple[int, ...] = ()
@@ -29,6 +30,7 @@ class Outcome:
     control: list[Finding] = field(default_factory=list)
     means: dict[Term, float] = field(default_factory=dict)
     seconds: float = 0.0
+    settings: dict[Term, str] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:
@@ -55,9 +57,14 @@ class Outcome:
         return "; ".join([*told, verdict])
 
     def numbers(self, place: int) -> str:
-        """What the arms of a part measured themselves, mean over seeds: "smile 12.3, start 5.44"."""
+        """What the arms of a part measured themselves, mean over seeds: "smile 12.3, start 5.44".
+
+        Of recalls n, candidates and chance follow.
+        """
         terms = [replace(term, factor=1.0) for term in self.claim.parts[place].terms]
-        return ", ".join(f"{term.arm} {self.means[term]:.4g}" for term in terms)
+        told = ", ".join(f"{term.arm} {self.means[term]:.4g}" for term in terms)
+        settings = dict.fromkeys(self.settings[term] for term in terms if self.settings.get(term))
+        return "; ".join([told, *settings])
 
     def to_json(self) -> dict[str, Any]:
         """The claim as ``--json`` has it: the five keys, and what stands behind them."""
@@ -143,7 +150,9 @@ def settle(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> Outcome:
     if claim.control:
         outcome.control = [finding(claim.control.of(part), lab, seeds) for part in claim.parts]
     for term in terms:
-        outcome.means[term] = sum(lab.sample(term, seed).value() for seed in seeds) / len(seeds)
+        samples = [lab.sample(term, seed) for seed in seeds]
+        outcome.means[term] = sum(sample.value() for sample in samples) / len(seeds)
+        outcome.settings[term] = samples[0].setting
     outcome.seconds = time.monotonic() - started
     return outcome
 

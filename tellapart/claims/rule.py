@@ -21,11 +21,13 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Sample:
-    """``statistic(weight_RN) -> value_R`` over the n pictures called ``pictures``."""
+    """``statistic(weight_RN) -> value_R`` over the n pictures called ``pictures``; ``setting``: of a recall, its n,
+    candidates and chance."""
 
     pictures: str
     n: int
     statistic: Callable[[np.ndarray], np.ndarray]
+    setting: str = ""
 
     def value(self) -> float:
         return float(self.statistic(np.ones((1, self.n)))[0])

@@ -33,14 +33,18 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Filled:
-    """A table with our figures: a row of them for each of its own, means over ``seeds``."""
+    """A table with our figures: a row of them for each of its own, means over ``seeds``.
+
+    ``settings``: n, candidates and chance of its recalls.
+    """
 
     table: PaperTable
     ours: tuple[tuple[float, ...], ...]
     seeds: tuple[int, ...]
+    settings: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "paper"}]}``."""
+        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "paper"}], "settings"}``."""
         rows = [
             {
                 "labels": dict(zip(self.table.heads, row.labels, strict=True)),
@@ -50,7 +54,8 @@ class Filled:
             }
             for row, ours in zip(self.table.rows, self.ours, strict=True)
         ]
-        return {"table": self.table.number, "title": self.table.title, "seeds": list(self.seeds), "rows": rows}
+        return {"table": self.table.number, "title": self.table.title, "seeds": list(self.seeds), "rows": rows,
+                "settings": self.settings}  # fmt: skip
 
     def shown(self) -> Table:
         """For people: in each cell our figure, and the paper's in brackets."""
@@ -61,7 +66,8 @@ class Filled:
         for head in self.table.heads:
             shown.add_column(head)
         for name in self.table.measures:
-            shown.add_column(NAMES[name], justify="right")
+            setting = self.settings.get(name, "").replace(", ", "\n")
+            shown.add_column("\n".join(filter(None, (NAMES[name], setting))), justify="right")
         for row, ours in zip(self.table.rows, self.ours, strict=True):
             cells = [f"{value:.1f} ({paper:.1f})" for value, paper in zip(ours, row.paper, strict=True)]
             shown.add_row(*row.labels, *cells)
@@ -97,8 +103,14 @@ def fill(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int], workers: 
     for table in tables:
         say(f"table {table.number}: {table.title}")
         ours = [tuple(_mean(lab, row, name, seeds) for name in table.measures) for row in table.rows]
-        found.append(Filled(table, tuple(ours), tuple(seeds)))
+        found.append(Filled(table, tuple(ours), tuple(seeds), _settings(lab, table, seeds[0])))
     return found
+
+
+def _settings(lab: Lab, table: PaperTable, seed: int) -> dict[str, str]:
+    """What stands beside the recalls of a table; every arm has the same pictures and candidates."""
+    heard = lab.hear(Term(table.rows[0].arm, "r1", TEST), seed)
+    return {name: lab.setting(heard, AMONG[name]) for name in table.measures if name in AMONG}
 
 
 def tasks(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int]) -> list[Task]:
@@ -118,12 +130,12 @@ def _mean(lab: Lab, row: Row, name: str, seeds: Sequence[int]) -> float:
 
 
 def _recall(heard: Heard, stage: str) -> float:
-    return float(np.nanmean(100 * heard.lab.hits(heard, hard=False)))
+    return float(np.nanmean(100 * heard.lab.hits(heard, "random")))
 
 
 def _bags(size: int) -> Callable[[Heard, str], float]:
     def recall(heard: Heard, stage: str) -> float:
-        return float(np.nanmean(100 * heard.lab.bag_hits(heard, size)))
+        return float(np.nanmean(100 * heard.lab.hits(heard, f"bag{size}")))
 
     return recall
 
@@ -152,6 +164,7 @@ def _references(heard: Heard, stage: str) -> list[list[str]]:
     return [[texts[stage]] for texts in heard.lab.boosted(heard.test, 0)]
 
 
+AMONG = {"r1": "random", **{f"bag{size}": f"bag{size}" for size in (3, 5, 7)}}
 MEASURES: dict[str, Callable[[Heard, str], float]] = {
     "bleu4": _bleu4,
     "cider": _cider,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from tellapart.claims import all_claims
 from tellapart.claims.claim import Arm, Claim, Control, Part, Term, equal, more
 from tellapart.claims.crew import Crew
 from tellapart.claims.lab import Lab
-from tellapart.claims.page import render, summary, table
+from tellapart.claims.page import page_of, render, summary, table, write_page
 from tellapart.claims.replay import Outcome, chosen, replay, settle
 from tellapart.claims.rule import Finding
 from tellapart.errors import TellapartError, UsageError
@@ -202,6 +203,40 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
     assert "sr 12.34, start 5" in page
     assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
     assert table(finished()).row_count == 2
+
+
+def test_a_page_says_what_it_holds_and_the_command_that_made_it() -> None:
+    first, later = (outcome.claim.id for outcome in finished())
+    page = render(finished(), "quick", [first, later])
+    assert f"This page holds 2 of the 28 claims: {first}, {later}." in page and "asked for" not in page
+    assert f"<code>tellapart claims {first} {later} --quick</code>" in page
+    begun = render(finished()[:1], "dev", [first, later])
+    assert "1 of the 28 claims" in begun and "2 were asked for" in begun
+    assert f"<code>tellapart claims {first} {later} --seeds dev</code>" in begun
+    whole = render([Outcome(c) for c in all_claims()], "verdict")
+    assert "This page holds" not in whole and "<code>tellapart claims</code>" in whole
+
+
+def test_recalls_have_their_setting_beside_them() -> None:
+    outcome = finished()[0]
+    term = next(iter(outcome.means))
+    outcome.settings[term] = "n = 400, 100 candidates, chance 1.0"
+    assert "start 5; n = 400, 100 candidates, chance 1.0)" in outcome.ours()
+    assert render([outcome], "quick").count("n = 400, 100 candidates, chance 1.0") == 2
+
+
+def test_a_partial_run_leaves_a_fuller_page_alone(tmp_path: Path) -> None:
+    whole = page_of(tmp_path, "quick", [])
+    assert whole.name == "claims-quick.html" and write_page(finished(), "quick", whole) == whole
+    some = page_of(tmp_path, "quick", ["later"])
+    assert some.name == "claims-quick-later.html", "some claims have a page of their own"
+    before = whole.read_text()
+    partial = write_page(finished()[:1], "quick", whole)  # the same command again, only begun
+    assert partial.name == "claims-quick.partial.html" and "1 of 1 claims hold" in partial.read_text()
+    assert whole.read_text() == before
+    assert write_page(finished(), "quick", whole) == whole and not partial.exists()
+    long = page_of(tmp_path, "quick", [claim.id for claim in all_claims()[:20]])
+    assert len(long.name) < 80 and long != page_of(tmp_path, "quick", [claim.id for claim in all_claims()[1:21]])
 
 
 @pytest.mark.long

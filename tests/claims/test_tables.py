@@ -120,6 +120,15 @@ def test_a_table_is_filled_and_its_arms_are_trained_once(lab: Lab) -> None:
         told["table"] == 3 and told["rows"][2]["labels"] == {"from": "taught"} and told["rows"][2]["paper"]["r1"] == 3
     )
     assert filled.shown().row_count == 3
+    assert told["settings"]["r1"] == "n = 100, 100 candidates, chance 1.0"
+    n, size = (int(x) for x in re.findall(r"\d+", told["settings"]["bag3"])[:2])
+    assert 60 < n < 120 and size == 3 and told["settings"]["bag3"].endswith("chance 33.3")
+    assert "chance 33.3" in str(filled.shown().columns[5].header) and set(told["settings"]) == {
+        "r1",
+        "bag3",
+        "bag5",
+        "bag7",
+    }
 
 
 def test_what_is_learned_are_the_boosted_captions_of_the_same_pictures(lab: Lab) -> None:
@@ -138,7 +147,7 @@ def test_what_is_learned_are_the_boosted_captions_of_the_same_pictures(lab: Lab)
 
 def test_bags_share_no_picture_and_are_the_same_for_every_arm(lab: Lab) -> None:
     heard = {arm: lab.hear(Term(arm, "r1"), 0) for arm in ("references", "caps")}
-    asked = {arm: ~np.isnan(lab.bag_hits(own, 3)) for arm, own in heard.items()}
+    asked = {arm: ~np.isnan(lab.hits(own, "bag3")) for arm, own in heard.items()}
     assert (
         (asked["references"] == asked["caps"]).all() and asked["caps"].sum() % 3 == 0 and 60 < asked["caps"].sum() < 120
     )
