@@ -48,7 +48,7 @@ def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = F
 
     def tell(outcome: Outcome) -> None:
         done.append(outcome)
-        written = write_page(done, seeds, page, asked)
+        written = write_page(done, seeds, page, len(all_claims()), asked)
         if len(done) == 1 and written != page:
             say(f"{page} holds more claims and stays until these are done; meanwhile: {written}")
 

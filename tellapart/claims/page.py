@@ -80,7 +80,7 @@ def page_of(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
     return folder / ("-".join(filter(None, ("claims", seeds, name))) + ".html")
 
 
-def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path, asked: Sequence[str] = ()) -> Path:
+def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path, known: int, asked: Sequence[str] = ()) -> Path:
     """Write the page, whole or not at all, and return where it lies.
 
     That is ``path``, but where a page lies there already that holds claims which ``outcomes`` has not (an earlier run
@@ -91,7 +91,7 @@ def write_page(outcomes: Sequence[Outcome], seeds: str, path: Path, asked: Seque
     partial = path.with_suffix(".partial.html")
     lost = claims_on(path) - {outcome.claim.id for outcome in outcomes}
     written = partial if lost else path
-    write_text(written, render(outcomes, seeds, asked))
+    write_text(written, render(outcomes, seeds, known, asked))
     if not lost:
         partial.unlink(missing_ok=True)
     return written
@@ -109,11 +109,8 @@ def command(seeds: str, asked: Sequence[str]) -> str:
     return shlex.join(["tellapart", "claims", *asked, *options])
 
 
-def held(outcomes: Sequence[Outcome], asked: Sequence[str]) -> str:
+def held(outcomes: Sequence[Outcome], known: int, asked: Sequence[str]) -> str:
     """What the page holds where that is not every claim; empty where it is."""
-    from tellapart.claims import all_claims
-
-    known = len(all_claims())
     if len(outcomes) == known:
         return ""
     wanted = len(asked) or known
@@ -123,14 +120,14 @@ def held(outcomes: Sequence[Outcome], asked: Sequence[str]) -> str:
     return told
 
 
-def render(outcomes: Sequence[Outcome], seeds: str, asked: Sequence[str] = ()) -> str:
-    """The page as text; its look is the report's. ``asked``: the ids that were typed, none for all claims."""
+def render(outcomes: Sequence[Outcome], seeds: str, known: int, asked: Sequence[str] = ()) -> str:
+    """The page as text; its look is the report's. ``asked``: the ids that were typed, none for all ``known`` claims."""
     from tellapart.report.page import template
 
     return template(Path(__file__).parent / "claims.html").render(
         outcomes=outcomes,
         summary=summary(outcomes),
-        held=held(outcomes, asked),
+        held=held(outcomes, known, asked),
         seeds=", ".join(map(str, SEEDS[seeds])),
         kind=seeds,
         word=word,

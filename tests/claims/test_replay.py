@@ -197,7 +197,7 @@ def test_json_has_the_five_keys_and_null_where_pending() -> None:
 
 
 def test_the_page_stands_alone_and_says_what_came_out() -> None:
-    page = render(finished(), "quick")
+    page = render(finished(), "quick", 28)
     assert "1 of 1 claims hold, 1 is pending" in page and "a &amp; &lt;b&gt;" in page and "1 → 2" in page
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page and "came out false" in page
     assert "sr 12.34, start 5" in page
@@ -207,13 +207,13 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
 
 def test_a_page_says_what_it_holds_and_the_command_that_made_it() -> None:
     first, later = (outcome.claim.id for outcome in finished())
-    page = render(finished(), "quick", [first, later])
+    page = render(finished(), "quick", 28, [first, later])
     assert f"This page holds 2 of the 28 claims: {first}, {later}." in page and "asked for" not in page
     assert f"<code>tellapart claims {first} {later} --quick</code>" in page
-    begun = render(finished()[:1], "dev", [first, later])
+    begun = render(finished()[:1], "dev", 28, [first, later])
     assert "1 of the 28 claims" in begun and "2 were asked for" in begun
     assert f"<code>tellapart claims {first} {later} --seeds dev</code>" in begun
-    whole = render([Outcome(c) for c in all_claims()], "verdict")
+    whole = render([Outcome(c) for c in all_claims()], "verdict", 28)
     assert "This page holds" not in whole and "<code>tellapart claims</code>" in whole
 
 
@@ -222,19 +222,19 @@ def test_recalls_have_their_setting_beside_them() -> None:
     term = next(iter(outcome.means))
     outcome.settings[term] = "n = 400, 100 candidates, chance 1.0"
     assert "start 5; n = 400, 100 candidates, chance 1.0)" in outcome.ours()
-    assert render([outcome], "quick").count("n = 400, 100 candidates, chance 1.0") == 2
+    assert render([outcome], "quick", 28).count("n = 400, 100 candidates, chance 1.0") == 2
 
 
 def test_a_partial_run_leaves_a_fuller_page_alone(tmp_path: Path) -> None:
     whole = page_of(tmp_path, "quick", [])
-    assert whole.name == "claims-quick.html" and write_page(finished(), "quick", whole) == whole
+    assert whole.name == "claims-quick.html" and write_page(finished(), "quick", whole, 28) == whole
     some = page_of(tmp_path, "quick", ["later"])
     assert some.name == "claims-quick-later.html", "some claims have a page of their own"
     before = whole.read_text()
-    partial = write_page(finished()[:1], "quick", whole)  # the same command again, only begun
+    partial = write_page(finished()[:1], "quick", whole, 28)  # the same command again, only begun
     assert partial.name == "claims-quick.partial.html" and "1 of 1 claims hold" in partial.read_text()
     assert whole.read_text() == before
-    assert write_page(finished(), "quick", whole) == whole and not partial.exists()
+    assert write_page(finished(), "quick", whole, 28) == whole and not partial.exists()
     long = page_of(tmp_path, "quick", [claim.id for claim in all_claims()[:20]])
     assert len(long.name) < 80 and long != page_of(tmp_path, "quick", [claim.id for claim in all_claims()[1:21]])
 
