@@ -14,7 +14,7 @@ import numpy as np
 from tellapart.bags.file import BagsFile, check_known
 from tellapart.bags.mine import Bag
 from tellapart.errors import UsageError
-from tellapart.evaluation.retrieval import CandidateSets, chance, retrieve, whole_sets
+from tellapart.evaluation.retrieval import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.significance import Interval, mean_interval
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def size_facts(
     human = None
     if texts:
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
-        human = mean_interval(100 * np.mean(hits, axis=0), resamples=resamples)
+        asked_N = sets.asked(len(image_ND))
+        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=asked_N, resamples=resamples)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
     return SizeFacts(
@@ -146,7 +147,7 @@ def size_facts(
         tuple(int(count) for count in counts),
         tuple(round(float(edge), 4) for edge in edges),
         human,
-        100 * float(np.nanmean(chance(sets, len(image_ND), 1))),
+        100 / size,
         tuple(bags[place] for place in examples),
     )
 

@@ -18,6 +18,7 @@ from tellapart.metrics.results import Candidates, Pair, Results
 from tellapart.metrics.significance import (
     Difference,
     Interval,
+    MeanStatistic,
     Resampled,
     Statistic,
     mean_interval,
@@ -54,7 +55,8 @@ class Comparison:
         detail(f"measured {key} of {len(found)} systems in {time.monotonic() - started:.2f} s")
         several = {len(slots) for system, slots in self.slots.items() if system in found and system != HUMAN} - {1}
         if chance and metric.chance is not None:
-            found[CHANCE] = Measured(metric.chance(context))
+            asked_N = next((measured.weight_N for measured in found.values()), None)
+            found[CHANCE] = Measured(metric.chance(context), weight_N=asked_N)
         bootstrap = f"bootstrap:{self.draw['resamples']}@{self.draw['seed']}"
         self.results.signatures[key] = (
             f"{metric.short or name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}"
@@ -93,7 +95,7 @@ class Comparison:
         if system in drawn:
             return drawn[system].interval()
         assert measured.value_N is not None
-        return mean_interval(measured.value_N, **self.draw)
+        return mean_interval(measured.value_N, weight_N=measured.weight_N, **self.draw)
 
     def _difference(self, a: str, b: str, found: Mapping[str, Measured], drawn: Mapping[str, Resampled]) -> Difference:
         base, system = found[a], found[b]
@@ -101,7 +103,7 @@ class Comparison:
             rows, base_rows = _as_wide(system.corpus.rows, base.corpus.rows)
             return paired_resampled(drawn[b], drawn[a], system.corpus.build(rows + base_rows), **self.draw)
         assert base.value_N is not None and system.value_N is not None
-        return paired_difference(system.value_N, base.value_N, **self.draw)
+        return paired_difference(system.value_N, base.value_N, weight_N=system.weight_N, **self.draw)
 
 
 def _measured(metric: Metric, context: Context, slots: list[Slot]) -> Measured | None:
@@ -123,7 +125,7 @@ def _merged(measured_S: list[Measured], slots: list[Slot]) -> Measured:
         value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
     corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
     if not corpora:
-        return Measured(value_N)
+        return Measured(value_N, weight_N=measured_S[0].weight_N)
     rows = list(zip(*[corpus.rows for corpus in corpora], strict=True))
     return Measured(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
 
@@ -134,9 +136,7 @@ def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:
 
 def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ...]]) -> Statistic:
     statistics = [build(list(column)) for column in zip(*rows, strict=True)]
-    if len(statistics) == 1:
-        return statistics[0]
-    return lambda weight_N: float(np.mean([statistic(weight_N) for statistic in statistics]))
+    return statistics[0] if len(statistics) == 1 else MeanStatistic(statistics)
 
 
 def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -46,10 +46,14 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Measured:
-    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed."""
+    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed.
+
+    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
+    """
 
     value_N: np.ndarray | None
     corpus: Corpus | None = None
+    weight_N: np.ndarray | None = None
 
 
 @dataclass

@@ -85,7 +85,7 @@ def _set(
     row: int,
 ) -> dict[str, Any]:
     sets = next(iter(found.values())).sets
-    question = int(np.flatnonzero(sets.target_Q == row)[-1])
+    question = int(np.flatnonzero(sets.target_Q == row)[0])
     members = [results.ids[member] for member in sets.sets[sets.set_Q[question]]]
     target = results.ids[row]
     return {

@@ -22,7 +22,7 @@ from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.results import Candidates
-from tellapart.metrics.significance import Statistic
+from tellapart.metrics.significance import MeanStatistic, Statistic, SummedStatistic
 
 # What a metric can need: whether a context has it, and what to type where it has not.
 NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
@@ -101,8 +101,13 @@ class Metric:
         """The sets that it is measured in, and what a blind guess scores there; None where it has none."""
         if self.chance is None or not self.pools:
             return None
-        sizes = [len(members) for members in context.sets(self.pools).sets]
-        return Candidates(min(sizes), max(sizes), float(np.nanmean(self.chance(context)))) if sizes else None
+        sets = context.sets(self.pools)
+        if not len(sets):
+            return None
+        chance_N = self.chance(context)
+        known_N, asked_N = ~np.isnan(chance_N), sets.asked(len(chance_N))
+        sizes = [len(members) for members in sets.sets]
+        return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=asked_N[known_N])))
 
     def missing(self, context: Context) -> str | None:
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
@@ -187,12 +192,13 @@ def _function(where: str) -> Callable[..., Any]:
 
 def _text_statistic(where: str, scale: float, rows: list[tuple[str, list[str]]]) -> Statistic:
     statistic = _function(where)([caption for caption, _ in rows], [held for _, held in rows])
-    return lambda weight_N: scale * statistic(weight_N)
+    return MeanStatistic([statistic], scale)
 
 
 def _recall(k: int, pools: str) -> Metric:
     def measure(context: Context, slot: Slot) -> Measured:
-        return Measured(100 * context.retrieval(slot, pools).hit(k))
+        found = context.retrieval(slot, pools)
+        return Measured(100 * found.hit(k), weight_N=found.asked_N)
 
     def signature(context: Context) -> str:
         return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
@@ -226,15 +232,17 @@ def _mean_rank(pools: str) -> Metric:
     """The place of the picture among its candidates, 1 where it is found at once."""
 
     def measure(context: Context, slot: Slot) -> Measured:
-        return Measured(context.retrieval(slot, pools).rank_N + 1)
+        found = context.retrieval(slot, pools)
+        return Measured(found.rank_N + 1, weight_N=found.asked_N)
 
     def signature(context: Context) -> str:
         return f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}"
 
     def blind(context: Context) -> np.ndarray:
-        from tellapart.evaluation.retrieval import chance
+        from tellapart.evaluation.retrieval import over_questions
 
-        return (1 + 1 / chance(context.sets(pools), len(context.ids), 1)) / 2
+        sets = context.sets(pools)
+        return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
 
     return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank", pools=pools)
 
@@ -291,8 +299,9 @@ def _ppl_corpus(context: Context, slot: Slot) -> Measured:
 
 
 def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
-    loss_N2 = np.array(rows)
-    return lambda weight_N: float(of_counts((weight_N @ loss_N2)[None])[0])
+    return SummedStatistic(
+        np.array(rows), lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1])
+    )
 
 
 def _rate(above: str, below: str) -> Metric:
@@ -317,13 +326,12 @@ def _scene_graph_f(context: Context, slot: Slot) -> Measured:
 
 
 def _ratio(rows: list[np.ndarray]) -> Statistic:
-    counts_N2 = np.array(rows)
+    return SummedStatistic(np.array(rows), _percent)
 
-    def statistic(weight_N: np.ndarray) -> float:
-        above, below = weight_N @ counts_N2
-        return float(100 * above / below) if below > 0 else float("nan")
 
-    return statistic
+def _percent(counts_R2: np.ndarray) -> np.ndarray:
+    above_R, below_R = counts_R2[..., 0], counts_R2[..., 1]
+    return np.where(below_R > 0, 100 * above_R / np.where(below_R > 0, below_R, 1), np.nan)
 
 
 def _listener_accuracy(context: Context, slot: Slot) -> Measured:

@@ -44,6 +44,15 @@ class CandidateSets:
         return len(self.target_Q)
 
     @cached_property
+    def size_Q(self) -> np.ndarray:
+        """Candidates of each question."""
+        return np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
+
+    def asked(self, n: int) -> np.ndarray:
+        """How many questions ask for each of the first n pictures."""
+        return np.bincount(self.target_Q, minlength=n)[:n]
+
+    @cached_property
     def by_set(self) -> list[np.ndarray]:
         """The questions of each set."""
         order_Q = np.argsort(self.set_Q, kind="stable")
@@ -98,27 +107,57 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
     return CandidateSets(tuple(sets), rows_N, rows_N, f"lookalike{size}")
 
 
+def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
+    """The mean over the questions that ask for each of n pictures; NaN where none does."""
+    count_N = sets.asked(n)
+    sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
+    return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
+
+
 @dataclass(frozen=True)
 class Retrieval:
-    """What a scorer made of the captions: for each picture its rank, and which picture was taken for it.
+    """What a scorer made of the captions, question by question, and for each of the first ``n`` pictures.
 
-    ``rank_N`` counts the candidates with a higher score (0 is a hit, NaN: not asked); ``picked_N`` is a row,
-    −1 where not asked; ``size_N`` is the size of its set.
+    ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features;
+    ``scores`` has one vector per question, in the order of its set. A picture in several sets is asked for several
+    times: its own values (`hit`, `rank_N`) are means over its questions, ``asked_N`` says how many, and a corpus number
+    weighs pictures by it.
     """
 
     sets: CandidateSets
-    rank_N: np.ndarray
-    picked_N: np.ndarray
-    size_N: np.ndarray
+    rank_Q: np.ndarray
+    picked_Q: np.ndarray
     scores: tuple[np.ndarray, ...]
+    n: int
+
+    @cached_property
+    def asked_N(self) -> np.ndarray:
+        """Questions for each picture."""
+        return self.sets.asked(self.n)
+
+    @cached_property
+    def rank_N(self) -> np.ndarray:
+        """The mean rank of each picture, from 0; NaN where not asked."""
+        return over_questions(self.sets, self.rank_Q, self.n)
+
+    @cached_property
+    def picked_N(self) -> np.ndarray:
+        """What was taken for each picture in its first question, −1 where not asked."""
+        picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
+        picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
+        return picked_N[: self.n]
 
     def hit(self, k: int) -> np.ndarray:
-        """1.0 where the target is among the first k, 0.0 where not, NaN where not asked."""
-        return np.where(np.isnan(self.rank_N), np.nan, (self.rank_N < k).astype(float))
+        """The share of a picture's questions with the target among the first k (0.0 or 1.0 for one); NaN: not asked."""
+        return over_questions(self.sets, (self.rank_Q < k).astype(float), self.n)
+
+    def recall(self, k: int) -> float:
+        """The share of all questions with the target among the first k, 0 to 1; NaN where there are none."""
+        return float((self.rank_Q < k).mean()) if len(self.rank_Q) else float("nan")
 
     def first(self, n: int) -> Retrieval:
         """The same of the first n pictures: those after them were candidates only."""
-        return replace(self, rank_N=self.rank_N[:n], picked_N=self.picked_N[:n], size_N=self.size_N[:n])
+        return replace(self, n=n)
 
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -129,7 +168,7 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for members, questions in zip(found.sets.sets, found.sets.by_set, strict=True):
         target_Q = found.sets.target_Q[questions]
-        rank_Q = found.rank_N[target_Q]
+        rank_Q = found.rank_Q[questions]
         rows.append(
             {
                 "ids": [ids[row] for row in members],
@@ -144,36 +183,29 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
 def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray) -> Retrieval:
     """Rank each question's candidates by the match of the target's caption (row of ``text_ND``) with them.
 
-    Both features are normalised, float. ``scores`` has one vector per question, in the order of its set.
-    A picture asked for more than once (overlapping bags) keeps its last question.
-    Raises ValueError where features are not finite.
+    Both features are normalised, float. Every question counts, also of a picture that is asked for more than once
+    (overlapping bags). Raises ValueError where features are not finite.
     """
     for name, features_ND in (("text", text_ND), ("image", image_ND)):
         if not np.isfinite(features_ND).all():
             raise ValueError(f"the {name} features hold NaN or infinity")
-    n = len(image_ND)
-    rank_N, picked_N, size_N = np.full(n, np.nan), np.full(n, -1), np.full(n, np.nan)
+    rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     scores: list[np.ndarray] = [np.zeros(0)] * len(sets)
-    for members_K, question_Q in zip(sets.sets, sets.by_set, strict=True):
-        target_Q = sets.target_Q[question_Q]
-        score_QK = text_ND[target_Q] @ image_ND[members_K].T
-        position_Q = np.argmax(members_K[None, :] == target_Q[:, None], axis=1)
-        own_Q = score_QK[np.arange(len(target_Q)), position_Q]
-        rank_Q = (score_QK > own_Q[:, None] + TIE).sum(1)
-        rank_N[target_Q] = rank_Q
-        picked_N[target_Q] = np.where(rank_Q == 0, target_Q, members_K[score_QK.argmax(1)])
-        size_N[target_Q] = len(members_K)
-        for question, score_K in zip(question_Q, score_QK, strict=True):
+    for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
+        target_M = sets.target_Q[question_M]
+        score_MK = text_ND[target_M] @ image_ND[members_K].T
+        position_M = np.argmax(members_K[None, :] == target_M[:, None], axis=1)
+        own_M = score_MK[np.arange(len(target_M)), position_M]
+        rank_Q[question_M] = (score_MK > own_M[:, None] + TIE).sum(1)
+        picked_Q[question_M] = np.where(rank_Q[question_M] == 0, target_M, members_K[score_MK.argmax(1)])
+        for question, score_K in zip(question_M, score_MK, strict=True):
             scores[question] = score_K
-    return Retrieval(sets, rank_N, picked_N, size_N, tuple(scores))
+    return Retrieval(sets, rank_Q, picked_Q, tuple(scores), len(image_ND))
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
     """What a blind guess hits: k of the set's size, for each of n pictures; NaN where not asked."""
-    hit_N = np.full(n, np.nan)
-    for members_K, question_Q in zip(sets.sets, sets.by_set, strict=True):
-        hit_N[sets.target_Q[question_Q]] = min(1.0, k / len(members_K))
-    return hit_N
+    return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)
 
 
 def _unit(features_ND: np.ndarray) -> np.ndarray:

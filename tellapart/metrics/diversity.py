@@ -6,17 +6,17 @@ numbers 0 to 1, NaN for a picture with nothing to compare. Words are those of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts, bleus_of_counts
+from tellapart.metrics.significance import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
 CaptionLists = Sequence[Sequence[str]]
-Statistic = Callable[[np.ndarray], float]
 
 COUNTS = 2 + 2 * ORDERS  # what `bleu_counts` has for one caption
 DIV_SIGNATURE = f"distinct/words|mean-of-pictures|tok:{VERSION}"
@@ -67,22 +67,23 @@ def mbleu_counts(caption_lists: CaptionLists) -> np.ndarray:
     return counts_NKC
 
 
-def mbleu_of_counts(rows: Sequence[np.ndarray]) -> Statistic:
+def mbleu_of_counts(rows: Sequence[np.ndarray]) -> SummedStatistic:
     """`mbleu`'s corpus number as a function of the pictures' weights, from their rows of `mbleu_counts`, K×10 each."""
     counts_NKC = np.full((len(rows), max((len(row) for row in rows), default=0), COUNTS), np.nan)
     for number, row in enumerate(rows):
         counts_NKC[number, : len(row)] = row
-    said_NK = _said(counts_NKC)
-    counts_NKC = np.where(said_NK[:, :, None], counts_NKC, 0)
+    # Behind its ten counts each slot has whether there is a caption.
+    said_NK1 = _said(counts_NKC)[:, :, None]
+    counts_NKD = np.concatenate([np.where(said_NK1, counts_NKC, 0), said_NK1], axis=2)
+    return SummedStatistic(counts_NKD.reshape(len(rows), -1), _mbleu_of_sums)
 
-    def statistic(weight_N: np.ndarray) -> float:
-        present_K = weight_N @ said_NK > 0
-        if not present_K.any():
-            return float("nan")
-        counts_CK = np.tensordot(weight_N, counts_NKC, axes=1).T
-        return float(bleus_of_counts(counts_CK)[-1][present_K].mean())
 
-    return statistic
+def _mbleu_of_sums(counts_RC: np.ndarray) -> np.ndarray:
+    counts_RKD = counts_RC.reshape(*counts_RC.shape[:-1], -1, COUNTS + 1)
+    present_RK = counts_RKD[..., -1] > 0
+    bleu_RK = bleus_of_counts(np.moveaxis(counts_RKD[..., :-1], -1, 0))[-1]
+    size_R = present_RK.sum(-1)
+    return np.where(size_R > 0, np.where(present_RK, bleu_RK, 0).sum(-1) / np.maximum(size_R, 1), np.nan)
 
 
 def _said(counts_NKC: np.ndarray) -> np.ndarray:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from tellapart.metrics.significance import LinearizedStatistic
+
 References = Sequence[Sequence[str]] | None
-Statistic = Callable[[np.ndarray], float]
 
 FREQUENT = 5  # "words with frequency ≥ 5" (paper 2, table 6)
 _LONG_RUN = 6
@@ -47,10 +48,9 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
-def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> Statistic:
+def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> LinearizedStatistic:
     """`lexical_diversity` as a function of the captions' weights."""
-    count = _words_used(captions, 1, lower=False)
-    return lambda weight_N: count(weight_N) / 1000
+    return _words_used(captions, 1, lower=False, unit=1000)
 
 
 def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
@@ -59,7 +59,7 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     return float(sum(count >= FREQUENT for count in used.values())), None
 
 
-def vocabulary_statistic(captions: Sequence[str], references: References = None) -> Statistic:
+def vocabulary_statistic(captions: Sequence[str], references: References = None) -> LinearizedStatistic:
     """`vocabulary` as a function of the captions' weights."""
     return _words_used(captions, FREQUENT, lower=True)
 
@@ -125,8 +125,8 @@ def _unseparated_words(said: Sequence[str]) -> set[int]:
     return again
 
 
-def _words_used(captions: Sequence[str], least: int, *, lower: bool) -> Statistic:
-    """How many words are used at least ``least`` times, as a function of the captions' weights.
+def _words_used(captions: Sequence[str], least: int, *, lower: bool, unit: int = 1) -> LinearizedStatistic:
+    """How many words (in units) are used at least ``least`` times, as a function of the captions' weights.
 
     Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
     first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
@@ -145,9 +145,16 @@ def _words_used(captions: Sequence[str], least: int, *, lower: bool) -> Statisti
         count_W = np.bincount(word_E, weights=weight_N[caption_E], minlength=len(first))
         for word in np.flatnonzero(common_W & (count_W < least)):
             count_W[word] += weight_N[rest[word]].sum()
-        return float(np.count_nonzero(count_W >= least))
+        return np.count_nonzero(count_W >= least) / unit
 
-    return statistic
+    # A caption's loss: words that are used often enough, and not without it.
+    loss_N = np.zeros(len(captions))
+    for numbers in uses.values():
+        if least <= len(numbers):
+            own = Counter(numbers)
+            for number, count in own.items() if len(numbers) - max(own.values()) < least else ():
+                loss_N[number] += len(numbers) - count < least
+    return LinearizedStatistic(statistic, loss_N / unit)
 
 
 def _mean(value_N: np.ndarray) -> float:

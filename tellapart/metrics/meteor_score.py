@@ -8,7 +8,7 @@ score is their harmonic mean, less a penalty for chunks. The best reference coun
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import mul
 
 import numpy as np
@@ -19,11 +19,11 @@ from tellapart.metrics.meteor_index import index_folder, open_tables
 from tellapart.metrics.meteor_matches import Pairs, Sentence
 from tellapart.metrics.meteor_words import DELTA, Lexicon
 from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.significance import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION
 from tellapart.progress import track
 
 References = Sequence[Sequence[str]]
-Statistic = Callable[[np.ndarray], float]
 
 METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
@@ -51,10 +51,13 @@ def find_tables() -> None:
         raise MissingExtra("meteor", "METEOR")
 
 
-def meteor_statistic(captions: Sequence[str], references: References) -> Statistic:
+def meteor_statistic(captions: Sequence[str], references: References) -> SummedStatistic:
     """`meteor`'s corpus number as a function of the captions' weights."""
-    counts_NC = _for_sums(meteor_counts(captions, references))
-    return lambda weight_N: score((weight_N @ counts_NC).tolist())
+    return SummedStatistic(_for_sums(meteor_counts(captions, references)), _scores)
+
+
+def _scores(counts_RC: np.ndarray) -> np.ndarray:
+    return np.array([score(row) for row in counts_RC.reshape(-1, COUNTS).tolist()]).reshape(counts_RC.shape[:-1])
 
 
 def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray:

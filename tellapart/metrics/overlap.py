@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -13,10 +13,10 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS, sorted_unique
 from tellapart.metrics.recent import counted, recent, tokenized
+from tellapart.metrics.significance import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION
 
 References = Sequence[Sequence[str]]
-Statistic = Callable[[np.ndarray], float]
 
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
 ROUGE_SIGNATURE = f"coco|beta:1.2|max-precision,max-recall|tok:{VERSION}"
@@ -44,10 +44,13 @@ def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, 
     return bleus_of_counts(counts_NC.sum(0)), bleus_of_counts(counts_NC.T)
 
 
-def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) -> Statistic:
+def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) -> SummedStatistic:
     """`bleu`'s corpus number as a function of the captions' weights: sums of counts, weighted."""
-    counts_NC = bleu_counts(captions, references)
-    return lambda weight_N: float(bleus_of_counts(weight_N @ counts_NC)[n - 1])
+    return SummedStatistic(bleu_counts(captions, references), partial(_bleu_of_sums, n=n))
+
+
+def _bleu_of_sums(counts_RC: np.ndarray, n: int) -> np.ndarray:
+    return bleus_of_counts(np.moveaxis(counts_RC, -1, 0))[n - 1]
 
 
 bleu1, bleu2, bleu3, bleu4 = (partial(bleu, n=n) for n in range(1, ORDERS + 1))

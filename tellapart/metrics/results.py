@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.metrics.significance import Difference, Interval
+from tellapart.metrics.significance import Difference, Interval, format_p
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -163,7 +163,7 @@ class Results:
             numbers = (
                 f"{found.value:+.{digits}f}",
                 f"{found.low:+.{digits}f} … {found.high:+.{digits}f}",
-                f"{found.p:.3f}",
+                format_p(found.p),
             )
             shown = ("–", "–", "–") if math.isnan(found.value) else numbers
             table.add_row(pair.metric, pair.a, pair.b, *shown, style="bold" if apart else None)

@@ -2,12 +2,14 @@
 
 One value per item in, NaN where an item abstains (it is left out, and ``n`` says how many count).
 Corpus numbers that are no mean (vocabulary, BLEU) come as a *statistic*: a function from integer
-weights of the items to the number. Everything is seeded, so a table can be printed again.
+weights of the items to the number. One that is made of sums over items is a `SummedStatistic`, one that grows with the
+number of items is a `LinearizedStatistic`; both are resampled by matrix products.
+Everything is seeded, so a table can be printed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,68 @@ Statistic = Callable[[np.ndarray], float]
 RESAMPLES = 1000
 LEVEL = 0.95
 _BLOCK_CELLS = 2_000_000  # resampled cells held at a time: 16 MB of indices
+
+
+@dataclass(frozen=True, eq=False)
+class SummedStatistic:
+    """A number made of sums over items: ``number`` takes counts with C on the last axis and drops that axis."""
+
+    counts_NC: np.ndarray
+    number: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, weight_N: np.ndarray) -> float:
+        return float(self.number(weight_N @ self.counts_NC))
+
+    def many(self, weight_RN: np.ndarray) -> np.ndarray:
+        """The number in each of R resamples."""
+        return self.number(weight_RN @ self.counts_NC)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearizedStatistic:
+    """A count that grows with the number of items (distinct words), with what it loses where each item is left out.
+
+    A resample repeats items and so holds fewer distinct words than new items would; its spread is too small. The sum of
+    the items' losses, resampled, has a variance that is not below the true one in expectation (the jackknife's,
+    Efron and Stein 1981).
+    """
+
+    statistic: Statistic
+    loss_N: np.ndarray
+
+    def __call__(self, weight_N: np.ndarray) -> float:
+        return self.statistic(weight_N)
+
+    def many(self, weight_RN: np.ndarray) -> np.ndarray:
+        """The number in each of R resamples, to first order."""
+        return self.statistic(np.ones(len(self.loss_N))) + (weight_RN - 1) @ self.loss_N
+
+
+@dataclass(frozen=True, eq=False)
+class MeanStatistic:
+    """The mean of several statistics over the same items, times a scale."""
+
+    statistics: Sequence[Statistic]
+    scale: float = 1.0
+
+    def __call__(self, weight_N: np.ndarray) -> float:
+        return self.scale * float(np.mean([statistic(weight_N) for statistic in self.statistics]))
+
+    def many(self, weight_RN: np.ndarray) -> np.ndarray:
+        """The mean in each of R resamples."""
+        return self._many(weight_RN, exact=False)
+
+    def _many(self, weight_RN: np.ndarray, exact: bool) -> np.ndarray:
+        return self.scale * np.mean([_many(statistic, weight_RN, exact) for statistic in self.statistics], axis=0)
+
+
+def _many(statistic: Statistic, weight_RN: np.ndarray, exact: bool = False) -> np.ndarray:
+    """A statistic in each of R resamples; ``exact``: the weights are far from ones, so nothing is linearised."""
+    if isinstance(statistic, MeanStatistic):
+        return statistic._many(weight_RN, exact)
+    if isinstance(statistic, SummedStatistic) or (isinstance(statistic, LinearizedStatistic) and not exact):
+        return statistic.many(weight_RN)
+    return np.array([statistic(weight_N) for weight_N in weight_RN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +107,24 @@ class Difference:
 _NAN = float("nan")
 
 
-def mean_interval(value_N: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL) -> Interval:
-    """The mean of the values that are not NaN, with its percentile bootstrap interval."""
-    value_N = np.asarray(value_N, dtype=float)
-    kept_N = value_N[~np.isnan(value_N)]
+def mean_interval(
+    value_N: np.ndarray,
+    *,
+    weight_N: np.ndarray | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Interval:
+    """The mean of the values that are not NaN, with its percentile bootstrap interval.
+
+    ``weight_N``: how many observations each value is the mean of; n is their sum. Items are resampled, with all of
+    their observations.
+    """
+    kept_N, weight_N = _kept(value_N, weight_N)
     if not len(kept_N):
         return Interval(_NAN, _NAN, _NAN, 0)
-    low, high = _percentiles(_resampled_means(kept_N, resamples, seed), level)
-    return Interval(_mean(kept_N), low, high, len(kept_N))
+    low, high = _percentiles(_resampled_means(kept_N, weight_N, resamples, seed), level)
+    return Interval(_mean(kept_N, weight_N), low, high, _size(kept_N, weight_N))
 
 
 @dataclass(frozen=True)
@@ -76,29 +150,42 @@ def resample(statistic: Statistic, n: int, *, resamples: int = RESAMPLES, seed: 
     """Draw a statistic's bootstrap distribution. Equal n, resamples and seed draw the same items: pairs are paired."""
     if n < 1:
         raise ValueError("a statistic of no items cannot be resampled")
+    drawn = [_many(statistic, weight_RN) for weight_RN in _weights(n, resamples, seed)]
+    return Resampled(statistic, n, statistic(np.ones(n)), np.concatenate(drawn))
+
+
+def _weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each resample draws each item, R×N, a block of resamples at a time."""
     rng = np.random.default_rng(seed)
-    weights = (np.bincount(rng.integers(n, size=n), minlength=n).astype(float) for _ in range(resamples))
-    return Resampled(statistic, n, statistic(np.ones(n)), np.array([statistic(weight_N) for weight_N in weights]))
+    for rows in _blocks(resamples, n):
+        item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def paired_difference(
-    value_N: np.ndarray, baseline_N: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
+    value_N: np.ndarray,
+    baseline_N: np.ndarray,
+    *,
+    weight_N: np.ndarray | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> Difference:
-    """The mean of value − baseline over the items where neither is NaN.
+    """The mean of value − baseline over the items where neither is NaN; ``weight_N`` as in `mean_interval`.
 
     The interval resamples items; p flips the sign of each item's difference, which is the same as
     swapping the two systems there.
     """
     difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
-    kept_N = difference_N[~np.isnan(difference_N)]
+    kept_N, weight_N = _kept(difference_N, weight_N)
     if not len(kept_N):
         return Difference(_NAN, _NAN, _NAN, 0, _NAN)
-    low, high = _percentiles(_resampled_means(kept_N, resamples, seed), level)
-    observed = _mean(kept_N)
-    flipped_R = np.concatenate(
-        [(1.0 - 2.0 * swap_RN) @ kept_N / len(kept_N) for swap_RN in _swaps(len(kept_N), resamples, seed)]
-    )
-    return Difference(observed, low, high, len(kept_N), _p_value(flipped_R, observed, np.abs(kept_N).mean()))
+    low, high = _percentiles(_resampled_means(kept_N, weight_N, resamples, seed), level)
+    observed, size = _mean(kept_N, weight_N), _size(kept_N, weight_N)
+    sum_N = kept_N if weight_N is None else kept_N * weight_N
+    flipped = [(1.0 - 2.0 * swap_RN) @ sum_N / size for swap_RN in _swaps(len(kept_N), resamples, seed)]
+    p = _p_value(np.concatenate(flipped), observed, np.abs(sum_N).sum() / size)
+    return Difference(observed, low, high, size, p)
 
 
 def paired_resampled(
@@ -115,26 +202,49 @@ def paired_resampled(
     ``pooled`` is the statistic over the 2n captions of both, the system's first: the permutation test
     gives each item's two captions to the two sides at random.
     """
-    n, observed = system.n, system.value - baseline.value
+    observed = system.value - baseline.value
     low, high = _percentiles(_centred(system.drawn_R - baseline.drawn_R, observed), level)
-    swapped_R = np.array(
-        [
-            pooled(np.concatenate([1 - swap_N, swap_N])) - pooled(np.concatenate([swap_N, 1 - swap_N]))
-            for swap_RN in _swaps(n, resamples, seed)
-            for swap_N in swap_RN
-        ]
-    )
-    return Difference(observed, low, high, n, _p_value(swapped_R, observed, abs(observed)))
+    swapped = [
+        _many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1), exact=True)
+        - _many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1), exact=True)
+        for swap_RN in _swaps(system.n, resamples, seed)
+    ]
+    return Difference(observed, low, high, system.n, _p_value(np.concatenate(swapped), observed, abs(observed)))
 
 
-def _mean(kept_N: np.ndarray) -> float:
+def format_p(p: float) -> str:
+    """A p-value with three digits; below a thousandth "<0.001", never 0."""
+    return "<0.001" if p < 0.001 - 1e-9 else f"{p:.3f}"
+
+
+def _kept(value_N: np.ndarray, weight_N: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Values that are there, and their weights where some differ from 1."""
+    value_N = np.asarray(value_N, dtype=float)
+    known_N = ~np.isnan(value_N)
+    if weight_N is not None:
+        known_N &= weight_N > 0
+        weight_N = weight_N[known_N].astype(float)
+        weight_N = None if (weight_N == 1).all() else weight_N
+    return value_N[known_N], weight_N
+
+
+def _size(kept_N: np.ndarray, weight_N: np.ndarray | None) -> int:
+    return len(kept_N) if weight_N is None else round(float(weight_N.sum()))
+
+
+def _mean(kept_N: np.ndarray, weight_N: np.ndarray | None = None) -> float:
     # The mean of equal numbers is that number, to the last bit: a constant has an interval of width zero.
-    return float(kept_N[0]) if (kept_N == kept_N[0]).all() else float(kept_N.mean())
+    return float(kept_N[0]) if (kept_N == kept_N[0]).all() else float(np.average(kept_N, weights=weight_N))
 
 
-def _resampled_means(kept_N: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+def _resampled_means(kept_N: np.ndarray, weight_N: np.ndarray | None, resamples: int, seed: int) -> np.ndarray:
     if (kept_N == kept_N[0]).all():
         return np.full(resamples, kept_N[0])
+    if weight_N is not None:
+        sums = SummedStatistic(
+            np.stack([kept_N * weight_N, weight_N], axis=1), lambda sum_R2: sum_R2[..., 0] / sum_R2[..., 1]
+        )
+        return np.concatenate([sums.many(drawn_RN) for drawn_RN in _weights(len(kept_N), resamples, seed)])
     rng = np.random.default_rng(seed)
     return np.concatenate(
         [

@@ -376,7 +376,7 @@ class Stage:
     def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
         pools = random_pools(len(images_ND), self._pool_size)
         return {
-            key: 100 * float(np.nanmean(retrieve(sets, texts_ND, images_ND).hit(1)))
+            key: 100 * retrieve(sets, texts_ND, images_ND).recall(1)
             for key, sets in ((f"recall@1.random{self._pool_size}", pools), ("recall@1.lookalike", lookalikes))
         }
 

@@ -10,6 +10,7 @@ from tellapart.evaluation.retrieval import (
     chance,
     given_sets,
     lookalike_sets,
+    per_set,
     random_pools,
     retrieve,
     whole_sets,
@@ -74,7 +75,7 @@ def test_given_sets_ask_for_the_picture_at_the_target_position():
     text_ND = image_ND[[1, 1, 2, 3]]  # the caption of picture 0 describes picture 1
     found = retrieve(given_sets([[3, 0, 1], [2, 3]], [1, 0]), text_ND, image_ND)
     assert found.picked_N.tolist() == [1, -1, 2, -1] and found.rank_N[0] == 1 and found.rank_N[2] == 0
-    assert found.scores[0].tolist() == [0, 0, 1] and found.size_N[[0, 2]].tolist() == [3, 2]
+    assert found.scores[0].tolist() == [0, 0, 1] and found.sets.size_Q.tolist() == [3, 2]
 
 
 def test_a_target_outside_its_set_is_an_error():
@@ -134,3 +135,17 @@ def test_equal_but_for_rounding_comes_by_row_even_at_the_cut():
 
 def test_a_picture_without_features_is_not_its_own_neighbour():
     assert lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3).sets[0].tolist() == [0, 1, 2]
+
+
+def test_every_question_about_a_picture_counts():
+    image_ND = np.eye(3, dtype=np.float32)
+    text_ND = image_ND[[1, 1, 2]]  # the caption of picture 0 describes picture 1
+    sets = whole_sets([[0, 1], [0, 2], [0, 1, 2]])
+    found = retrieve(sets, text_ND, image_ND)
+    assert found.rank_Q.tolist() == [1, 0, 0, 0, 1, 0, 0] and found.asked_N.tolist() == [3, 2, 2]
+    assert found.hit(1).tolist() == pytest.approx([1 / 3, 1, 1]) and found.recall(1) == pytest.approx(5 / 7)
+    assert found.rank_N.tolist() == pytest.approx([2 / 3, 0, 0]) and found.picked_N.tolist() == [1, 1, 2]
+    assert chance(sets, 3, 1).tolist() == pytest.approx([(1 / 2 + 1 / 2 + 1 / 3) / 3, 5 / 12, 5 / 12])
+    rows = per_set(found, "abc")
+    assert [row["hit"] for row in rows] == [["b"], ["a", "c"], ["b", "c"]]
+    assert [row["mean_rank"] for row in rows] == pytest.approx([1.5, 1, 4 / 3])

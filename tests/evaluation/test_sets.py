@@ -131,6 +131,24 @@ def test_evaluation_of_bags_with_people_and_chance(test_scenes: dict[str, Any], 
     assert own["recall@1.bag4"].value == pytest.approx(100 * np.mean(hits))
 
 
+def test_a_picture_in_several_bags_is_asked_for_in_each(
+    test_scenes: dict[str, Any], tiny_scorer: Path, tmp_path: Path
+) -> None:
+    items, bags = test_scenes["items"], tmp_path / "overlapping.jsonl"
+    # Picture 0 stands in eight bags, the others in one each.
+    rows = [[0, *range(start, start + 3)] for start in range(1, 25, 3)]
+    write_bags(bags, BagsFile(HEADER, [Bag(tuple(items[row].id for row in members)) for members in rows]))
+    results = run_eval(
+        [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
+        ["recall@1.bag4", "mean_rank.bag4"], bags=[bags], chance=True, resamples=50, human="first",
+    )  # fmt: skip
+    own, sets = results.systems["own"], results.extra["sets"]["bag4"]["own"]
+    assert own["recall@1.bag4"].n == own["mean_rank.bag4"].n == 32 == results.pairs[0].difference.n
+    assert own["recall@1.bag4"].value == pytest.approx(100 * sum(len(one["hit"]) for one in sets) / 32)
+    assert own["mean_rank.bag4"].value == pytest.approx(np.mean([one["mean_rank"] for one in sets]))
+    assert results.systems["chance"]["recall@1.bag4"].value == 25
+
+
 def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
     results = run_eval(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer), ["recall@1.hard", "recall@5.hard"],

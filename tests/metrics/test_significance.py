@@ -9,7 +9,16 @@ import warnings
 import numpy as np
 import pytest
 
-from tellapart.metrics.significance import Interval, mean_interval, paired_difference, paired_resampled, resample
+from tellapart.metrics.significance import (
+    Interval,
+    MeanStatistic,
+    SummedStatistic,
+    format_p,
+    mean_interval,
+    paired_difference,
+    paired_resampled,
+    resample,
+)
 
 NAN = float("nan")
 
@@ -119,3 +128,35 @@ def test_a_constant_statistic_has_width_zero_and_no_items_are_an_error():
     assert paired_resampled(drawn, drawn, lambda weight_N: 7.0).p == 1
     with pytest.raises(ValueError, match="no items"):
         resample(lambda weight_N: 7.0, 0)
+
+
+def test_values_that_are_means_of_several_observations_weigh_as_many():
+    rng = np.random.default_rng(0)
+    weight_N = rng.integers(0, 5, 60)
+    value_N = np.where(weight_N > 0, rng.random(60), NAN)
+    found = mean_interval(value_N, weight_N=weight_N)
+    assert found.n == weight_N.sum() and found.value == pytest.approx(np.nansum(value_N * weight_N) / weight_N.sum())
+    assert found.low < found.value < found.high
+    assert mean_interval(value_N, weight_N=(weight_N > 0).astype(int)) == mean_interval(value_N)
+    pair = paired_difference(value_N, np.zeros(60), weight_N=weight_N)
+    assert (pair.value, pair.low, pair.high, pair.n) == (found.value, found.low, found.high, found.n) and pair.p < 0.01
+
+
+def test_sums_are_resampled_by_matrix_products_as_one_by_one():
+    counts_NC = np.random.default_rng(0).integers(0, 9, (40, 3)).astype(float)
+
+    def number(counts_RC):
+        return counts_RC[..., 0] * counts_RC[..., 1] / counts_RC[..., 2]
+
+    summed = SummedStatistic(counts_NC, number)
+    plain, fast = resample(lambda weight_N: summed(weight_N), 40), resample(summed, 40)
+    np.testing.assert_allclose(fast.drawn_R, plain.drawn_R, rtol=1e-12)
+    several = MeanStatistic([summed, summed], scale=2.0)
+    np.testing.assert_allclose(resample(several, 40).drawn_R, 2 * plain.drawn_R, rtol=1e-12)
+    pooled = SummedStatistic(np.concatenate([counts_NC, counts_NC[::-1]]), number)
+    base = resample(SummedStatistic(counts_NC[::-1], number), 40)
+    assert paired_resampled(fast, base, pooled) == paired_resampled(plain, base, lambda weight_N: pooled(weight_N))
+
+
+def test_p_is_never_printed_as_nothing():
+    assert [format_p(p) for p in (1.0, 0.05, 1 / 1001, 1 / 10001)] == ["1.000", "0.050", "<0.001", "<0.001"]
