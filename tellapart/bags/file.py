@@ -14,6 +14,7 @@ from tellapart.bags.mine import Bag
 from tellapart.data.base import read_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import replace_text
+from tellapart.utils.json_text import parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -93,7 +94,7 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
 def read_truematch(path: Path) -> list[Bag]:
     """A list of lists of ids (numbers or texts), as TrueMatch is published; ids become texts."""
     try:
-        rows = json.loads(read_text(path))
+        rows = parse_json(read_text(path))
     except ValueError as error:
         raise UsageError(f"{path}: is not JSON ({error})") from None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
@@ -136,7 +137,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
-                yield number, json.loads(line)
+                yield number, parse_json(line)
             except (ValueError, RecursionError) as error:
                 told = f"{path}, line {number}: is not JSON ({error}); expected a file that 'tellapart bags mine' wrote"
                 raise UsageError(told) from None

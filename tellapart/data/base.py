@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from abc import abstractmethod
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def read_json(path: Path) -> Any:
     """A JSON file, or a `UsageError` that names it and the line at fault."""
     text = read_text(path)
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error})") from None
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.utils.json_text import parse_json
 
 _ID_KEYS = ("id", "image_id")
 _TEXT_KEYS = ("caption", "captions", "references")
@@ -209,7 +210,7 @@ def _is_json_lines(text: str) -> bool:
 
 def _parse(path: Path, text: str, line: int = 0) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         at = line or getattr(error, "lineno", 0)
         raise UsageError(f"{path}, line {at}: is not JSON ({getattr(error, 'msg', error)})") from None

@@ -7,7 +7,6 @@ several: ``captions=title,alt``), ``id=COLUMN``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tellapart.data.fetched import Fetched
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.images.pictures import FilePicture
+from tellapart.utils.json_text import parse_json
 
 KEYS = ("image", "captions", "id", "images")
 PICTURES = (
@@ -108,7 +108,7 @@ def texts_of(value: Any, where: str) -> list[str]:
 def _listed(text: str) -> list[str]:
     """A text that is a JSON list of texts is that list; any other is one caption."""
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except (ValueError, RecursionError):
         return [text]
     return value if all(isinstance(part, str) for part in value) else [text]

@@ -17,6 +17,7 @@ from tellapart.data.base import Options, Skipped, choose_split, no_double_ids, r
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.images.pictures import content_key
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 
 # Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.
 WITH_INPUT = (
@@ -67,7 +68,7 @@ def _entries(path: Path) -> Iterator[tuple[Any, str]]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line.strip():
             try:
-                yield json.loads(line), f"{path}, line {number}"
+                yield parse_json(line), f"{path}, line {number}"
             except (ValueError, RecursionError) as error:
                 raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
 

@@ -19,6 +19,7 @@ from tellapart.data.rows import stream
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import picture_file
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -45,7 +46,7 @@ class JsonLines(LineSource):
 
 def _item(line: str, where: str, folder: Path) -> Item:
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
     if not isinstance(entry, dict):

@@ -9,7 +9,6 @@ file's folder. The id is the ``video_id``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tellapart.data.base import Options, Skipped, clean_captions, finish, read_t
 from tellapart.errors import UsageError
 from tellapart.images.clips import ClipFile
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 
 FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "")
 SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
@@ -48,12 +48,12 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 def _content(path: Path) -> Any:
     text = read_text(path)
     try:
-        content = json.loads(text)
+        content = parse_json(text)
         return content if isinstance(content, list) or "sentences" in content else [content]
     except (ValueError, RecursionError, TypeError):
         pass
     try:
-        return [json.loads(line) for line in text.split("\n") if line.strip()]
+        return [parse_json(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: neither JSON nor a JSON object a line ({error})") from None
 

@@ -9,7 +9,6 @@ so is a shard that is damaged: the samples before the damage and those of the ot
 
 from __future__ import annotations
 
-import json
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from tellapart.data.rows import Place, stream
 from tellapart.errors import PictureError, UsageError
 from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 
 BLOCK = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # a place is shard · SHARD + byte
@@ -165,7 +165,7 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 
 def _record(text: str) -> dict[str, Any]:
     try:
-        record = json.loads(text)
+        record = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f".json: not JSON ({error})") from None
     return record if isinstance(record, dict) else {}

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from tellapart.data.base import read_text
 from tellapart.data.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets
+from tellapart.utils.json_text import parse_json
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read_sets(path: Path) -> list[GivenSets]:
         origin = f"mined-by:{Path(found.header.scorer).name}@{found.header.fingerprint[:8]}|file:{digest(path)}"
         return _by_size(found.bags, origin)
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise UsageError(f"{path}: is not JSON ({error})") from None
     if isinstance(value, list):

@@ -69,6 +69,31 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, text: str, told: str) -> No
         read_bags(path)
 
 
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("3.json", '[[1, 2, 3], {"ids": 1, "ids": 2}]'),
+        ("imagecode.json", '{"set-a": {"0": "a dog", "0": "a cat"}}'),
+        ("bags.jsonl", '{"kind": "tellapart bags", "format": 1}\n{"ids": ["a", "b"], "ids": ["c", "d"]}\n'),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"the key \"(ids|0)\" is in one object twice; keep one of the two"):
+        read_sets(path)
+
+
+def test_captions_with_a_key_that_is_there_twice_are_refused(tmp_path: Path) -> None:
+    for name, text in (
+        ("own.json", '{"1": "a dog", "1": "a cat"}'),
+        ("own.jsonl", '{"id": 1, "caption": "a dog", "id": 2}\n{"id": 3, "caption": "a cat"}\n'),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UsageError, match="in one object twice"):
+            run_eval([tmp_path / name], metrics=["length"])
+
+
 def test_another_scorers_bags_and_missing_pictures_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "bags.jsonl"
     write_bags(path, BagsFile(HEADER, BAGS))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 import numpy as np
 import pytest
 from real_data import DATA
@@ -90,3 +93,31 @@ def test_people_hardly_repeat_themselves(name):
 def test_a_full_and_true_description_is_no_repetition(domain):
     captions = [scene.description for scene in Scenes(100, domain=domain, split="test")]
     assert lexical.repetition_rate(captions)[0] < 0.5
+
+
+def test_long_captions_repeat_as_short_ones_do():
+    rng = random.Random(0)
+    for _ in range(400):
+        size, kinds = rng.randint(2, 60), rng.choice([1, 2, 3, 8])
+        said = [str(rng.randrange(kinds)) for _ in range(size)]
+        if rng.random() < 0.5:
+            said = (said[: rng.randint(1, size)] * 10)[:size] + said[:3]
+        assert lexical._immediate_runs_of_many(said) == lexical._immediate_runs(said)
+
+
+def test_fifty_thousand_words_take_seconds():
+    rng = random.Random(0)
+    for words in (["dog"], [f"w{number}" for number in range(40)]):
+        caption = " ".join(rng.choices(words, k=50_000))
+        started = time.process_time()
+        rate = lexical.repetition_rate([caption])[0]
+        assert time.process_time() - started < 20
+        assert rate == pytest.approx(100 * (50_000 - len(words)) / 50_000)  # all but the first use of each word
+
+
+def test_a_captions_loss_is_what_the_number_loses_without_it():
+    captions = ["A dog runs", "a dog, runs", "a dog", "a Dog a cat", "the dog a", "runs runs", "an owl"]
+    for statistic in (lexical.lexical_diversity_statistic(captions), lexical.vocabulary_statistic(captions)):
+        whole = statistic(np.ones(7))
+        assert statistic.loss_N.tolist() == pytest.approx([whole - statistic(1 - row_N) for row_N in np.eye(7)])
+        assert statistic.many(1 - np.eye(7)) == pytest.approx([statistic(1 - row_N) for row_N in np.eye(7)])
