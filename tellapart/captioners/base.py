@@ -16,6 +16,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.checksums import write_sums
+from tellapart.utils.files import readable_weights
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class Captioner(ABC):
 
             merged = {"state_dict": merged_weights(self.model)}
         self.model.save_pretrained(folder, **merged)
+        readable_weights(Path(folder))
         for part in (self.tokenizer, self.processor):
             if part is not None:
                 part.save_pretrained(folder)

@@ -89,7 +89,7 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
             model, family, tokenizer, processor = any_other(where, kind, bare)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    options = remembered(where) | parsed(written, family.options, bare)
+    options = remembered(where, from_hub=True) | parsed(written, family.options, bare)
     model.eval().to(device)
     with reading(bare, "a processor that fits the model"):
         captioner = family(model, tokenizer, processor, str(name), **options)
@@ -154,10 +154,18 @@ def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captione
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
-def remembered(where: str) -> dict[str, Any]:
-    """The options that a captioner was saved with."""
-    file = Path(where) / OPTIONS_FILE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+def remembered(where: str, from_hub: bool = False) -> dict[str, Any]:
+    """The options that a captioner was saved with; ``from_hub``: also where it is no folder, but a name of the hub."""
+    file: Path | None = Path(where) / OPTIONS_FILE
+    if from_hub and not Path(where).is_dir():
+        from transformers.utils import cached_file
+
+        try:
+            found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
+        except OSError:
+            found = None  # what is needed was there without the network; this may not be
+        file = Path(found) if found else None
+    return json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
 
 
 def parsed(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.common import TRAINING, App
 from tellapart.cli.output import Json, Settings, show_run
+from tellapart.errors import UsageError
 
 app = App()
 
@@ -36,11 +37,17 @@ def finetune(
     max_tokens: Annotated[int, typer.Option(min=2, help="Longest caption, in tokens.")] = 30,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     settings: Settings = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option("--push-to-hub", metavar="USER/NAME", help="Upload model and card; needs HF_TOKEN.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Of --push-to-hub: a private repository.")] = False,
     as_json: Json = False,
 ) -> None:
     """Teach a captioner on your pictures, with settings that fit; the same command goes on after Ctrl-C."""
     from tellapart.training.finetune import plan, run_finetune
 
+    if private and push_to_hub is None:
+        raise UsageError("--private is of --push-to-hub USER/NAME, which is not there; leave it out")
     recipe = plan(
         model,
         pictures,
@@ -56,4 +63,4 @@ def finetune(
         settings=settings or (),
         folder=out,
     )
-    show_run(run_finetune(recipe, out).folder, as_json)
+    show_run(run_finetune(recipe, out, hub_id=push_to_hub, private=private).folder, as_json)

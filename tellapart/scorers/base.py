@@ -16,6 +16,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import code_path, made_by
 from tellapart.types import Encoder
 from tellapart.utils.checksums import write_sums
+from tellapart.utils.files import readable_weights
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -186,6 +187,7 @@ class Scorer:
         quieten()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
+        readable_weights(Path(folder))
         write_sums(folder)
 
     def parts(self) -> dict[str, torch.nn.Module]:

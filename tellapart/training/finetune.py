@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,29 +30,6 @@ RATE, LORA_RATE = 3e-5, 3e-4
 STEPS, BATCH = 300, 50
 FEWEST = 8  # pictures: two held out for the table, two for validation, and some to learn from
 SHARE = 0.4  # of the free memory, for what the backward pass keeps
-CARD = """---
-pipeline_tag: image-to-text
-base_model: {base}
-tags: [image-captioning, tellapart]
----
-# {title}, taught to tell pictures apart
-
-{about}
-Made by tellapart {version}; the whole recipe is `recipe.toml` in the run's folder. Licence: that of the base model and
-of the pictures, which this card does not know.
-
-## Measured
-On pictures held out from training, with 95 % bootstrap intervals; the recalls are by {scorer}.
-
-| metric | before | after | n |
-|---|---|---|---|
-{rows}
-
-## Use
-```
-tellapart caption THIS_FOLDER PICTURES -o captions.jsonl
-```
-"""
 
 
 def plan(
@@ -198,42 +174,17 @@ def free_memory() -> int:
     return psutil.virtual_memory().available
 
 
-def run_finetune(recipe: Recipe, out: Path) -> Run:
-    """Show the recipe, train it into ``out`` (or go on there), and put a card beside the model."""
+def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False) -> Run:
+    """Show the recipe, train it into ``out`` (or go on there), put a card beside the model; ``hub_id``: upload both."""
+    from tellapart.training.hub import check_hub, push_folder
     from tellapart.training.loop import train
+    from tellapart.training.model_card import FILE, model_card
 
+    repository = None if hub_id is None else check_hub(hub_id)
     say(to_toml(recipe))
     run = train(recipe, out, resume=True)
-    write_text(run.folder / "model" / "README.md", card(run))
+    model = run.folder / "model"
+    write_text(model / FILE, model_card(run, repository))
+    if repository is not None:
+        say(f"pushed to {push_folder(model, repository, private=private)}")
     return run
-
-
-def card(run: Run) -> str:
-    """A model card: what it is, what it learned from, how it was measured, how to load it."""
-    from tellapart import __version__
-
-    recipe = run.recipe
-    assert recipe.captioner is not None and recipe.scorer is not None
-    path = run.folder / "results.json"
-    systems = json.loads(path.read_text(encoding="utf-8"))["systems"] if path.is_file() else {}
-    before, after = systems.get("before", {}), systems.get("after", {})
-    rows = [
-        f"| {name} | {figure(before[name])} | {figure(after[name])} | {after[name]['n']:,} |"
-        for name in after
-        if name in before
-    ]
-    rewarded = ", which also gave the rewards" if recipe.objective.kind == "reinforce" else ""
-    return CARD.format(
-        base=json.dumps(recipe.captioner.name),
-        title=Path(recipe.captioner.name or "").name,
-        about=recipe.about,
-        version=__version__,
-        scorer=f"`{recipe.scorer.name}`{rewarded}",
-        rows="\n".join(rows),
-    )
-
-
-def figure(found: dict[str, Any]) -> str:
-    if found["value"] is None:
-        return ""
-    return f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"

@@ -24,7 +24,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, to_toml
 from tellapart.utils.checksums import check_sums, write_sums
-from tellapart.utils.files import replace_text
+from tellapart.utils.files import readable_weights, replace_text
 from tellapart.utils.locks import locked
 
 
@@ -63,6 +63,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             fill(temporary)
+            readable_weights(temporary)
             for file in temporary.rglob("*"):
                 if file.is_file():
                     with file.open("rb") as handle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 
@@ -24,3 +25,17 @@ def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "str
     finally:
         with contextlib.suppress(OSError):  # what went wrong is told by the first error
             temporary.unlink(missing_ok=True)
+
+
+def readable_weights(folder: Path) -> None:
+    """Gives the safetensors in and below ``folder`` the mode of any new file (644 by the usual umask).
+
+    safetensors makes them readable by their owner alone. The umask cannot be asked without changing it for all threads;
+    the mode of a file made for the purpose tells it.
+    """
+    probe = folder / f".mode.{os.getpid()}"
+    probe.touch()
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for file in folder.rglob("*.safetensors"):
+        file.chmod(mode)

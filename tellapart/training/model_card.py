@@ -1,0 +1,165 @@
+"""The card of a fine-tuned captioner: metadata as the Hugging Face hub reads it, the table, and a snippet that runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tellapart import __version__
+from tellapart.captioners.load import remembered
+from tellapart.data import parse
+from tellapart.models.loading import model_folder
+from tellapart.recipe.schema import Recipe
+from tellapart.training.run_folder import Run
+
+FILE = "README.md"
+PUBLISHED = ("flickr8k", "coco", "conceptual", "nocaps", "concadia", "imagecode", "msrvtt", "tgif", "msvd")
+BODY = """
+# {title}, fine-tuned to tell pictures apart
+
+{about}
+
+Made by tellapart {version}; the whole recipe is `recipe.toml` in the run's folder. Licence: that of the base model and
+of the pictures, which this card does not know.
+
+## Evaluation
+
+On pictures held out from training, with 95 % bootstrap intervals; the recalls are by {scorer}.
+
+| metric | before | after | n |
+|---|---|---|---|
+{rows}
+
+## Use
+
+{snippet}
+
+Or from the command line:
+
+```
+tellapart caption {model} PICTURES -o captions.jsonl
+```
+"""
+WITH_TRANSFORMERS = """```python
+from PIL import Image
+from transformers import AutoProcessor, BlipForConditionalGeneration
+
+processor = AutoProcessor.from_pretrained("{model}")
+model = BlipForConditionalGeneration.from_pretrained("{model}")
+picture = Image.open("photo.jpg").convert("RGB")
+inputs = processor(images=picture, {prompt}return_tensors="pt")
+tokens = model.generate(**inputs, num_beams={beams}, max_new_tokens={max_tokens})
+print(processor.decode(tokens[0], skip_special_tokens=True))
+```"""
+WITH_TELLAPART = """```python
+from PIL import Image
+from tellapart.captioners import load_captioner
+from tellapart.models.decoding import Decoding
+
+captioner = load_captioner("{model}")
+picture = Image.open("photo.jpg").convert("RGB")
+visual = captioner.encode(captioner.pixels([picture]))
+decoding = Decoding(kind="beam", beams={beams}, max_tokens={max_tokens})
+print(captioner.generate(visual, decoding).texts[0])
+```"""
+
+
+def model_card(run: Run, hub_id: str | None = None) -> str:
+    """The card of a run's model. ``hub_id``: its name on the hub; by default the snippet names the folder."""
+    recipe, folder = run.recipe, run.folder / "model"
+    assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
+    path = run.folder / "results.json"
+    systems = json.loads(path.read_text(encoding="utf-8"))["systems"] if path.is_file() else {}
+    before, after = systems.get("before", {}), systems.get("after", {})
+    rows = [
+        f"| {name} | {figure(before[name])} | {figure(after[name])} | {after[name]['n']:,} |"
+        for name in after
+        if name in before
+    ]
+    rewarded = ", which also gave the rewards" if recipe.objective.kind == "reinforce" else ""
+    model = hub_id or folder.as_posix()
+    body = BODY.format(
+        title=Path(recipe.captioner.name.partition("?")[0]).name,
+        about=recipe.about,
+        version=__version__,
+        scorer=f"`{recipe.scorer.name}`{rewarded}",
+        rows="\n".join(rows),
+        snippet=snippet(folder, model, recipe),
+        model=model,
+    )
+    return f"---\n{metadata(folder, recipe)}\n---\n{body}"
+
+
+def metadata(folder: Path, recipe: Recipe) -> str:
+    """The card's YAML. What the hub would refuse (a base model or data set that is a folder here) is left out."""
+    from huggingface_hub import ModelCardData
+
+    assert recipe.captioner is not None and recipe.captioner.name is not None
+    data = ModelCardData(
+        base_model=hub_base(recipe.captioner.name),
+        datasets=sorted(set(hub_datasets(recipe))) or None,
+        library_name="transformers" if of_transformers(folder) else "tellapart",
+        pipeline_tag="image-text-to-text" if (folder / "chat_template.jinja").is_file() else "image-to-text",
+        tags=["image-captioning", "tellapart"],
+    )
+    return data.to_yaml()
+
+
+def snippet(folder: Path, model: str, recipe: Recipe) -> str:
+    """Code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's own."""
+    decoding = recipe.evaluation.decoding
+    prompt = remembered(str(folder)).get("prompt")
+    told = {
+        "model": model,
+        "beams": decoding.beams if decoding.kind == "beam" else 1,
+        "max_tokens": decoding.max_tokens,
+        "prompt": f"text={json.dumps(prompt, ensure_ascii=False)}, " if prompt else "",
+    }
+    return (WITH_TRANSFORMERS if model_type(folder) == "blip" else WITH_TELLAPART).format(**told)
+
+
+def model_type(folder: Path) -> str:
+    return str(json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", ""))
+
+
+def of_transformers(folder: Path) -> bool:
+    """Whether transformers has the class of this model without tellapart."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return model_type(folder) in CONFIG_MAPPING_NAMES
+
+
+def hub_base(name: str) -> str | None:
+    """The hub's name of the model that this one comes from: its own, or what the card of its folder says."""
+    from huggingface_hub import ModelCard
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    bare = name.partition("?")[0]
+    if bare == "scenes" or Path(bare).expanduser().is_dir():
+        card = Path(model_folder(bare, "captioner")) / FILE
+        base = ModelCard.load(card, ignore_metadata_errors=True).data.base_model if card.is_file() else None
+        return base if isinstance(base, str) else None
+    try:
+        validate_repo_id(bare)
+    except HFValidationError:
+        return None
+    return None if Path(bare).suffix in (".pt", ".pth") else bare
+
+
+def hub_datasets(recipe: Recipe) -> Iterator[str]:
+    """The published sets among the training data, by the hub's names or their own."""
+    train = recipe.data.train
+    for spec in (train,) if isinstance(train, str) else train:
+        kind, path, _ = parse(spec)
+        if kind == "hf" and not path.exists():
+            yield path.as_posix()
+        elif kind in PUBLISHED:
+            yield kind
+
+
+def figure(found: dict[str, Any]) -> str:
+    if found["value"] is None:
+        return ""
+    return f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"

@@ -1,0 +1,182 @@
+"""The model card, and its way to the hub and back: a stand-in server takes and gives what the hub would."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+from hub_server import TOKEN, Hub, hub
+from huggingface_hub import ModelCard
+from PIL import Image
+from tiny_blip import save_blip
+
+from tellapart.recipe.schema import check_recipe
+from tellapart.training.model_card import hub_base, hub_datasets
+
+WORDS = ["a", "red", "dog", "on", "the", "green", "grass", "picture", "of"]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve pictures of 3:2, with captions."""
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(12):
+        Image.new("RGB", (60, 40), (number * 20, 255 - number * 20, 60)).save(folder / f"{number}.jpg")
+        (folder / f"{number}.txt").write_text("a red dog on the green grass\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server() -> Any:
+    with hub() as running:
+        yield running
+
+
+def environment(server: Hub, home: Path, **more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("HF_HUB_OFFLINE", "HF_TOKEN")}
+    return {
+        **kept, "HF_ENDPOINT": server.address, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1", **more,
+    }  # fmt: skip
+
+
+def typed(server: Hub, home: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(server, home, **more), timeout=120)
+
+
+def finetune(model: object, photos: Path, scorer: Path, out: Path, *more: object) -> tuple[object, ...]:
+    short = ("--steps", 1, "--batch-size", 4, "--max-tokens", 6, "--objective", "mle")
+    return ("finetune", model, photos, "--scorer", scorer, "-o", out, *short, *more)
+
+
+def code_of(card: str) -> str:
+    found = re.search(r"```python\n(.*?)```", card, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def run_snippet(code: str, photos: Path, folder: Path, **environ: str) -> str:
+    Image.open(photos / "3.jpg").save(folder / "photo.jpg")
+    env = {**os.environ, **environ}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, env=env, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_path: Path, cli: Cli) -> None:
+    """A BLIP with a prompt: pushed, downloaded by name, and its card's snippet captions a picture."""
+    (tmp_path / "blip").mkdir()
+    model = f"{save_blip(tmp_path / 'blip', WORDS)}?prompt=a picture of"
+    command = finetune(model, photos, tiny_scorer, tmp_path / "out", "--push-to-hub", "apart")
+    done = typed(server, tmp_path / "home", *command, HF_TOKEN=TOKEN)
+    assert done.returncode == 0, done.stderr
+    assert f"pushed to {server.address}/me/apart" in done.stderr
+    files, folder = server.files["me/apart"], tmp_path / "out" / "model"
+    assert files == {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert {"README.md", "model.safetensors", "tellapart.json"} <= set(files)
+    assert server.cards and server.private["me/apart"] is None
+    card = files["README.md"].decode()
+    assert 'from_pretrained("me/apart")' in code_of(card) and 'text="a picture of"' in code_of(card)
+    environ = environment(server, tmp_path / "other", HF_TOKEN=TOKEN)
+    told = run_snippet(code_of(card), photos, tmp_path, **environ, HF_HUB_OFFLINE="0")
+    assert "a picture of" in told
+    written = typed(
+        server, tmp_path / "other", "caption", "me/apart", photos, "-o", tmp_path / "c.jsonl", "--max-tokens", 6
+    )
+    assert written.returncode == 0, written.stderr
+    local = cli("caption", folder, photos, "-o", tmp_path / "d.jsonl", "--max-tokens", 6)
+    assert local.status == 0 and (tmp_path / "c.jsonl").read_text() == (tmp_path / "d.jsonl").read_text()
+
+
+def test_what_cannot_be_pushed_is_one_line_before_training(
+    server: Hub, photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path
+) -> None:
+    command = finetune(tiny_captioner, photos, tiny_scorer, tmp_path / "out", "--push-to-hub")
+    for name, token, told in (
+        ("a b/c", TOKEN, "--push-to-hub a b/c is no name of a repository; expected USER/NAME"),
+        ("me/apart", "", "needs a token that may write; type: hf auth login, or set HF_TOKEN"),
+        ("me/apart", "hf_wrong", "cannot push to me/apart: "),
+    ):
+        done = typed(server, tmp_path / "home", *command, name, **({"HF_TOKEN": token} if token else {}))
+        assert done.returncode in (1, 2) and told in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert not (tmp_path / "out").exists()
+    done = typed(server, tmp_path / "home", *command, "me/apart", HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE is set" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.fixture(scope="module")
+def made(
+    photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path]:
+    """The output folder of a fine-tuned ClipCap, whose own card names a model of the hub, and that ClipCap."""
+    import shutil
+
+    from tellapart.training.finetune import plan, run_finetune
+
+    folder = tmp_path_factory.mktemp("finetuned")
+    shutil.copytree(tiny_captioner, folder / "base")
+    (folder / "base" / "README.md").write_text("---\nbase_model: somebody/clipcap\n---\n# one\n")
+    recipe = plan(
+        str(folder / "base"),
+        [str(photos)],
+        scorer=str(tiny_scorer),
+        objective="mle",
+        steps=1,
+        batch_size=4,
+        max_tokens=6,
+    )
+    run_finetune(recipe, folder / "out")
+    return folder / "out", folder / "base"
+
+
+def test_the_card_says_what_the_hub_asks(made: tuple[Path, Path]) -> None:
+    card = ModelCard.load(made[0] / "model" / "README.md")
+    assert card.data.base_model == "somebody/clipcap" and card.data.library_name == "tellapart"
+    assert card.data.pipeline_tag == "image-to-text" and set(card.data.tags or ()) >= {"image-captioning", "tellapart"}
+    assert card.data.datasets is None  # a folder of one's own is no data set of the hub
+    assert "| metric | before | after | n |" in card.text and "bootstrap" in card.text
+
+
+def test_the_snippet_of_the_card_runs(made: tuple[Path, Path], photos: Path, tmp_path: Path, cli: Cli) -> None:
+    text = (made[0] / "model" / "README.md").read_text()
+    told = run_snippet(code_of(text), photos, tmp_path)
+    done = cli("caption", made[0], tmp_path / "photo.jpg", "-o", tmp_path / "c.jsonl", "--beams", 1, "--max-tokens", 6)
+    assert done.status == 0 and f'"{told}"' in (tmp_path / "c.jsonl").read_text()
+    assert f"tellapart caption {made[0].as_posix()}/model PICTURES" in text
+
+
+def test_what_was_written_is_readable_by_others(made: tuple[Path, Path]) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    files = [file for file in made[0].rglob("*") if file.is_file()]
+    assert any(file.suffix == ".safetensors" for file in files)
+    assert not [file for file in files if stat.S_IMODE(file.stat().st_mode) != 0o666 & ~umask]
+
+
+def test_what_is_on_the_hub_and_what_is_not(tiny_recipe: dict[str, Any], tiny_captioner: Path, tmp_path: Path) -> None:
+    assert (
+        hub_base("Salesforce/blip-image-captioning-base?prompt=a picture of") == "Salesforce/blip-image-captioning-base"
+    )
+    assert hub_base(str(tiny_captioner)) is None and hub_base("scenes") is None
+    assert hub_base("./weights.pt?vision=x") is None and hub_base("model_base.pth") is None
+    data = {
+        **tiny_recipe["data"],
+        "train": ["hf:nlphuji/flickr30k?split=train", f"coco:{tmp_path}", f"folder:{tmp_path}"],
+    }
+    assert set(hub_datasets(check_recipe({**tiny_recipe, "data": data}, "test"))) == {"nlphuji/flickr30k", "coco"}
+
+
+def test_private_alone_is_refused(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    assert (
+        "--private is of --push-to-hub" in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
+    )
