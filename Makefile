@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test quick check flickr8k clean
+.PHONY: setup demo test quick check site flickr8k clean
 
 setup: $(VENV)/.ready
 
@@ -26,6 +26,10 @@ check: setup  ## lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
+	$(MAKE) --no-print-directory site
+
+site: setup  ## the documentation, as pages in build/site that open without a server; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 flickr8k: setup  ## the main job on real photos, from scratch: at most 45 minutes on two cores
 	$(BIN)/tellapart train recipes/flickr8k_sr.toml --resume
