@@ -23,7 +23,8 @@ from tellapart.bags.mine import (
     neighbours_for,
 )
 from tellapart.bags.search import Vectors, nearest_neighbours
-from tellapart.data.caption_files import align_lists, read_caption_lists
+from tellapart.data.caption_files import read_caption_lists
+from tellapart.data.caption_matching import align_lists
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -173,7 +173,8 @@ def caption_decoding(
 @app.command(name="eval", rich_help_panel=MEASURING)
 def evaluate(
     captions: Annotated[
-        list[Path] | None, typer.Option(help="JSONL, CSV, COCO results, or a caption a line. Repeatable. Required.")
+        list[Path] | None,
+        typer.Option(help="JSON, JSONL, CSV, Parquet, a caption a line, … (docs/data.md). Repeatable. Required."),
     ] = None,
     references: Annotated[
         list[Path] | None,
@@ -197,6 +198,9 @@ def evaluate(
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples behind each interval.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = 0,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Score the ids that all files have.")] = False,
+    min_overlap: Annotated[
+        float, typer.Option(min=0, max=1, help="Refuse files that share a smaller part of their ids.")
+    ] = 0.5,
     language_model: Annotated[
         str | None, typer.Option(help="For perplexity: a causal language model, folder or hub name.")
     ] = None,
@@ -246,6 +250,7 @@ def evaluate(
         resamples=resamples,
         seed=seed,
         allow_missing=allow_missing,
+        min_overlap=min_overlap,
         language_model=language_model,
         long_texts=long_texts,
         emscore_idf=emscore_idf,

@@ -12,23 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tellapart.data import records
 from tellapart.data.base import Options, clean_captions, split_name
 from tellapart.data.fetched import Fetched
+from tellapart.data.records import CAPTIONS, PICTURES, named
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.images.pictures import FilePicture
-from tellapart.utils.json_text import parse_json
 
 KEYS = ("image", "captions", "id", "images")
-PICTURES = (
-    *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
-    *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
-    *("image_name", "image_file", "image_url", "img_url", "url"),
-)
-CAPTIONS = (
-    *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
-    *("texts", "text", "txt", "comment", "title", "alt_text", "raw"),
-)
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
 
@@ -54,15 +46,15 @@ class Columns:
         for name in wanted:
             if name not in names:
                 raise UsageError(f"{options.spec}: no column '{name}'; there are: {there}")
-        found = options.text("image") or image or _first(PICTURES, names)
+        found = options.text("image") or image or named(PICTURES, names)
         if not found:
             raise UsageError(f"{options.spec}: no column for the picture; there are: {there}; type image=COLUMN")
         rest = [name for name in names if name != found]
         return cls(
             image=found,
-            captions=captions or tuple(filter(None, [_first(CAPTIONS, rest)])),
-            id=options.text("id") or _first(IDS, rest),
-            split=_first(SPLITS, rest),
+            captions=captions or tuple(filter(None, [named(CAPTIONS, rest)])),
+            id=options.text("id") or named(IDS, rest),
+            split=named(SPLITS, rest),
         )
 
     def texts(self) -> list[str]:
@@ -85,39 +77,14 @@ class Columns:
         return split_name(str(row[self.split] or "")) if self.split else otherwise
 
 
-def _first(known: Iterable[str], names: Collection[str]) -> str:
-    """The first of the known names that a column has, whatever its case."""
-    lower = {name.strip().lower(): name for name in reversed(list(names))}
-    return next((lower[name] for name in known if name in lower), "")
-
-
 def texts_of(value: Any, where: str) -> list[str]:
     """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return _listed(value) if value.startswith("[") else [value]
-    if isinstance(value, dict):
-        value = next((value[key] for key in ("raw", "caption", "text", "en") if key in value), value)
-        return texts_of(value, where) if isinstance(value, str) else _no_text(value, where)
-    if isinstance(value, list | tuple):
-        return [text for part in value for text in texts_of(part, where)]
-    return _no_text(value, where)
-
-
-def _listed(text: str) -> list[str]:
-    """A text that is a JSON list of texts is that list; any other is one caption."""
     try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return [text]
-    return value if all(isinstance(part, str) for part in value) else [text]
-
-
-def _no_text(value: Any, where: str) -> list[str]:
-    raise UsageError(
-        f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
-    )
+        return records.texts_of(value, where)
+    except UsageError:
+        raise UsageError(
+            f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
+        ) from None
 
 
 class Where:

@@ -1,7 +1,8 @@
 """``folder:PATH``: the pictures and clips in a folder and the folders below it.
 
 Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder.
-References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``). Hidden
+References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``), else the
+texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden
 files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads
 that were broken off (``.part``) are reported.
 """
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.data.base import UNFINISHED, Options, Skipped, clean_captions, natural_key, on_disk, read_text
+from tellapart.data.caption_files import METADATA, read_reference_file
 from tellapart.errors import UsageError
 from tellapart.images.clips import CLIP_SUFFIXES, picture_file
 from tellapart.images.pictures import SUFFIXES, UNREAD_SUFFIXES
@@ -31,8 +33,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts = _walk(path, missing)
-    names = sorted(pictures, key=natural_key)
-    items = [_item(path / name, name, _stem(name) + ".txt" in texts, missing) for name in names]
+    names, listed = sorted(pictures, key=natural_key), _metadata(path)
+    items = [_item(path / name, name, _stem(name) + ".txt" in texts, missing, listed.get(name, ())) for name in names]
     return on_disk(items, missing), missing
 
 
@@ -67,8 +69,17 @@ def _stem(name: str) -> str:
     return name[: -len(Path(name).suffix)]
 
 
-def _item(path: Path, id_: str, has_text: bool, missing: Skipped) -> Item:
-    references: tuple[str, ...] = ()
+def _metadata(folder: Path) -> dict[str, Sequence[str]]:
+    """The texts of Hugging Face's list of a folder of pictures, by file name; empty where there is none."""
+    file = next((folder / name for name in METADATA if (folder / name).is_file()), None)
+    if file is None:
+        return {}
+    listed = read_reference_file(file)
+    return {listed.files.get(id_, id_): texts for id_, texts in listed.texts.items()}
+
+
+def _item(path: Path, id_: str, has_text: bool, missing: Skipped, listed: Sequence[str] = ()) -> Item:
+    references = clean_captions(listed)
     if has_text:
         text = path.with_suffix(".txt")
         try:

@@ -1,20 +1,24 @@
-"""``jsonl:FILE``: one picture a line, as JSON.
+"""``jsonl:FILE``: one picture a line, as JSON; or a JSON list of such records.
 
 ``{"image": "photos/1.jpg", "captions": ["a dog", "a black dog"], "id": "1", "split": "train"}``: ``image`` is
 relative to the file (or to ``images=FOLDER``); ``captions`` is a list, or ``caption`` one text, or neither; without
-``id`` the path as written is the id. Other fields are the user's own and are passed over.
+``id`` the path as written is the id. Other names that people give picture and captions are known too
+(`tellapart.data.records`): Hugging Face's ``file_name`` and ``text``, LLaVA's ``conversations``. Other fields are the
+user's own and are passed over. In a JSON list, records of one id are one picture with the captions of all.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions
+from tellapart.data.base import Options, Skipped, clean_captions, finish, read_json
 from tellapart.data.base import split_name as normal
 from tellapart.data.lines import Lines, LineSource
+from tellapart.data.records import CAPTIONS, file_of, named, texts_of
 from tellapart.data.rows import stream
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import picture_file
@@ -25,6 +29,8 @@ from tellapart.utils.json_text import parse_json
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
     folder = Path(options.text("images")).expanduser() if options.text("images") else path.parent
+    if path.suffix.lower() == ".json":
+        return finish(_merged(read_json(path), folder, path), options, str(path))
     return stream(JsonLines(path, folder), options, merge=False)
 
 
@@ -41,17 +47,35 @@ class JsonLines(LineSource):
 
     def item(self, record: str, number: int, where: str) -> Item:
         """See `LineSource`."""
-        return _item(record, where, self._folder)
+        return _item(_parsed(record, where), where, self._folder)
 
 
-def _item(line: str, where: str, folder: Path) -> Item:
+def _merged(content: Any, folder: Path, path: Path) -> list[Item]:
+    """The items of a JSON list."""
+    if not isinstance(content, list):
+        raise UsageError(f"{path}: a JSON list of records was expected; type coco:{path} or karpathy:{path}")
+    items: dict[str, Item] = {}
+    for number, entry in enumerate(content, start=1):
+        item = _item(entry, f"{path}, entry {number}", folder)
+        before = items.setdefault(item.id, item)
+        if before.picture.name != item.picture.name:
+            raise UsageError(f"{path}: the id {item.id!r} stands for {before.picture.name} and for {item.picture.name}")
+        if before is not item:
+            items[item.id] = replace(before, references=(*before.references, *item.references))
+    return list(items.values())
+
+
+def _parsed(line: str, where: str) -> Any:
     try:
-        entry = parse_json(line)
+        return parse_json(line)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
+
+
+def _item(entry: Any, where: str, folder: Path) -> Item:
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}} was expected')
-    image = entry.get("image")
+    image = entry.get("image") or file_of(entry)
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: no "image" with the picture\'s path{hint}')
@@ -67,6 +91,9 @@ def _item(line: str, where: str, folder: Path) -> Item:
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
+    if "captions" not in entry and "caption" not in entry:
+        other = named(CAPTIONS, entry)
+        return clean_captions(texts_of(entry[other], where)) if other else ()
     captions = entry.get("captions", entry.get("caption", []))
     if isinstance(captions, str):
         captions = [captions]

@@ -7,12 +7,14 @@ metric needs, stands in the table of `tellapart.evaluation.registry`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import align_lists, problems, read_caption_lists, read_references, some
+from tellapart.data.caption_files import CaptionFile, read_caption_file, read_reference_file, some
+from tellapart.data.caption_matching import Known, align_lists, check_overlap, match, problems
 from tellapart.errors import UsageError
 from tellapart.evaluation.comparison import (
     CHANCE,
@@ -206,6 +208,7 @@ def run_eval(
     resamples: int = 1000,
     seed: int = 0,
     allow_missing: bool = False,
+    min_overlap: float = 0.5,
     language_model: str | None = None,
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
@@ -217,11 +220,12 @@ def run_eval(
 
     ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
     ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``judges`` are model
-    folders or names. Captions and pictures or
-    references must match, id by id; ``allow_missing`` scores what all have, and the results' notes say what
-    was left out. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`), ``distractors`` the
-    specification of pictures beyond these that every caption has to be told from as well. Torch is loaded with a
-    scorer or a ``language_model`` (a folder or a hub name) only. For the rest see `evaluate`.
+    folders or names. Captions and pictures or references are matched by id, file name, stem or place
+    (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and the
+    notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
+    `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
+    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch is
+    loaded with a scorer or a ``language_model`` (a folder or a hub name) only. For the rest see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
@@ -232,10 +236,9 @@ def run_eval(
     _check_choices(scorer, long_texts, emscore_idf)
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
-    systems = {name: read_caption_lists(path) for name, path in _names(captions).items()}
-    told = _read_all_references(references)
+    systems = {name: read_caption_file(path) for name, path in _names(captions).items()}
     dataset = _open(data)
-    kept, told, notes = _matched(systems, told, dataset, allow_missing)
+    kept, told, notes = _matched(systems, _read_all_references(references), dataset, allow_missing, min_overlap)
     ids = list(next(iter(kept.values())))
     items = _chosen(dataset, ids)
     given = read_given(bags, distractors, ids, dataset, scorer)
@@ -301,14 +304,18 @@ def _names(paths: Sequence[Path]) -> dict[str, Path]:
     raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
 
 
-def _read_all_references(paths: Path | Sequence[Path] | None) -> dict[str, list[str]] | None:
+def _read_all_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
     """The references of every id, of all files together; None where there is no file."""
-    files = [paths] if isinstance(paths, str | Path) else list(paths or ())
-    found: dict[str, list[str]] = {}
-    for path in files:
-        for id_, texts in read_references(path).items():
-            found.setdefault(id_, []).extend(texts)
-    return found if files else None
+    files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
+    if len(files) < 2:
+        return files[0] if files else None
+    whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
+    for file in files:
+        matched = match(file, Known("the references", list(whole.texts), whole.files, whole.numbered), file.name)
+        for id_, texts in (matched if whole.texts else file).texts.items():
+            whole.texts.setdefault(id_, []).extend(texts)
+        whole.files.update(file.files)
+    return whole
 
 
 def _last(name: str) -> str:
@@ -324,31 +331,53 @@ def _open(data: str | None) -> Dataset | None:
 
 
 def _matched(
-    systems: Mapping[str, Mapping[str, list[str]]],
-    told: dict[str, list[str]] | None,
+    systems: Mapping[str, CaptionFile],
+    references: CaptionFile | None,
     dataset: Dataset | None,
     allow_missing: bool,
+    min_overlap: float,
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
-    """Captions and references over the ids that all have; `UsageError` where some differ and may not."""
+    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
+
+    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
+    pictures differently were matched.
+    """
     notes = dataset.report() if dataset is not None else []
+    told = None if references is None else references.texts
     if dataset is not None:
-        ids = [item.id for item in dataset]
-        lacking = [key for key in ids if told is not None and not told.get(key)]
+        known = Known("the data", [item.id for item in dataset], _files(dataset))
+        if references is not None:
+            matched = match(references, known, "references")
+            told, notes = matched.texts, notes + _said(matched.how)
+        lacking = [key for key in known.ids if told is not None and not told.get(key)]
+        check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
         notes += problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
-        ids = [key for key in ids if told is None or told.get(key)]
-        other = "the data"
-    elif told is not None:
-        ids, other = list(told), "the references"
+        known = replace(known, ids=[key for key in known.ids if told is None or told.get(key)])
     else:
-        ids, other = list(next(iter(systems.values()), {})), "the first caption file"
+        first = references or next(iter(systems.values()), CaptionFile("", {}))
+        whose = "the references" if references is not None else "the first caption file"
+        known = Known(whose, list(first.texts), first.files, first.numbered)
     kept = {}
-    for name, lists in systems.items():
-        kept[name], more = align_lists(lists, ids, allow_missing, name, other)
-        notes += more
-    common = [key for key in ids if all(key in captions for captions in kept.values())]
+    for name, file in systems.items():
+        matched = match(file, known, name)
+        kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
+        notes += [*_said(matched.how), *more]
+    common = [key for key in known.ids if all(key in captions for captions in kept.values())]
     if not common and systems:
         raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    for name, own in kept.items():
+        check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
+
+
+def _said(how: str | None) -> list[str]:
+    return [] if how is None else [how]
+
+
+def _files(dataset: Dataset) -> dict[str, str]:
+    """The file of each picture that is one."""
+    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
+    return {id_: str(path) for id_, path in paths if path is not None}
 
 
 def _chosen(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:

@@ -487,15 +487,21 @@ def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Pat
     ("content", "told"),
     [
         ("", "is empty; expected at least one caption"),
-        ('{"caption": "a"}\n', "line 1: has no id; expected 'id' or 'image_id'"),
+        (
+            '{"caption": "a"}\n',
+            "1 entries without ids can only be matched with the data by their place",
+        ),
         ('{"id": "x", "caption": "a"}\n', "none of its ids is in the data"),
         ("TWICE", "ids have several captions"),
+        ("A FIFTH", "share only 4 of 20 ids; are they about the same pictures?"),
         ("FEW", "pictures of the data have no caption"),
     ],
 )
 def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path, content: str, told: str) -> None:
     lines = captions.read_text().splitlines(keepends=True)
-    text = {"TWICE": "".join([*lines, lines[0]]), "FEW": "".join(lines[:5])}.get(content, content)
+    text = {"TWICE": "".join([*lines, lines[0]]), "FEW": "".join(lines[:15]), "A FIFTH": "".join(lines[:4])}.get(
+        content, content
+    )
     (tmp_path / "bad.jsonl").write_text(text)
     done = cli("eval", "--captions", tmp_path / "bad.jsonl", "--data", DATA)
     assert done.status == 2 and told in done.line

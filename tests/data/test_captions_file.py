@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from real_data import DATA
 
-from tellapart.data.caption_files import align, read_caption_lists, read_captions, read_references
+from tellapart.data.caption_files import read_caption_lists, read_captions, read_references
+from tellapart.data.caption_matching import align
 from tellapart.errors import UsageError
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -69,14 +70,16 @@ def test_every_layout_reads_the_same_references(write, name, content):
     [
         ("c.jsonl", '{"id": 1, "caption": "a"}\n{"id": 2, "caption": ', "line 2: is not JSON"),
         ("c.json", '[{"id": 1,\n "caption": oops}]', "line 2: is not JSON"),
-        ("c.jsonl", '{"caption": "a dog"}\n', "line 1: has no id"),
-        ("c.jsonl", '{"id": 1, "text": "a dog"}\n', "has no text; expected 'caption', found ['id', 'text']"),
+        ("c.jsonl", '{"caption": "a dog"}\n{"id": 2, "caption": "a cat"}\n', "1 of 2 records have no id"),
+        ("c.jsonl", '{"id": [1], "caption": "a dog"}\n', "line 1: the id [1] is neither a text nor a whole number"),
+        ("c.jsonl", '{"id": 1, "words": "a dog"}\n', "has no text; expected 'caption', found ['id', 'words']"),
+        ("c.json", [{"image": "a.jpg", "conversations": [{"from": "human", "value": "?"}]}], "without an answer"),
         ("c.json", [{"id": 1, "caption": 5}], "entry 1: the caption is a int; expected text"),
-        ("c.json", ["a dog"], "entry 1: is not an object"),
+        ("c.json", [5], "entry 1: is a int; expected {'id'"),
         ("c.json", "[]", "has no captions"),
         ("c.json", "5", "holds a int"),
         ("c.json", {"images": [{"id": 1}]}, "has no 'sentences'"),
-        ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' and 'caption'"),
+        ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' (or image, file_name, …) and 'caption'"),
         ("c.csv", "id,caption\n1,a dog, running\n", "line 2: has more fields than the header"),
         ("c.txt", "a dog\ta cat\n", "line 1: has a tab"),
         ("c.txt", " \n", "is empty"),
@@ -94,7 +97,7 @@ def test_missing_folder_and_binary(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xd8\xff\xe0")
     for path, says in (
         (tmp_path / "no.json", "no such file"),
-        (tmp_path, "is a folder"),
+        (tmp_path, "a folder without metadata"),
         (tmp_path / "b.json", "UTF-8"),
     ):
         with pytest.raises(UsageError, match=says):

@@ -167,7 +167,7 @@ def test_jsonl(tmp_path: Path) -> None:
     [
         ("{", "line 2: not JSON"),
         ("[1]", "line 2: a JSON object"),
-        ({"file": "a.png"}, 'line 2: no "image"'),
+        ({"pictur": "a.png"}, 'line 2: no "image"'),
         ({"imag": "a.png"}, "did you mean 'imag'?"),
         ({"image": "a.png", "id": None}, 'line 2: "id" must be'),
         ({"image": "a.png", "id": ""}, 'line 2: "id" must be'),

@@ -533,11 +533,12 @@ def test_a_broken_picture_is_left_out_and_named(photos, tmp_path, monkeypatch):
 
 def test_data_and_a_reference_file_must_match(photos):
     (photos / "few.jsonl").write_text('{"id": "3", "references": ["noise"]}\n')
+    command = ([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
     with pytest.raises(UsageError, match="23 pictures of the data have no entry"):
-        run_eval([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
-    results = run_eval(
-        [photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}", allow_missing=True
-    )
+        run_eval(*command, min_overlap=0)
+    with pytest.raises(UsageError, match="references and the data share only 1 of 24 ids"):
+        run_eval(*command, allow_missing=True)
+    results = run_eval(*command, allow_missing=True, min_overlap=0)
     assert results.ids == ["3"] and any("23 pictures" in note for note in results.notes)
 
 

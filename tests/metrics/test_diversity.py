@@ -9,7 +9,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from tellapart.data.caption_files import align_ids, align_lists
+from tellapart.data.caption_matching import align_ids, align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.metrics import bleu, div1, div2, length, lexical_diversity, mbleu

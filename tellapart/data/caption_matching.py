@@ -1,0 +1,246 @@
+"""Whose caption is it: captions matched with pictures or references by id, file name, stem or place, and aligned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from tellapart.data.caption_files import CaptionFile, some
+from tellapart.errors import UsageError
+
+_SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
+
+
+def _path(text: str) -> str:
+    path = unquote(urlsplit(text).path) if "://" in text[:12] else text
+    return path.replace("\\", "/").removeprefix("./")
+
+
+def _tail(text: str) -> str:
+    return "/".join(_path(text).split("/")[-2:])
+
+
+def _name(text: str) -> str:
+    return _path(text).rsplit("/", 1)[-1]
+
+
+def _stem(text: str) -> str:
+    return _SUFFIX.sub("", _name(text))
+
+
+def _number(text: str) -> str:
+    found = _NUMBER.fullmatch(_stem(text))
+    return found[1] if found else text
+
+
+# How a name is compared, the strictest way first.
+WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("path", _path),
+    ("folder and file name", _tail),
+    ("file name", _name),
+    ("file name without its suffix", _stem),
+    ("the number in the file name", _number),
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What captions are matched with: ids in their order, and the picture's file of those that have one.
+
+    ``numbered``: the ids are places in a file, from "1". ``name`` is for messages.
+    """
+
+    name: str
+    ids: Sequence[str]
+    files: Mapping[str, str] = field(default_factory=dict)
+    numbered: bool = False
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Texts by the known ids (unmatched ones keep their own); ``how`` is None where ids were equal as they stand."""
+
+    texts: dict[str, list[str]]
+    how: str | None = None
+
+
+def match(captions: CaptionFile, known: Known, name: str) -> Matched:
+    """The captions by the known ids, in the way that matches most of them; of ways that match as many the strictest.
+
+    By place only where one side has no ids of its own and both are equally long. Raises `UsageError` where one side
+    has no ids and the lengths differ.
+    """
+    ids = set(known.ids)
+    same = sum(key in ids for key in captions.texts)
+    if same == len(captions.texts) or (captions.numbered and known.numbered):
+        return Matched(captions.texts)
+    if captions.numbered != known.numbered:
+        return _by_place(captions, known, name, same)
+    best, how, most = {key: key for key in captions.texts if key in ids}, "", same
+    for way, compare in WAYS:
+        for own in ({}, captions.files):
+            for theirs in ({}, known.files):
+                found = _paired(captions, known, own, theirs, compare)
+                if len(found) > most:
+                    best, how, most = found, way, len(found)
+    if not how:
+        return Matched(captions.texts)
+    texts: dict[str, list[str]] = {}
+    for key, own_texts in captions.texts.items():
+        target = best.get(key, f"{key} (of no picture)" if key in ids else key)
+        texts.setdefault(target, []).extend(own_texts)
+    shown = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
+    example = f"'{captions.files.get(shown[0], shown[0])}' is '{shown[1]}'"
+    return Matched(
+        texts, f"{name}: {most} of {len(captions.texts)} matched with {known.name} by {how}, such as {example}"
+    )
+
+
+def _paired(
+    captions: CaptionFile,
+    known: Known,
+    own: Mapping[str, str],
+    theirs: Mapping[str, str],
+    compare: Callable[[str], str],
+) -> dict[str, str]:
+    """Own id to known id, of names that only one picture has on either side; records of one file are one picture's."""
+    their_key: dict[str, str] = {}
+    twice: set[str] = set()
+    for id_ in known.ids:
+        key = compare(theirs.get(id_, id_))
+        if their_key.setdefault(key, id_) != id_:
+            twice.add(key)
+    own_name: dict[str, str] = {}
+    for id_ in captions.texts:
+        name = own.get(id_, id_)
+        key = compare(name)
+        if own_name.setdefault(key, name) != name:
+            twice.add(key)
+    pairs = ((id_, compare(own.get(id_, id_))) for id_ in captions.texts)
+    return {id_: their_key[key] for id_, key in pairs if key in their_key and key not in twice}
+
+
+def _by_place(captions: CaptionFile, known: Known, name: str, same: int) -> Matched:
+    sides = [(name, len(captions.texts)), (known.name, len(known.ids))]
+    if sides[0][1] != sides[1][1]:
+        (bare, count), (whole, expected) = sides if captions.numbered else sides[::-1]
+        raise UsageError(
+            f"{bare}: {count} entries without ids can only be matched with {whole} by their place, and there are "
+            f"{expected}; give a file with ids, or one entry for each"
+        )
+    texts = dict(zip(known.ids, captions.texts.values(), strict=True))
+    how = f"{name}: {len(texts)} captions matched with {known.name} by their place, for one of the two has no ids"
+    return Matched(texts, how)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Captions and references over the same ids, and what had to be left out for that."""
+
+    captions: dict[str, str]
+    references: dict[str, list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def align(
+    captions: Mapping[str, str | Sequence[str]],
+    references: Mapping[str, Sequence[str]],
+    allow_missing: bool = False,
+    name: str = "captions",
+) -> Aligned:
+    """The captions and references of the ids that both have, in the order of the references.
+
+    An id on one side only, an id with several captions, an empty caption and an id without a
+    reference are each counted and named: `UsageError`, or a note with ``allow_missing``. Then of
+    several captions the first counts, an empty caption stays (it is what the system said), and an
+    id on one side only is left out.
+    """
+    kept_references = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
+    empty = [key for key, texts in kept_references.items() if not texts]
+    notes = problems({"references have no text": empty}, "references", allow_missing)
+    kept_references = {key: texts for key, texts in kept_references.items() if texts}
+    kept, more = align_ids(captions, kept_references, allow_missing, name, "the references")
+    return Aligned(kept, {key: kept_references[key] for key in kept}, notes + more)
+
+
+def align_ids(
+    captions: Mapping[str, str | Sequence[str]],
+    known: Iterable[str],
+    allow_missing: bool = False,
+    name: str = "captions",
+    other: str = "the data",
+) -> tuple[dict[str, str], list[str]]:
+    """One caption for each of the known ids, in their order, and notes on what did not match (see `align`)."""
+    lists, notes = _aligned(captions, known, allow_missing, name, other, most=1, min_overlap=0.0)
+    return {key: texts[0] for key, texts in lists.items()}, notes
+
+
+def align_lists(
+    captions: Mapping[str, str | Sequence[str]],
+    known: Iterable[str],
+    allow_missing: bool = False,
+    name: str = "captions",
+    other: str = "the data",
+    min_overlap: float = 0.0,
+) -> tuple[dict[str, list[str]], list[str]]:
+    """As `align_ids`, with all captions of an id where every id has equally many; a note says how many.
+
+    Ids with more captions than others are trouble; with ``allow_missing`` as many count as every id has. Where fewer
+    than the share ``min_overlap`` of either side's ids are on the other, `UsageError` all the same.
+    """
+    return _aligned(captions, known, allow_missing, name, other, most=None, min_overlap=min_overlap)
+
+
+def _aligned(
+    captions: Mapping[str, str | Sequence[str]],
+    known: Iterable[str],
+    allow_missing: bool,
+    name: str,
+    other: str,
+    most: int | None,
+    min_overlap: float,
+) -> tuple[dict[str, list[str]], list[str]]:
+    lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
+    ids = list(dict.fromkeys(known))
+    both = [key for key in ids if lists.get(key)]
+    if not both:
+        raise UsageError(
+            f"{name}: none of its ids is in {other} (captions: {some(lists)}; {other}: {some(ids)}); "
+            "give files that use the same ids"
+        )
+    check_overlap(len(both), max(len(lists), len(ids)), name, other, min_overlap)
+    inside = set(ids)
+    each = most or min(len(lists[key]) for key in both)
+    more = "several" if each == 1 else f"more than {each}"
+    found = {
+        f"captions are of no picture in {other}": [key for key in lists if key not in inside],
+        f"pictures of {other} have no caption": [key for key in ids if not lists.get(key)],
+        f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
+        "captions are empty": [
+            key for key, texts in lists.items() if texts and not all(text.strip() for text in texts[:each])
+        ],
+    }
+    notes = problems(found, name, allow_missing)
+    if each > 1:
+        notes.append(f"{name}: {each} captions of each picture; a metric of one caption is the mean over them")
+    return {key: lists[key][:each] for key in both}, notes
+
+
+def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: float) -> None:
+    """Raises `UsageError` where two sides share fewer than the share ``min_overlap`` of the larger one's ids."""
+    if both < min_overlap * largest:
+        raise UsageError(
+            f"{name} and {other} share only {both:,} of {largest:,} ids; are they about the same pictures? "
+            f"To score these {both:,} all the same, type --allow-missing --min-overlap 0"
+        )
+
+
+def problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
+    """A line for each kind of trouble that some ids have; `UsageError` with all of them unless ``allowed``."""
+    lines = [f"{name}: {len(keys)} {what} ({some(keys)})" for what, keys in found.items() if keys]
+    if lines and not allowed:
+        raise UsageError("; ".join(lines) + "; mend the files, or add --allow-missing to score what is left")
+    return lines

@@ -1,0 +1,229 @@
+"""Caption files as other programs write them: read, and matched with a folder of COCO's pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from real_data import DATA
+
+from tellapart.data import open_data
+from tellapart.data.caption_files import CaptionFile, read_caption_file, read_reference_file
+from tellapart.data.caption_matching import Known, match
+from tellapart.errors import UsageError
+from tellapart.evaluation.evaluate import run_eval
+
+IDS = (391895, 522418, 184613)
+TEXTS = ("a man on a bike", "a woman cutting a cake", "a child with an umbrella, in the rain")
+FILES = [f"COCO_val2014_{id_:012d}.jpg" for id_ in IDS]
+PAIRS = list(zip(IDS, FILES, TEXTS, strict=True))
+GT = "what people wrote"
+
+
+def lines(records: list[Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def lmms(number: int, id_: int, file: str, text: str) -> dict[str, Any]:
+    """As lmms-eval logs a sample of coco2014_cap_val."""
+    return {
+        "doc_id": number, "target": [GT, "and again"], "doc": {"question_id": file, "id": id_, "answer": [GT]},
+        "arguments": {"0": "Provide a one-sentence caption"}, "resps": [[text]], "filtered_resps": [text],
+        "doc_hash": "0", "coco_CIDEr": {"answer": [GT], "pred": text, "image_id": id_},
+    }  # fmt: skip
+
+
+def conversation(id_: int, file: str, text: str) -> dict[str, Any]:
+    """A record of LLaVA's training data."""
+    turns = [{"from": "human", "value": "<image>\nDescribe it."}, {"from": "gpt", "value": text}]
+    return {"id": f"{id_:012d}", "image": f"coco/val2014/{file}", "conversations": turns}
+
+
+def chat(text: str) -> list[dict[str, Any]]:
+    """What transformers' image-text-to-text pipeline gives for a chat."""
+    asked = {"role": "user", "content": [{"type": "image", "image": "x.jpg"}, {"type": "text", "text": "Describe."}]}
+    return [asked, {"role": "assistant", "content": [{"type": "text", "text": text}]}]
+
+
+def served(file: str, text: str) -> dict[str, Any]:
+    """A line of the result of a server's batch."""
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]}
+    return {"id": "batch_1", "custom_id": file, "response": {"status_code": 200, "body": body}}
+
+
+LAYOUTS: dict[str, tuple[str, str]] = {
+    "ours": ("c.jsonl", lines([{"id": f, "caption": t} for _, f, t in PAIRS])),
+    "COCO results": ("c.json", json.dumps([{"image_id": i, "caption": t} for i, _, t in PAIRS])),
+    "COCO annotations": ("c.json", json.dumps({
+        "images": [{"id": n, "file_name": f} for n, (_, f, _) in enumerate(PAIRS)],
+        "annotations": [{"id": 9 + n, "image_id": n, "caption": t} for n, (_, _, t) in enumerate(PAIRS)]})),
+    "image and text": ("c.jsonl", lines([{"image": f"photos/{f}", "text": t} for _, f, t in PAIRS])),
+    "file name and prediction": ("c.jsonl", lines([{"file_name": f, "caption": GT, "prediction": t}
+                                                   for _, f, t in PAIRS])),
+    "image path and output": ("c.json", json.dumps([{"image_path": f"/data/val2014/{f}", "prompt": "Describe",
+                                                     "output": t} for _, f, t in PAIRS])),
+    "filename and response": ("c.json", json.dumps([{"filename": f[:-4], "response": t} for _, f, t in PAIRS])),
+    "an address": ("c.csv", "url,caption\n" + "".join(f'https://h/x/{f}?w=1,"{t}"\n' for _, f, t in PAIRS)),
+    "CSV": ("c.csv", "image,caption\n" + "".join(f'{f},"{t}"\n' for _, f, t in PAIRS)),
+    "CSV of pandas": ("c.csv", ",image_id,Caption\n" + "".join(f'{n},{i}.0,"{t}"\n'
+                                                                for n, (i, _, t) in enumerate(PAIRS))),
+    "CSV with semicolons": ("c.csv", "Image;Text\n" + "".join(f"{f};{t}\n" for _, f, t in PAIRS)),
+    "TSV": ("c.tsv", "filename\tcaption\n" + "".join(f"{f}\t{t}\n" for _, f, t in PAIRS)),
+    "TSV without header": ("c.tsv", "".join(f"{f}\t{t}\n" for _, f, t in PAIRS)),
+    "Kaggle's captions.txt": ("captions.txt", "image,caption\n" + "".join(f'{f},"{t}"\n' for _, f, t in PAIRS)),
+    "Flickr30k's results": ("results.csv", "image_name| comment_number| comment\n"
+                            + "".join(f"{f}| 0| {t}\n" for _, f, t in PAIRS)),
+    "names and tabs": ("c.txt", "".join(f"{f}\t{t}\n" for _, f, t in PAIRS)),
+    "Flickr8k tokens": ("c.txt", "".join(f"{f}#0\t{t}\n" for _, f, t in PAIRS)),
+    "metadata.jsonl": ("metadata.jsonl", lines([{"file_name": f, "text": t} for _, f, t in PAIRS])),
+    "pipeline": ("c.json", json.dumps([{"generated_text": t} for _, _, t in PAIRS])),
+    "pipeline, a list each": ("c.json", json.dumps([[{"generated_text": t}] for _, _, t in PAIRS])),
+    "pipeline, a line each": ("c.jsonl", lines([[{"generated_text": t}] for _, _, t in PAIRS])),
+    "pipeline of a chat": ("c.json", json.dumps([[{"input_text": chat(t)[:1], "generated_text": chat(t)}]
+                                                 for _, _, t in PAIRS])),
+    "LLaVA's answers": ("answers.jsonl", lines([
+        {"question_id": n, "prompt": "Describe", "text": t, "answer_id": "x", "model_id": "m", "image": f}
+        for n, (_, f, t) in enumerate(PAIRS)])),
+    "LLaVA's answers by picture": ("answers.jsonl", lines([
+        {"question_id": f, "prompt": "Describe", "text": t, "metadata": {}} for _, f, t in PAIRS])),
+    "LLaVA's training": ("llava.json", json.dumps([conversation(*pair) for pair in PAIRS])),
+    "chats": ("c.jsonl", lines([{"images": [f], "messages": chat(t)} for _, f, t in PAIRS])),
+    "lmms-eval": ("samples_coco.jsonl", lines([lmms(n, *pair) for n, pair in enumerate(PAIRS)])),
+    "id to text": ("c.json", json.dumps({str(i): t for i, _, t in PAIRS})),
+    "stem to texts": ("c.json", json.dumps({f[:-4]: [t] for _, f, t in PAIRS})),
+    "pycocoevalcap": ("c.json", json.dumps({str(i): [{"image_id": i, "id": 0, "caption": t}] for i, _, t in PAIRS})),
+    "id to record": ("c.json", json.dumps({f: {"caption": t, "score": 1.0} for _, f, t in PAIRS})),
+    "wrapped": ("c.json", json.dumps({"model": "m", "predictions": [{"image": f, "caption": t} for _, f, t in PAIRS]})),
+    "a batch of a server": ("out.jsonl", lines([served(f, t) for _, f, t in PAIRS])),
+    "a caption a line": ("c.txt", "".join(t + "\n" for t in TEXTS)),
+    "a JSON list of texts": ("c.json", json.dumps(TEXTS)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three pictures in 3:2, called as COCO calls them; in the order of the captions."""
+    folder = tmp_path_factory.mktemp("coco") / "val2014"
+    folder.mkdir()
+    for number, file in enumerate(FILES):
+        Image.new("RGB", (60, 40), (80 * number, 90, 20)).save(folder / file)
+    return folder
+
+
+def known_of(photos: Path) -> Known:
+    items = open_data(f"folder:{photos}")
+    ids = sorted((item.id for item in items), key=FILES.index)
+    return Known("the data", ids, {item.id: str(item.picture.path) for item in items})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, tmp_path: Path) -> None:
+    name, content = LAYOUTS[layout]
+    (tmp_path / name).write_text(content)
+    matched = match(read_caption_file(tmp_path / name), known_of(photos), "system")
+    assert matched.texts == {file: [text] for file, text in zip(FILES, TEXTS, strict=True)}
+    assert (matched.how is None) == (read_caption_file(tmp_path / name).texts.keys() == set(FILES))
+
+
+def test_a_parquet_file_a_folder_of_texts_and_a_folder_with_metadata(photos: Path, tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pictures = [{"bytes": b"x" * 100, "path": file} for file in FILES]
+    parquet.write_table(pyarrow.table({"image": pictures, "text": TEXTS}), tmp_path / "c.parquet")
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for file, text in zip(FILES, TEXTS, strict=True):
+        (texts / file).with_suffix(".txt").write_text(text + "\n")
+    set_ = tmp_path / "set"
+    set_.mkdir()
+    (set_ / "metadata.jsonl").write_text(LAYOUTS["metadata.jsonl"][1])
+    for path in (tmp_path / "c.parquet", texts, set_):
+        assert match(read_caption_file(path), known_of(photos), "s").texts == dict(
+            zip(FILES, ([text] for text in TEXTS), strict=True)
+        )
+
+
+def test_of_a_record_with_both_captions_and_references_each_reader_takes_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(LAYOUTS["lmms-eval"][1])
+    assert list(read_reference_file(path).texts.values()) == [[GT, "and again"]] * 3
+    assert [texts for (texts,) in read_caption_file(path).texts.values()] == list(TEXTS)
+    results = run_eval([path], path, metrics=["bleu1"])
+    assert results.systems["samples"]["bleu1"].n == 3
+
+
+def test_eval_says_how_it_matched(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(LAYOUTS["COCO results"][1])
+    results = run_eval([tmp_path / "c.json"], data=f"folder:{photos}", metrics=["length"])
+    how = "by the number in the file name, such as '391895' is 'COCO_val2014_000000391895.jpg'"
+    assert results.notes == [f"c: 3 of 3 matched with the data {how}"]
+
+
+def test_pictures_of_one_name_in_two_folders_are_told_apart_by_their_folder() -> None:
+    known = Known("the data", ["a/1.jpg", "b/1.jpg"])
+    there = CaptionFile("c", {"/x/photos/a/1.jpg": ["one"], "/x/photos/b/1.jpg": ["two"]})
+    assert match(there, known, "c").texts == {"a/1.jpg": ["one"], "b/1.jpg": ["two"]}
+    bare = CaptionFile("c", {"1.jpg": ["one"]})
+    assert match(bare, known, "c") == match(bare, known, "c") and match(bare, known, "c").texts == {"1.jpg": ["one"]}
+
+
+def test_lines_are_matched_by_place_only_where_there_are_as_many(tmp_path: Path) -> None:
+    numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
+    by_place = match(numbered, Known("the references", ["x", "y"]), "c")
+    assert by_place.texts == {"x": ["one"], "y": ["two"]} and "by their place" in (by_place.how or "")
+    with pytest.raises(UsageError, match=r"2 entries without ids can only be matched .* there are 3"):
+        match(numbered, Known("the references", ["x", "y", "z"]), "c")
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
+def test_lines_against_ids_of_coco_are_not_scored_by_a_coincidence(tmp_path: Path) -> None:
+    """Issue: with --allow-missing one coincidental id was scored, with exit status 0."""
+    said = (DATA / "published" / "clipcap_coco_on_coco.txt").read_text().splitlines()[:900]
+    (tmp_path / "said.txt").write_text("\n".join(said) + "\n")
+    references = DATA / "annotations" / "coco_karpathy_test.json"
+    with pytest.raises(UsageError, match="900 entries without ids"):
+        run_eval([tmp_path / "said.txt"], references, metrics=["bleu1"], allow_missing=True)
+    numbered = [{"image_id": number, "caption": text} for number, text in enumerate(said, 1)]
+    (tmp_path / "said.json").write_text(json.dumps(numbered))
+    with pytest.raises(UsageError, match=r"share only .* of 5,000 ids; are they about the same pictures"):
+        run_eval([tmp_path / "said.json"], references, metrics=["bleu1"], allow_missing=True)
+
+
+# The same names, with pictures, as data to train on and to measure with.
+
+
+@pytest.mark.parametrize(
+    "layout", ["image and text", "LLaVA's training", "chats", "COCO annotations", "metadata.jsonl"]
+)
+def test_data_sets_know_the_same_names(layout: str, photos: Path, tmp_path: Path) -> None:
+    name, content = LAYOUTS[layout]
+    (tmp_path / name).write_text(content)
+    for folder in ("photos", "coco/val2014", "images", "."):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            (tmp_path / folder / file).write_bytes((photos / file).read_bytes())
+    items = {Path(item.picture.name).name: item.references for item in open_data(str(tmp_path / name))}
+    assert items == {file: (text,) for file, text in zip(FILES, TEXTS, strict=True)}
+
+
+def test_a_folder_of_pictures_takes_its_references_from_hugging_faces_metadata(photos: Path, tmp_path: Path) -> None:
+    for file in FILES:
+        (tmp_path / file).write_bytes((photos / file).read_bytes())
+    (tmp_path / "metadata.jsonl").write_text(LAYOUTS["metadata.jsonl"][1])
+    assert {item.id: item.references for item in open_data(str(tmp_path))} == {
+        file: (text,) for file, text in zip(FILES, TEXTS, strict=True)
+    }
+
+
+def test_records_of_one_id_in_a_json_list_are_one_picture(photos: Path, tmp_path: Path) -> None:
+    records = [{"image": str(photos / FILES[0]), "id": "1", "caption": text} for text in TEXTS]
+    (tmp_path / "d.json").write_text(json.dumps(records))
+    [item] = open_data(str(tmp_path / "d.json"))
+    assert item.references == TEXTS
+    (tmp_path / "d.json").write_text(json.dumps([records[0], {**records[0], "image": str(photos / FILES[1])}]))
+    with pytest.raises(UsageError, match="the id '1' stands for"):
+        open_data(str(tmp_path / "d.json"))
