@@ -22,6 +22,7 @@ from tellapart.claims.claim import Arm, Term
 from tellapart.claims.measure import OF_THE_MODEL, Heard, measure, setting
 from tellapart.claims.rule import Sample
 from tellapart.models.decoding import Decoding
+from tellapart.models.device import best_device
 from tellapart.recipe.schema import Recipe, check_recipe
 from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
@@ -196,7 +197,7 @@ class Lab:
     def _write(self, model: str, items: list[Item], how: Decoding, seed: int) -> list[str]:
         from tellapart.captioners import load_captioner, write_captions
 
-        captioner = load_captioner(model)
+        captioner = load_captioner(model, best_device())
         seeds = ItemSeeds(tuple(item.id for item in items), seed)
         return write_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE, seeds)
 
@@ -220,7 +221,7 @@ class Lab:
     def scorer(self) -> Any:
         from tellapart.scorers import load_scorer
 
-        return load_scorer(self.scorer_name)
+        return load_scorer(self.scorer_name, best_device())
 
     def sets(self, heard: Heard, among: str) -> CandidateSets:
         """What a caption is told apart from: "random" hundreds, ten "lookalikes", the "frames" of a clip, or "bag3",

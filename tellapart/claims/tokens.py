@@ -29,19 +29,22 @@ def second_word_loss(heard: Any, objective: str, label: str) -> np.ndarray:
     import torch
 
     from tellapart.captioners import load_captioner
+    from tellapart.models.device import best_device
     from tellapart.objectives.smile import subset_mask
 
-    captioner = load_captioner(heard.model)
+    captioner = load_captioner(heard.model, best_device())
     texts = [caption_pair(item.truth)[0 if label == "rich" else 1] for item in heard.items]
     visual = np.asarray(heard.lab.features(heard.items, captioner))
     losses = []
     with torch.no_grad():
         for start in range(0, len(texts), 100):
-            labels_BT, valid_BT = captioner.pad(captioner.tokenize(texts[start : start + 100]))
-            scores_BTV = captioner.logits(torch.as_tensor(visual[start : start + 100]), labels_BT, valid_BT).float()
+            block = torch.as_tensor(visual[start : start + 100]).to(captioner.device)
+            padded = captioner.pad(captioner.tokenize(texts[start : start + 100]))
+            labels_BT, valid_BT = (x.to(captioner.device) for x in padded)
+            scores_BTV = captioner.logits(block, labels_BT, valid_BT).float()
             if objective == "smile":
                 keep_BTV = subset_mask(labels_BT, valid_BT, scores_BTV.shape[-1], "own", None)
                 scores_BTV = scores_BTV.masked_fill(~keep_BTV, -torch.inf)
             log_p_BV = scores_BTV[:, 1].log_softmax(-1)
-            losses.append(-log_p_BV.gather(1, labels_BT[:, 1:2])[:, 0].numpy())
+            losses.append(-log_p_BV.gather(1, labels_BT[:, 1:2])[:, 0].cpu().numpy())
     return np.concatenate(losses)

@@ -126,19 +126,20 @@ def caption(
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures
+    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
     dataset = open_many(pictures)
     summary = caption_pictures(
-        load_captioner(model),
+        load_captioner(model, best_device()),
         dataset,
         out,
         decoding=decoding,
         batch_size=batch_size,
         format=format,
         best_of=best_of,
-        scorer=load_scorer(scorer) if scorer else None,
+        scorer=load_scorer(scorer, best_device()) if scorer else None,
         features=features,
         overwrite=overwrite,
     )

@@ -160,10 +160,11 @@ def card(
     from tellapart.data import open_many
     from tellapart.evaluation.benchmark_card import make_card
     from tellapart.features.store import FeatureStore
+    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     file = read_bags(bags)
-    model, dataset = load_scorer(scorer), open_many(data)
+    model, dataset = load_scorer(scorer, best_device()), open_many(data)
     file = read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
@@ -188,6 +189,7 @@ def mined_from(
         raise UsageError("--max-cosine-pairs is of --max-cosine, such as 0.8; give it, or leave both out")
     from tellapart.bags.make import check_sizes, mine_dataset
     from tellapart.data import open_many
+    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
     from tellapart.utils.messages import say
 
@@ -196,7 +198,7 @@ def mined_from(
     except ValueError:
         raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
     dataset: Dataset = open_many(list(data))
-    model = load_scorer(scorer)
+    model = load_scorer(scorer, best_device())
     mined = mine_dataset(
         dataset,
         model,

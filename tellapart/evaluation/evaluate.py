@@ -290,8 +290,9 @@ def _language_model(name: str | None) -> LanguageModel | None:
     if name is None:
         return None
     from tellapart.evaluation.language_model import load_language_model
+    from tellapart.models.device import best_device
 
-    return load_language_model(name)
+    return load_language_model(name, best_device())
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:
@@ -395,10 +396,11 @@ def _models(
         return [], items
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
+    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
-    scorers = [load_scorer(name) for name in names]
+    scorers = [load_scorer(name, best_device()) for name in names]
     for scorer in scorers:
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:

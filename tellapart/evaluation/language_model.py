@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
 
 
 class LanguageModel:
@@ -54,7 +57,7 @@ class LanguageModel:
         return [row[: self.window] for row in rows]
 
 
-def load_language_model(name: str, device: str = "cpu", *, start: bool = True) -> LanguageModel:
+def load_language_model(name: str, device: str | torch.device = "cpu", *, start: bool = True) -> LanguageModel:
     """A causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only, float32.
 
     Raises `TellapartError` with the line to type where there is no such model.

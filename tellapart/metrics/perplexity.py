@@ -75,5 +75,5 @@ def _losses(model: Any, rows: Sequence[Sequence[int]]) -> np.ndarray:
         target_RT = tokens_RT[:, 1:]
         loss_RT = torch.nn.functional.cross_entropy(logits_RTV.transpose(1, 2), target_RT, reduction="none")
         scored_RT = valid_RT[:, 1:]
-        loss_R = torch.where(scored_RT, loss_RT, 0).double().sum(1)
-    return torch.stack([loss_R, scored_RT.double().sum(1)], dim=1).cpu().numpy()
+        loss_RT = torch.where(scored_RT, loss_RT, 0).cpu().double()  # MPS has no float64
+    return torch.stack([loss_RT.sum(1), scored_RT.cpu().double().sum(1)], dim=1).numpy()

@@ -19,6 +19,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, view_of
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
+from tellapart.models.device import best_device
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives import Contrastive, Mle, Objective
 from tellapart.objectives.mle import reference_mle
@@ -38,11 +39,9 @@ class Stage:
     """The parts of one run, each made when it is first asked for. ``upstream`` finds (or trains) named models."""
 
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
-        from accelerate import Accelerator
-
         self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
         self.judges: list[Scorer] = []
-        self.device = Accelerator().device
+        self.device = best_device()
         check_trackers(recipe.training.trackers)
         check_code(recipe)
         if isinstance(recipe.objective, settings_of.Reinforce):

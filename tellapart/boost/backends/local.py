@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
+from tellapart.models.device import best_device
 from tellapart.models.loading import reading
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Local:
             model = kind.from_pretrained(self._folder, dtype="auto", trust_remote_code=False).eval()
         if not processor.chat_template:
             raise UsageError(f"{self.source}: has no chat template, so it cannot be asked; name a chat model")
-        return model.to(_device()), processor
+        return model.to(best_device()), processor
 
 
 def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
@@ -110,12 +111,6 @@ def _ended(model: Any, written_T: Any) -> bool:
     end = model.generation_config.eos_token_id
     ends = end if isinstance(end, list) else [end]
     return len(written_T) > 0 and int(written_T[-1]) in ends
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _folder(source: str) -> Path:
