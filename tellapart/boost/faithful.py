@@ -7,6 +7,7 @@ describer is there to say new things. What an answer adds to the texts that it w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,19 @@ def unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
     return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
 
 
+def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """The texts that each stage's caption was to be made of; a describer is given none, and is left out."""
+    return {"blend": list(references), "holistic": [texts[name] for name in ("blend", "describe") if name in texts]}
+
+
+def unsaid_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
+    """(start, end, why) in characters of every content word of ``text`` that no source has."""
+    plain = text.replace("’", "'")
+    words = dict.fromkeys(unsaid(text, sources, analyse))
+    found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
+    return [(start, end, "in no source") for start, end in sorted(found)]
+
+
 def share_unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
     """How many of the content words are `unsaid`."""
     return Share(len(unsaid(text, sources, analyse)), len(content_words(text, analyse)))
@@ -73,8 +87,7 @@ class NewWords:
 
     def add(self, references: Sequence[str], texts: Mapping[str, str], analyse: Analyser) -> None:
         """Count one item."""
-        people = list(references)
-        given = {"blend": people, "holistic": [texts.get(name, "") for name in ("blend", "describe")]}
+        people, given = list(references), sources_of(references, texts)
         for stage, text in texts.items():
             if people:
                 share = share_unsaid(text, people, analyse)

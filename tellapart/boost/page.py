@@ -8,11 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
-from tellapart.errors import PictureError
+from tellapart.errors import MissingExtra, PictureError
+from tellapart.report.marks import Piece, Span, pieces
 from tellapart.utils.files import replace_text
 
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One stage's caption of an item, in pieces of which some are marked; ``why`` says why there is none.
+
+    ``claims`` is (true, all) where the truth is known.
+    """
+
+    title: str
+    pieces: tuple[Piece, ...]
+    why: str
+    claims: tuple[int, int] | None
+
+    @property
+    def false(self) -> tuple[Piece, ...]:
+        """The words that claim what is not so."""
+        return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 
 @dataclass(frozen=True)
@@ -22,8 +41,7 @@ class Card:
     id: str
     symbol: str | None
     references: tuple[str, ...]
-    captions: tuple[tuple[str, str, str], ...]
-    """(title, text, why there is none)."""
+    captions: tuple[Caption, ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,8 @@ def render(statistics: Statistics, command: str = "") -> str:
     from tellapart.report.pictures import Album
 
     album = Album()
-    cards = [_card(one, album) for one in statistics.shown]
+    unsaid = _unsaid(statistics)
+    cards = [_card(one, own, album) for one, own in zip(statistics.shown, unsaid, strict=True)]
     return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
         statistics=statistics,
@@ -62,6 +81,8 @@ def render(statistics: Statistics, command: str = "") -> str:
         size=(WIDTH, HEIGHT + FOOT),
         lines=statistics.told(),
         cards=cards,
+        judged=any(caption.claims for card in cards for caption in card.captions),
+        analysed=any(own is not None for own in unsaid),
         sprites=album.sprites(),
         command=command,
     )
@@ -109,10 +130,28 @@ def bars(statistics: Statistics, kind: str) -> list[Bar]:
     ]
 
 
-def _card(one: Shown, album: Any) -> Card:
-    told = [(TITLES[stage], one.texts.get(stage, ""), one.bad.get(stage, "")) for stage in (*TITLES,)[1:]]
-    captions = tuple((title, text, why) for title, text, why in told if text or why)
+def _unsaid(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
+    """Of each item shown the words that no source has, by stage; None where words cannot be analysed."""
+    try:
+        return [statistics.unsaid(one) for one in statistics.shown]
+    except MissingExtra:
+        return [None] * len(statistics.shown)
+
+
+def _card(one: Shown, unsaid: dict[str, list[Span]] | None, album: Any) -> Card:
+    stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
+    captions = tuple(_caption(one, stage, (unsaid or {}).get(stage, [])) for stage in stages)
     return Card(one.item.id, _symbol(one, album), tuple(one.item.references), captions)
+
+
+def _caption(one: Shown, stage: str, new: list[Span]) -> Caption:
+    from tellapart.scenes.truth import mark
+
+    text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
+    if one.item.truth is None or not text:
+        return Caption(TITLES[stage], pieces(text, (), new), why, None)
+    marked = mark(text, one.item.truth)
+    return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))
 
 
 def _symbol(one: Shown, album: Any) -> str | None:

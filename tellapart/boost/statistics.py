@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.boost import stages
-from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, percent
+from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, percent, sources_of, unsaid_spans
 from tellapart.boost.stages import NAMES
 from tellapart.images.pictures import FilePicture
 from tellapart.progress import track
@@ -90,6 +90,7 @@ class Statistics:
     def __post_init__(self) -> None:
         self._chance = random.Random(0)
         self._counted: tuple[int, NewWords] | None = None
+        self._analyse: Analyser | None = None
 
     def add(self, item: Item, texts: Mapping[str, str], bad: Mapping[str, str] | None = None) -> None:
         """An item, the good answers about it by stage, and why the others were bad."""
@@ -141,11 +142,25 @@ class Statistics:
         """What the sample's captions say that their sources do not. Raises `MissingExtra` without HanTa."""
         if self._counted is not None and self._counted[0] == self.items:
             return self._counted[1]
-        analyse, found = _analyser(), NewWords()
+        analyse, found = self._words_analyser(), NewWords()
         for one in track(self.sample, label="analysing words"):
             found.add(one.item.references, one.texts, analyse)
         self._counted = self.items, found
         return found
+
+    def _words_analyser(self) -> Analyser:
+        if self._analyse is None:
+            self._analyse = _analyser()
+        return self._analyse
+
+    def unsaid(self, one: Shown) -> dict[str, list[tuple[int, int, str]]]:
+        """By stage, where its caption has words that nothing has which it was made of. Raises `MissingExtra`."""
+        analyse, sources = self._words_analyser(), sources_of(one.item.references, one.texts)
+        return {
+            stage: unsaid_spans(one.texts[stage], own, analyse)
+            for stage, own in sources.items()
+            if own and one.texts.get(stage)
+        }
 
     def rate(self, kind: str, what: str, of: str) -> float:
         """Such as ("blend", "correct", "claims") in percent: precision. NaN where there is no truth."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +11,7 @@ import typer
 from tellapart.cli.common import App
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
+from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -102,7 +101,6 @@ def build(
         {"id": i.id, "content": i.picture.key(), "captions": list(i.references)} for i in mined.items if i.id in used
     ]
     write_whole(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    repeat = "tellapart " + shlex.join(sys.argv[1:])
     card = make_card(
         name or out.resolve().name,
         mined.file,
@@ -110,7 +108,7 @@ def build(
         mined.image_ND,
         scorer_model,
         licence=licence,
-        repeat=repeat,
+        repeat=typed_command(),
     )
     write_card(card, out)
     show({"folder": str(out), **card.to_json()}, lambda: card_table(card), as_json)
@@ -169,7 +167,8 @@ def card(
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
     image_ND = FeatureStore().features(items, model.encoder)
-    made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence)
+    repeat = typed_command()
+    made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence, repeat=repeat)
     write_card(made, out)
     show({"folder": str(out), **made.to_json()}, lambda: card_table(made), as_json)
 

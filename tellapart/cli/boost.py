@@ -10,6 +10,7 @@ import typer
 from tellapart.cli.common import DATA, App
 from tellapart.cli.output import Json, show
 from tellapart.errors import TellapartError
+from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +104,7 @@ def show_all(told: dict[str, Any], tables: list[Any], found: Statistics, out: Pa
     from tellapart.utils.messages import say
 
     page = out.with_suffix(".html")
-    write_page(found, page)
+    write_page(found, page, typed_command())
     show(told, lambda: Group(*tables, found.table(), *found.lines()), as_json)
     say(f"page: {page}")
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from tellapart.recipe.schema import Recipe, to_toml
 from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import readable_weights, replace_text
 from tellapart.utils.locks import locked
+from tellapart.utils.messages import typed_command
 
 
 @contextmanager
@@ -160,7 +159,7 @@ class Run:
         info = {
             "name": self.recipe.name,
             "created": now(),
-            "command": shlex.join(["tellapart", *sys.argv[1:]]),
+            "command": typed_command(),
             "seed": self.recipe.seed,
             "fingerprint": self.recipe.fingerprint(),
             "device": device,

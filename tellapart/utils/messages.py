@@ -3,6 +3,7 @@ terminal obeys the escape sequences in them, as rich obeys ``[bold]``."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,11 @@ class Verbosity(IntEnum):
 
 
 _verbosity = Verbosity.NORMAL
+
+
+def typed_command() -> str:
+    """The command that this process was started with, as a shell takes it: pages and runs say what made them."""
+    return shlex.join(["tellapart", *sys.argv[1:]])
 
 
 def set_verbosity(verbosity: Verbosity) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tellapart.boost import statistics as counted
+from tellapart.boost.faithful import unsaid_spans
 from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
 from tellapart.boost.statistics import Statistics
-from tellapart.errors import PictureError
+from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
+from tellapart.scenes.truth import judge, mark
 from tellapart.types import Item
 
 SCENES = Scenes(3, seed=2)
@@ -40,19 +42,56 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Statistics:
     return made
 
 
+def unmarked(page: str) -> str:
+    return re.sub("</?mark[^>]*>", "", page)
+
+
 def test_the_page_needs_nothing_else_and_trusts_no_caption(made: Statistics) -> None:
     page = render(made, "tellapart boost x <y>")
-    assert "a &lt;b&gt;star&lt;/b&gt; &amp; moon" in page and "<b>star" not in page and "&lt;i&gt;" in page
+    assert "a &lt;b&gt;star&lt;/b&gt; &amp; moon" in unmarked(page) and "<b>star" not in page and "&lt;i&gt;" in page
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page
     assert "tellapart boost x &lt;y&gt;" in page and "an old dog\ufffd" in page
 
 
 def test_every_caption_stands_beside_its_picture(made: Statistics) -> None:
-    page = render(made)
+    page = unmarked(render(made))
     assert page.count('<article class="item">') == 3 and page.count("data:image/png;base64,") == 2
     for text in (*SCENES[0].references, *SCENES[1].references, "a red star by a moon", "a house"):
         assert text in page
     assert "none: a refusal" in page and page.count("cannot be read") == 1
+
+
+def test_words_that_no_source_has_and_false_claims_are_marked(made: Statistics) -> None:
+    text = "a red star by a moon"
+    page = render(made)
+    told = judge(text, SCENES[0])
+    assert told.correct < told.claims and f"{told.correct} of {told.claims} claims right" in page
+    # "red" and "by" are in neither the blended caption nor the description; what is false is marked as that.
+    assert '<mark class="new" title="in no source">by</mark>' in page
+    start, end, why = mark(text, SCENES[0]).false[0]
+    assert f'<mark title="{why}">{text[start:end]}</mark>' in page
+    assert ">a house<" in page.replace("\n", ""), "a describer has no text to be held against"
+    # The second item has no truth, and a description only: nothing of it is marked.
+    assert "claims right" not in page[page.index(">a house<") :]
+
+
+def test_spans_of_unsaid_words_are_those_of_whole_words() -> None:
+    def analyse(text: str) -> list[tuple[str, str, str]]:
+        return [(word, word.rstrip("s"), "NN1") for word in re.findall(r"\w+", text.lower())]
+
+    text = "Red stars, red’s star-shaped STAR (infrared)"
+    found = unsaid_spans(text, ["a star s shaped"], analyse)
+    assert [text[start:end] for start, end, _ in found] == ["Red", "red", "infrared"]
+
+
+def test_without_the_analyser_the_page_says_what_to_install(made: Statistics, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise MissingExtra("words", "the analysis of words")
+
+    monkeypatch.setattr(counted, "_analyser", missing)
+    page = render(made)
+    assert "pip install &#39;tellapart[words]&#39;" in page or "tellapart[words]" in page
+    assert 'class="new"' not in page
 
 
 def test_bars_share_an_axis_and_the_longest_fills_it(made: Statistics) -> None:
