@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
+from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -32,7 +33,7 @@ class Hf(Captioner):
     ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
     behind the tower still learns. Of a family whose layout is not known (`layouts`) it is the pixels themselves, and
     the tower runs in every step. Where pictures keep their own shapes (Qwen-VL) rows are as `grids` packs them, of at
-    most ``visual_tokens`` tokens a picture.
+    most ``visual_tokens`` tokens a picture; where they are cut into tiles (LLaVA-NeXT), as `tiles` packs them.
 
     ``prompt``: what the model is asked, put into its chat template where it has one. Captions are what it answers:
     no loss is on the prompt or the picture's tokens, and the latter are never written.
@@ -58,6 +59,7 @@ class Hf(Captioner):
         self.two_sided = bool(model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False))
         self.places = placeholders(model.config)
         self.grids = Grids.of(self.processor, self.visual_tokens)
+        self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
             most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
@@ -85,19 +87,30 @@ class Hf(Captioner):
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
+        if self.tiles is not None:
+            sizes_R2, _, tiles = self.tiles.unpack(visual)
+            told = self._placed(self.tiles.tokens(sizes_R2))
+            return {**told, "image_sizes": sizes_R2, "pixel_values": self._tile_values(tiles)}
         if self.grids is None:
             told = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in self.asked.items()}
             return {**told, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
         grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
-        rows = [self._with_places(count) for count in self.grids.tokens(grid_R3)]
-        ids_RL = padded_left(rows, self.tokenizer.pad_token_id).to(self.device)
-        told = {
-            "input_ids": ids_RL,
-            "attention_mask": padded_left([[1] * len(row) for row in rows], 0).to(self.device),
-            "mm_token_type_ids": (ids_RL == self.places[0]).int(),
-            "image_grid_thw": grid_R3,
-        }
+        told = self._placed(self.grids.tokens(grid_R3))
+        told |= {"mm_token_type_ids": (told["input_ids"] == self.places[0]).int(), "image_grid_thw": grid_R3}
         return {**{name: x for name, x in told.items() if name in self.accepted}, "pixel_values": cells}
+
+    def _placed(self, counts: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The prompt for R pictures that take so many places each, aligned at the right."""
+        rows = [self._with_places(count) for count in counts]
+        return {
+            "input_ids": padded_left(rows, self.tokenizer.pad_token_id).to(self.device),
+            "attention_mask": padded_left([[1] * len(row) for row in rows], 0).to(self.device),
+        }
+
+    def _tile_values(self, tiles: torch.Tensor) -> torch.Tensor:
+        """Tiles B×most×… as the model takes them: pixels, or, for `_hand_on`, what the tower gave."""
+        assert self.tiles is not None
+        return self.tiles.squares(tiles) if self.tower is None else tiles.unsqueeze(2)
 
     def _with_places(self, count: int) -> list[int]:
         """The prompt's ids with ``count`` places for a picture's tokens."""
@@ -122,6 +135,8 @@ class Hf(Captioner):
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         if self.grids is not None:
             return torch.stack([self.grids.pack_picture(image, self.processor) for image in images])
+        if self.tiles is not None:
+            return torch.stack([self.tiles.pack_picture(image) for image in images])
         rows = [self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images]
         other = next((row for row in rows if row.shape != self._row_shape), None)
         if other is not None:
@@ -154,9 +169,18 @@ class Hf(Captioner):
             grid_B3, cells = self.grids.unpack(pixels, merged=False)
             states = self.tower(cells, grid_thw=grid_B3).pooler_output
             return self.grids.pack_cells(grid_B3, states)
+        if self.tiles is not None:
+            sizes_B2, counts, tiles = self.tiles.unpack(pixels)
+            cut = torch.cat([own[:count] for own, count in zip(tiles, counts, strict=True)])
+            return self.tiles.pack_states(sizes_B2, counts, self._states(self.tiles.squares(cut)))
+        return self._states(pixels)
+
+    def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """That output of the tower which the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
-            return self.tower(pixels, output_hidden_states=True).hidden_states[self.model.config.vision_feature_layer]
-        return self.tower(pixels).last_hidden_state
+            layer = self.model.config.vision_feature_layer
+            return self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
+        return self.tower(pixels_BCHW).last_hidden_state
 
     @contextmanager
     def _kept_pictures(self) -> Iterator[None]:
@@ -201,8 +225,15 @@ class Hf(Captioner):
             return room_after(self.text_config, 1)
         before = self.asked["input_ids"].shape[1]
         if self.grids is not None:  # of another shape a picture may take more places than the blank one did
-            before += self.visual_tokens - int((self.asked["input_ids"] == self.places[0]).sum())
+            before += self.visual_tokens - self._blank_places
+        if self.tiles is not None:
+            before += self.tiles.most_tokens - self._blank_places
         return room_after(self.text_config, before)
+
+    @property
+    def _blank_places(self) -> int:
+        """How many places of the prompt the blank picture takes."""
+        return int((self.asked["input_ids"] == self.places[0]).sum())
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         return [[i for i in row if i not in self.places] for row in super()._caption_rows(texts)]

@@ -51,6 +51,12 @@ LAYOUTS = {
     "llava": Layout(
         "model.vision_tower", "hidden_states", mapper=PROJECTOR, template="USER: {image}\n{prompt} ASSISTANT:"
     ),
+    "llava_next": Layout(
+        "model.vision_tower",
+        "hidden_states",
+        mapper=("model.multi_modal_projector", "model.image_newline"),
+        template="USER: {image}\n{prompt} ASSISTANT:",
+    ),
     "qwen2_vl": Layout("model.visual", "pooler_output"),
     "qwen2_5_vl": Layout("model.visual", "pooler_output"),
     "vision-encoder-decoder": Layout(

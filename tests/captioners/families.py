@@ -197,6 +197,22 @@ def llava(folder: Path) -> Path:
     return save(folder, LlavaConfig(**shared), processor)
 
 
+def llava_next(folder: Path) -> Path:
+    """LLaVA 1.6: a picture is seen whole and in tiles, as many as its shape asks for."""
+    from transformers import LlavaNextConfig, LlavaNextImageProcessorPil, LlavaNextProcessor
+
+    _, shared = llava_parts()
+    words = tokenizer(LLAMA, extra=("<image>",), before="<s>")
+    points = [[32, 64], [64, 32], [64, 64]]
+    pictures = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}, image_grid_pinpoints=points
+    )
+    processor = LlavaNextProcessor(
+        pictures, words, patch_size=16, vision_feature_select_strategy="default", num_additional_image_tokens=1
+    )
+    return save(folder, LlavaNextConfig(**shared, image_grid_pinpoints=points), processor)
+
+
 def vipllava(folder: Path) -> Path:
     """A family without a layout of its own: its projector reads several layers of the tower."""
     from transformers import VipLlavaConfig
@@ -323,6 +339,7 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
         paligemma,
         gemma3,
         llava,
+        llava_next,
         vipllava,
         qwen2_vl,
         qwen2_5_vl,

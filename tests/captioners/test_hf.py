@@ -20,7 +20,7 @@ from tellapart.recipe.schema import check_recipe
 from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
 from tellapart.training.setup import Stage
 
-QUICK = ("blip2", "git", "paligemma", "llava", "qwen2_5_vl")
+QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")
 
 
 @pytest.fixture(scope="module", params=[x if x in QUICK else pytest.param(x, marks=pytest.mark.long) for x in FAMILIES])
@@ -90,6 +90,8 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     if captioner.grids is not None:
         ids = torch.tensor([captioner._with_places(int(read["image_grid_thw"].prod()) // 4)])
         told = {"input_ids": ids, "mm_token_type_ids": (ids == captioner.places[0]).int()}
+    if captioner.tiles is not None:
+        told = {"input_ids": torch.tensor([captioner._with_places(captioner.tiles.tokens(read["image_sizes"])[0])])}
     settings = {"max_new_tokens": 7, "do_sample": False, "suppress_tokens": captioner.places or None}
     ends = {"eos_token_id": captioner.ends, "pad_token_id": captioner.tokenizer.pad_token_id}
     theirs = captioner.model.generate(**told, **read, **settings, **ends)[0]
@@ -192,7 +194,7 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
         assert moved & names, "the mapper learns though pictures are encoded once"
 
 
-@pytest.mark.parametrize("family", ["blip2", "git", "llava", "qwen2_5_vl", "vit_gpt2"])
+@pytest.mark.parametrize("family", ["blip2", "git", "llava", "llava_next", "qwen2_5_vl", "vit_gpt2"])
 def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     small = {part: f"scenes:plain?n=6&split={part}" for part in ("train", "validation")}
     captioner = {"name": str(FAMILIES[family](tmp_path)), "train": ["vision", "language_model"]}
