@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.hub import check_name
 from tellapart.utils.checksums import check_sums
 
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
@@ -40,10 +41,13 @@ def model_folder(name: str, kind: str) -> str:
 
 
 def checked_folder(name: str, kind: str) -> str:
-    """As `model_folder`, for a model that is loaded now: the checksums of a local folder are compared."""
+    """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
+    whether it has the name, so that one that is nowhere costs no retries."""
     where = model_folder(name, kind)
     if Path(where).is_dir():
         check_sums(Path(where))
+    else:
+        check_name(where, kind)
     return where
 
 

@@ -409,7 +409,7 @@ def test_nothing_is_left_behind_where_no_picture_can_be_read(cli: Cli, tiny_capt
         ("{photos}/0.png", 2, "is no captioner; expected a folder, a run"),
         ("recipes/x.toml", 2, "is a recipe, not a captioner; type: tellapart train recipes/x.toml"),
         ("{scorer}", 1, "is a vision-text-dual-encoder model, which is no captioner known here"),
-        ("{damaged}", 1, "cannot load"),
+        ("{damaged}", 1, "model.safetensors is damaged: its SHA-256 is not the one in SHA256SUMS"),
     ],
 )
 def test_what_is_no_captioner_is_one_line(
