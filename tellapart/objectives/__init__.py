@@ -3,7 +3,7 @@
 from tellapart.objectives.base import Loss, Objective
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.exploration import Exploration
-from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss
+from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss, shift_labels
 from tellapart.objectives.reinforce import Reinforce, Term
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
 
@@ -18,6 +18,7 @@ __all__ = [
     "Term",
     "mle_head_loss",
     "mle_loss",
+    "shift_labels",
     "smile_head_loss",
     "smile_loss",
 ]

@@ -20,7 +20,7 @@ def mle_loss(
     logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. label_smoothing: the share of each label that
     goes to all words of the vocabulary evenly, in [0, 1]. Raises ValueError where no token is valid.
     """
-    count_valid(valid_BT)
+    check_labels(labels_BT, valid_BT)
     return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
 
 
@@ -39,7 +39,7 @@ def mle_head_loss(
     output layer reads, weight_VH and bias_V are that layer; labels_BT token ids; valid_BT False on padding.
     Raises ValueError where no token is valid.
     """
-    count_valid(valid_BT)
+    check_labels(labels_BT, valid_BT)
     return head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
 
 
@@ -51,6 +51,39 @@ def mle_term(labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label
 def places(chosen_BT: torch.Tensor) -> torch.Tensor:
     """The numbers, of B·T, of the tokens that are chosen."""
     return chosen_BT.flatten().nonzero().squeeze(1)
+
+
+def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
+    """Raises ValueError for a mask that is none: numbers in place of truth values would select rows, without a word."""
+    if valid_BT.dtype != torch.bool:
+        raise ValueError(
+            f"valid_BT is of {valid_BT.dtype}; expected torch.bool; write valid.bool() of a mask of 0 and 1"
+        )
+    if valid_BT.shape != labels_BT.shape:
+        raise ValueError(
+            f"valid_BT is {tuple(valid_BT.shape)} and labels_BT {tuple(labels_BT.shape)}; expected one shape"
+        )
+    count_valid(valid_BT)
+    if int(labels_BT.masked_fill(~valid_BT, 0).min()) < 0:
+        raise ValueError(
+            "labels_BT has negative ids among its valid tokens; of transformers' labels, in which -100 is left out, "
+            "write: labels, valid = shift_labels(labels)"
+        )
+
+
+def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
+    """What transformers calls ``labels`` as what a causal model's scores ``logits[:, :-1]`` are to say.
+
+    transformers' labels stand at the places of the tokens themselves, with ``ignore_index`` where there is no loss; the
+    score of a token is the model's output one place before it. Returns labels and validity (bool), both B×(T−1), for
+    `mle_loss`, `smile_loss` and their kin:
+
+        labels, valid = shift_labels(batch["labels"])
+        loss = smile_loss(model(**batch).logits[:, :-1], labels, valid)
+    """
+    shifted_BT = labels_BT[:, 1:]
+    valid_BT = shifted_BT != ignore_index
+    return shifted_BT.masked_fill(~valid_BT, 0), valid_BT
 
 
 def count_valid(valid_BT: torch.Tensor) -> int:

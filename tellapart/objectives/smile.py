@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from tellapart.objectives.base import Loss, Stateless
 from tellapart.objectives.head import Own, Term, Whole, head_loss
-from tellapart.objectives.mle import at_least_float32, count_valid, mle_loss, mle_term, places
+from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, mle_loss, mle_term, places
 from tellapart.types import Batch
 
 Subset = Literal["own", "random", "reverse"]
@@ -51,7 +51,7 @@ def smile_loss(
     uniform_BK: a number in [0, 1) for each word of a random subset, which decides it; without it ``generator`` does.
     Raises ValueError where no token is valid, for a random subset larger than the vocabulary, for λ outside [0, 1].
     """
-    check(valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
+    check(labels_BT, valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
     V = logits_BTV.shape[-1]
     drawn_BK = random_words(labels_BT, V, random_size, generator, uniform_BK) if subset == "random" else None
@@ -89,7 +89,7 @@ def smile_head_loss(
     Multiplied are the rows of each caption's subset, and the whole layer for its first token where ``first`` is
     ``mle``. ``reverse`` and λ > 0 need the whole vocabulary at each token, and have it a few tokens at a time.
     """
-    check(valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
+    check(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
     terms: list[Term] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
     share, others_BT = (1 - mle) / count_valid(valid_BT), valid_BT & ~first_BT
@@ -107,10 +107,17 @@ def smile_head_loss(
 
 
 def check(
-    valid_BT: torch.Tensor, V: int, subset: str, first: str, size: int, shift_V: torch.Tensor | None, mle: float
+    labels_BT: torch.Tensor,
+    valid_BT: torch.Tensor,
+    V: int,
+    subset: str,
+    first: str,
+    size: int,
+    shift_V: torch.Tensor | None,
+    mle: float,
 ) -> None:
     """Raises ValueError for what cannot be meant."""
-    count_valid(valid_BT)
+    check_labels(labels_BT, valid_BT)
     if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
         raise ValueError(f"subset is '{subset}' (own, random, reverse), first is '{first}' (mle, shift, none)")
     if subset == "random" and not 0 < size <= V:

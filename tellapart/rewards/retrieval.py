@@ -2,53 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
 import torch
 
 from tellapart.types import Batch, Rollout
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 TIE = 1e-6  # cosines that are closer count as equal: the order of a sum decides nothing
+Score = Literal["log_prob", "accuracy", "cosine"]
 
 
-class SelfRetrieval:
-    """How well a scorer finds the picture by the caption (paper 3, section 3 and B.2; paper 2, eq. 1).
+class Scorer(Protocol):
+    """What self-retrieval asks of a scorer; `tellapart.scorers.load_scorer` gives one. Features are L2-normalised."""
 
-    ``score``: ``log_prob`` is log p(picture | caption) under the softmax of the matches, in nats, at most 0 (chance
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def scale(self) -> float: ...
+    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor: ...
+    def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor: ...
+    def text_features(self, texts: Sequence[str]) -> torch.Tensor: ...
+
+
+def self_retrieval(
+    texts: Sequence[str],
+    images: Sequence[Image.Image] | torch.Tensor,
+    scorer: Scorer,
+    *,
+    score: Score = "log_prob",
+    bag_B: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """How well a scorer finds each caption's picture by it (paper 3, section 3 and B.2; paper 2, eq. 1): reward_R.
+
+    texts: R = B·S captions, the S captions of a picture side by side. images: the B pictures, or their features B×D as
+    ``scorer.image_features`` gives them, which need not be made anew at each step.
+    score: ``log_prob`` is log p(picture | caption) under the softmax of the matches, in nats, at most 0 (chance
     is −log K for K pictures), where a match is the scorer's cosine times its learned scale; ``accuracy`` is 1 where
     no other picture matches better, ties counted as hits, else 0; ``cosine`` is the cosine alone.
-    ``among``: the ``batch``, or the picture's own ``bag`` (``batch.bag_B``), where a picture alone abstains.
-    ``features_ND`` holds the scorer's features of every training picture; ``batch.rows_B`` names the batch's rows.
+    bag_B: the number of each picture's bag; the candidates are then its bag's pictures instead of all B, and a picture
+    alone in its bag abstains (NaN). Without gradient. Raises ValueError for another ``score``, or where R is no
+    multiple of B.
     """
-
-    def __init__(self, scorer: Any, features_ND: np.ndarray, *, score: str = "log_prob", among: str = "batch") -> None:
-        self.scorer, self.features_ND, self.score, self.among = scorer, features_ND, score, among
-
-    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        images_BD = torch.from_numpy(self.features_ND[batch.rows_B.numpy()]).to(self.scorer.device)
-        cosine_RB = self.scorer.text_features(rollout.texts) @ images_BD.T
-        target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(rollout.samples)
-        rival_RB = self._candidates(batch).to(images_BD.device)[target_R]
-        return self._reward(cosine_RB, target_R, rival_RB).view(-1, rollout.samples)
-
-    def _candidates(self, batch: Batch) -> torch.Tensor:
-        """B×B, True where the second picture is held against the first, itself included."""
-        if self.among == "batch":
-            return torch.ones(len(batch.rows_B), len(batch.rows_B), dtype=torch.bool)
-        if batch.bag_B is None:
-            raise ValueError("pictures that came in no bags; expected batch.bag_B where rewards are per bag")
-        return batch.bag_B[:, None] == batch.bag_B[None, :]
-
-    def _reward(self, cosine_RB: torch.Tensor, target_R: torch.Tensor, rival_RB: torch.Tensor) -> torch.Tensor:
+    if score not in get_args(Score):
+        raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
+    if not len(images) or len(texts) % len(images):
+        raise ValueError(
+            f"{len(texts)} captions of {len(images)} pictures; expected equally many of each, those of a picture side "
+            "by side"
+        )
+    with torch.no_grad():
+        features = images if isinstance(images, torch.Tensor) else scorer.image_features(scorer.pixels(images))
+        images_BD = features.to(scorer.device)
+        cosine_RB = scorer.text_features(texts) @ images_BD.T
+        target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(len(texts) // len(images_BD))
         own_R = cosine_RB.gather(1, target_R[:, None]).squeeze(1)
-        if self.score == "cosine":
+        if score == "cosine":
             return own_R
-        if self.score == "accuracy":
+        rival_RB = candidates(bag_B, len(images_BD)).to(images_BD.device)[target_R]
+        if score == "accuracy":
             best_R = cosine_RB.masked_fill(~rival_RB, -torch.inf).max(dim=1).values
             reward_R = (own_R >= best_R - TIE).float()
         else:
-            match_RB = (self.scorer.scale * cosine_RB).masked_fill(~rival_RB, -torch.inf)
+            match_RB = (scorer.scale * cosine_RB).masked_fill(~rival_RB, -torch.inf)
             reward_R = match_RB.log_softmax(dim=1).gather(1, target_R[:, None]).squeeze(1)
-        alone_R = rival_RB.sum(1) < 2
-        return reward_R.masked_fill(alone_R, torch.nan) if self.among == "bag" else reward_R
+        return reward_R if bag_B is None else reward_R.masked_fill(rival_RB.sum(1) < 2, torch.nan)
+
+
+def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
+    """B×B, True where the second picture is a candidate for the captions of the first, itself included."""
+    return torch.ones(B, B, dtype=torch.bool) if bag_B is None else bag_B[:, None] == bag_B[None, :]
+
+
+class SelfRetrieval:
+    """`self_retrieval` as a reward of the loop: reward_BS of a rollout and its batch.
+
+    ``features_ND`` holds the scorer's features of every training picture; ``batch.rows_B`` names the batch's rows.
+    ``among``: the candidates are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``).
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        features_ND: np.ndarray,
+        *,
+        score: Score = "log_prob",
+        among: Literal["batch", "bag"] = "batch",
+    ) -> None:
+        self.scorer, self.features_ND, self.score, self.among = scorer, features_ND, score, among
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        if self.among == "bag" and batch.bag_B is None:
+            raise ValueError("pictures that came in no bags; expected batch.bag_B where rewards are per bag")
+        images_BD = torch.from_numpy(self.features_ND[batch.rows_B.numpy()])
+        bag_B = batch.bag_B if self.among == "bag" else None
+        reward_R = self_retrieval(rollout.texts, images_BD, self.scorer, score=self.score, bag_B=bag_B)
+        return reward_R.view(-1, rollout.samples)

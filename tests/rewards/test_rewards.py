@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
 from tellapart.metrics.overlap import bleu
-from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval
+from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval, self_retrieval
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Item, Rollout
@@ -74,6 +75,28 @@ class TestSelfRetrieval:
         images = np.tile(IMAGES[:1], (5, 1))
         reward = SelfRetrieval(SCORER, images, among="bag")(told(*"aabab"), batch(*range(5), bags=[0, 0, 0, 1, 1]))
         assert reward[:, 0].tolist() == pytest.approx([-math.log(3)] * 3 + [-math.log(2)] * 2)
+
+    def test_captions_and_pictures_are_enough(self, tiny_scorer: Path) -> None:
+        """In a loop of one's own, without our Rollout and Batch; pictures of 3:2 as they come, or their features."""
+        scorer: Any = load_scorer(str(tiny_scorer))
+        images = [Image.new("RGB", (60, 40), color) for color in ("red", "green", "blue")]
+        texts = ["a red circle", "a square", "a green thing", "", "a blue circle", "a circle"]
+        features_BD = scorer.image_features(scorer.pixels(images))
+        for score in ("log_prob", "accuracy", "cosine"):
+            reward = self_retrieval(texts, images, scorer, score=score)
+            inside = SelfRetrieval(scorer, features_BD.numpy(), score=score)(told(*texts, samples=2), batch(0, 1, 2))
+            assert reward.shape == (6,) and torch.equal(reward, inside.flatten())
+            assert torch.equal(reward, self_retrieval(texts, features_BD, scorer, score=score))
+        bag_B = torch.tensor([0, 1, 0])
+        alone = self_retrieval(texts, images, scorer, bag_B=bag_B).isnan()
+        assert alone.tolist() == [False, False, True, True, False, False]
+
+    def test_what_does_not_fit_together_is_told(self) -> None:
+        for texts, images in ((["a"] * 4, IMAGES), ([], IMAGES[:0]), (["a"], IMAGES[:0])):
+            with pytest.raises(ValueError, match=f"{len(texts)} captions of {len(images)} pictures"):
+                self_retrieval(texts, torch.from_numpy(images), SCORER)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="score is 'logprob'; expected one of log_prob, accuracy, cosine"):
+            self_retrieval(["a"] * 3, torch.from_numpy(IMAGES), SCORER, score="logprob")  # type: ignore[arg-type]
 
     def test_a_reward_per_bag_needs_bags(self) -> None:
         with pytest.raises(ValueError, match="in no bags"):
