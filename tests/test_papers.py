@@ -180,6 +180,74 @@ def test_steps_are_the_papers_epochs() -> None:
     assert sum(epochs[:19]) < steps["sr_lv_bagcurri_coco"] <= sum(epochs) == 23_124
 
 
+# What the papers (and, where they are silent, the authors' programs) train with. Paper 4 gives neither rate nor batch.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "smile_blip_coco": {
+        "training.batch_size": 128, "training.learning_rate": 1e-5, "training.weight_decay": 0.05,
+        "training.schedule": "cosine", "training.schedule_every": 566_747 // 128, "training.max_reference_tokens": 40 - 4,
+        "training.optimiser": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
+        "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
+        "objective.subset": "own", "objective.first": "mle", "objective.mle": 0.0, "objective.label_smoothing": 0.0,
+        "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
+    },
+    "smile_alpaca": {"training.batch_size": 8},
+    "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimiser": "adamw"},
+    **{
+        name: {
+            "training.batch_size": 100, "training.steps": 23_000, "training.learning_rate": rate, "training.warmup": 0,
+            "training.schedule": "constant", "training.optimiser": "adamw", "captioner.lora.rank": 32,
+            "captioner.lora.alpha": 16, "objective.decoding.kind": "sample", "objective.decoding.temperature": 0.3,
+            "objective.normalise": "length", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
+        }
+        for name, rate, baseline in (
+            ("sr_l_coco", 9e-8, "running_mean"), ("sr_lv_bagcurri_coco", 9e-8, "running_mean"),
+            ("cider_coco", 1e-6, "greedy"), ("cider_sr_bagcurri_coco", 1e-7, "greedy"),
+        )
+    },
+    **{
+        name: {
+            "training.batch_size": 100, "training.learning_rate": 1e-7, "training.schedule": "constant",
+            "training.optimiser": "adam", "objective.decoding.kind": "greedy", "objective.dropout_in_rollout": True,
+            "objective.baseline": "running_mean", **more,
+        }
+        for name, more in (
+            ("discritune_clipcap_coco", {"objective.normalise": "length+1", "objective.decoding.max_tokens": 40 - 10}),
+            (
+                "discritune_blip_coco",
+                {
+                    "objective.normalise": "length", "objective.decoding.max_tokens": 40, "captioner.dropout": 0.1,
+                    "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
+                },
+            ),
+        )
+    },
+    "sle_coco": {
+        "objective.decoding.samples": 5, "objective.exploration.alpha": 0.75, "objective.baseline": "greedy",
+        "objective.normalise": "none", "training.optimiser": "adam", "evaluation.decoding.beams": 5,
+    },
+    "sle_mle_coco": {"captioner.new.width": 512, "captioner.new.vision": "microsoft/resnet-152"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_recipe_has_the_published_settings(name: str) -> None:
+    recipe = read_recipe(ROOT / "recipes" / "papers" / f"{name}.toml")
+    for key, wanted in PUBLISHED[name].items():
+        found: Any = recipe
+        for part in key.split("."):
+            found = getattr(found, part)
+        assert found == wanted, key
+
+
+def test_every_command_that_changes_the_epochs_changes_the_cosines_too() -> None:
+    for command in commands():
+        if "smile_blip_coco" in command and "training.steps=" in command:
+            steps, every = (
+                int(re.findall(rf"training\.{key}=(\d+)", command)[0]) for key in ("steps", "schedule_every")
+            )
+            assert steps == 5 * every, command
+
+
 # --- docs/papers.md
 
 
