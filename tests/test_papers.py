@@ -185,7 +185,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "smile_blip_coco": {
         "training.batch_size": 128, "training.learning_rate": 1e-5, "training.weight_decay": 0.05,
         "training.schedule": "cosine", "training.schedule_every": 566_747 // 128,
-        "training.max_reference_tokens": 40 - 4, "training.optimiser": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
+        "training.max_reference_tokens": 40 - 4,
+        "training.optimiser": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
         "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
         "objective.subset": "own", "objective.first": "mle", "objective.mle": 0.0, "objective.label_smoothing": 0.0,
         "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
