@@ -261,7 +261,8 @@ def card_table(card: Card) -> Table:
 def write_card(card: Card, folder: Path) -> None:
     """card.md and card.html."""
     from tellapart.bags.file import write_whole
-    from tellapart.evaluation.benchmark_card import markdown, page
+    from tellapart.evaluation.benchmark_card import markdown
+    from tellapart.evaluation.card_page import page
 
     write_whole(folder / "card.md", markdown(card))
     write_whole(folder / "card.html", page(card))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +18,8 @@ if TYPE_CHECKING:
     from tellapart.types import Item
 
 BINS = 10  # of a distribution
-SIDE = 160  # pixels of a picture on the page
 REFERENCES = 5  # of each picture that people's recall is the mean over
 NO_LICENCE = "Not stated. Say who may use these pictures, and add it with --licence."
-_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class SizeFacts:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says; `markdown` and `page` write it."""
+    """What a card says; `markdown` writes it, and `tellapart.evaluation.card_page` as a page."""
 
     name: str
     file: BagsFile
@@ -177,14 +172,15 @@ def facts(card: Card) -> list[tuple[str, str]]:
     return lines + ([("to repeat", card.repeat)] if card.repeat else [])
 
 
-COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "R@1 of people", "chance")
+COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "R@1 of people", "n", "chance")
 
 
 def cells(own: SizeFacts) -> list[str]:
     """A row of the table, under `COLUMNS`."""
     human = "–" if own.human is None else f"{own.human.value:.1f} [{own.human.low:.1f}, {own.human.high:.1f}]"
     alphas = ["–" if np.isnan(value) else f"{value:.3f}" for value in own.quantiles]
-    return [str(own.size), f"{own.bags:,}", f"{own.pictures:,}", *alphas, human, f"{own.chance:.1f}"]
+    n = "–" if own.human is None else f"{own.human.n:,}"
+    return [str(own.size), f"{own.bags:,}", f"{own.pictures:,}", *alphas, human, n, f"{own.chance:.1f}"]
 
 
 def markdown(card: Card) -> str:
@@ -198,7 +194,8 @@ def markdown(card: Card) -> str:
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(cells(own)) + " |" for own in card.sizes]
     lines += ["", "α is the similarity of a bag. R@1 of people: the mean over up to five references of each picture, "
-              "with its 95 % bootstrap interval, by the scorer that mined the bags."]  # fmt: skip
+              "with its 95 % bootstrap interval over n questions, by the scorer that mined the bags; candidates are "
+              "the pictures of the bag."]  # fmt: skip
     for own in card.sizes:
         lines += ["", f"## Bags of {own.size}", "", "| α from | bags | |", "|---|---|---|"]
         most = max(own.counts) or 1
@@ -209,42 +206,6 @@ def markdown(card: Card) -> str:
         lines += ["", "Examples (most alike, middle, least alike):", ""]
         lines += [f"- α {bag.similarity:.3f}: {', '.join(_plain(str(id_)) for id_ in bag.ids)}" for bag in own.examples]
     return "\n".join(lines) + "\n"
-
-
-def page(card: Card) -> str:
-    """The card as one HTML page that needs nothing beside it: everything escaped, pictures inside."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
-    examples = {
-        own.size: [
-            {
-                "similarity": f"{bag.similarity:.3f}",
-                "pictures": [
-                    {"id": id_, "uri": thumbnail(card.items[id_]), "captions": card.items[id_].references[:3]}
-                    for id_ in bag.ids
-                ],
-            }
-            for bag in own.examples
-        ]
-        for own in card.sizes
-    }
-    return environment.get_template("card.html").render(
-        card=card, facts=facts(card), columns=COLUMNS, cells=cells, examples=examples
-    )
-
-
-def thumbnail(item: Item) -> str:
-    """A small JPEG (PNG where the picture is tiny) as a data URI."""
-    image = item.picture.image()
-    small = max(image.size) <= 96  # drawn pixel by pixel: kept, and enlarged by the page
-    if not small:
-        image.thumbnail((SIDE, SIDE))
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG" if small else "JPEG", quality=80)
-    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _plain(text: str) -> str:

@@ -60,7 +60,12 @@ def test_one_command_from_pictures_to_a_benchmark(cli: Cli, photos: Path, tiny_s
     for text in (card, page):
         assert "CC0" in text and "unreadable" in text and "bags build" in text and file.header.fingerprint in text
         assert "<b>&|" not in text and "<alikes>" not in text, "names are text, not markup"
-    assert page.count('<img src="data:image/png;base64,') >= 10 and "<script" not in page and "http://" not in page
+    assert page.count('href="data:image/png;base64,') >= 10 and "<script" not in page and "http://" not in page
+    assert "<h1>" in page and 'href="#bags2"' in page and "--paper" in page, "the house style, with a contents list"
+    n = str(sum(own["size"] * own["bags"] for own in told["sizes"][:1]))
+    assert f'data-label="n">{n}<' in page and 'data-label="chance">50.0<' in page
+    rows = [line.split("|") for line in card.splitlines() if line.startswith(("| bag |", "| 2 |"))]
+    assert [row[-3].strip() for row in rows] == ["n", n]
 
 
 def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
@@ -83,6 +88,7 @@ def test_a_card_of_bags_that_are_there(cli: Cli, photos: Path, tiny_scorer: Path
     assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
     assert cli("bags", "card", bags, photos, "--scorer", tiny_scorer, "-o", tmp_path / "card").status == 0
     assert "Not stated" in (tmp_path / "card" / "card.md").read_text()
+    assert "<code>tellapart " in (tmp_path / "card" / "card.html").read_text(), "the command that made it"
     done = cli("bags", "card", bags, photos, "--scorer", "scenes", "-o", tmp_path)
     assert done.status == 2 and "these are of another scorer" in done.err and done.err.count("\n") == 1
     (photos / "sub").mkdir()
