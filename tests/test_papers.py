@@ -17,6 +17,7 @@ from tiny_blip import save_blip
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
 from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.training.fingerprint import canonical
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
 from tellapart.training.setup import Stage
@@ -294,9 +295,9 @@ def commands() -> list[str]:
 def test_a_command_of_the_page_is_a_recipe_that_parses(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     path, settings = settings_of(command)
-    told = read_recipe(path, settings).fingerprint()
+    told = canonical(read_recipe(path, settings))
     for i in range(len(settings)):
-        assert fingerprint_or_none(path, settings[:i] + settings[i + 1 :]) != told, f"{settings[i]} changes nothing"
+        assert canonical_or_none(path, settings[:i] + settings[i + 1 :]) != told, f"{settings[i]} changes nothing"
 
 
 def settings_of(command: str) -> tuple[Path, list[str]]:
@@ -307,10 +308,10 @@ def settings_of(command: str) -> tuple[Path, list[str]]:
     return Path(path), [value for option, value in pairs if option == "--set"]
 
 
-def fingerprint_or_none(path: Path, settings: list[str]) -> str | None:
+def canonical_or_none(path: Path, settings: list[str]) -> dict[str, Any] | None:
     """None for settings that do not go together without one that was left out."""
     try:
-        return read_recipe(path, settings).fingerprint()
+        return canonical(read_recipe(path, settings))
     except UsageError:
         return None
 

@@ -1,8 +1,9 @@
 """Arms are trained and heard once: the run cache of the claims.
 
-A run's folder is named after its arm, its seed, and a fingerprint of its recipe, of what it starts from and of the
-weights that ship. Captions are kept in it, by pictures and decoding. So whatever was finished before Ctrl-C is used
-again, and a changed setting trains that arm anew, and those that start from it.
+A run's folder is named after its arm, its seed, and a fingerprint of its recipe and of all that it follows from
+(`tellapart.training.fingerprint`): the arm that it starts from, the weights that ship, the versions of the code.
+Captions are kept in it, by pictures and decoding. So whatever was finished before Ctrl-C is used again, and a changed
+setting trains that arm anew, and those that start from it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from tellapart.claims.rule import Sample
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import best_device
 from tellapart.recipe.schema import Recipe, check_recipe
+from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.versions import VERSIONS
 
 if TYPE_CHECKING:
     from tellapart.evaluation.retrieval import CandidateSets
@@ -35,6 +38,16 @@ if TYPE_CHECKING:
 DESCRIBER_ERROR = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
 HARD = 10  # pictures in a set of look-alikes, the target counted
 AT_ONCE = 400  # pictures captioned together: more than for larger captioners, of which fewer fit
+
+
+def digest(text: str) -> str:
+    """Eight hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def code(*parts: str) -> str:
+    """The versions of these parts of the code."""
+    return " ".join(f"{part} {VERSIONS[part]}" for part in parts)
 
 
 class Lab:
@@ -51,6 +64,7 @@ class Lab:
         self.folder, self.arms, self.tests, self.decodings, self.scorer_name = folder, arms, tests, decodings, scorer
         self.trained: list[str] = []  # what this lab trained itself, for a reader and for tests
         self._kept: dict[Any, Any] = {}
+        self._memo: dict[tuple[str, str], str] = {}  # identities of models and data, which no claim changes
 
     # Training
     def needs(self, arm: str) -> list[str]:
@@ -59,9 +73,17 @@ class Lab:
         return [*(self.needs(start) if start else []), arm]
 
     def run_of(self, arm: str, seed: int) -> Run:
-        recipe = self.recipe(arm, seed)
-        told = f"{recipe.fingerprint()} {self.shipped}"
-        return Run(self.folder / f"{arm}-s{seed}-{hashlib.sha256(told.encode()).hexdigest()[:8]}", recipe)
+        return self._once(("run", arm, seed), lambda: self._run_of(arm, seed))
+
+    def _run_of(self, arm: str, seed: int) -> Run:
+        recipe, own, known = self.recipe(arm, seed), self.arms[arm], {}
+        if own.start is not None and self.arms[own.start].table is not None:  # which may be trained only later
+            start = self.run_of(own.start, seed)
+            known[str(start.folder)] = f"recipe:{start.content.fingerprint}"
+        if own.boosted:  # whose file is named after all that it is made of, and made only later
+            known[str(recipe.data.train)] = f"boosted:{Path(str(recipe.data.train)).name}"
+        content = content_of(recipe, Identities(known, self._memo))
+        return Run(self.folder / f"{arm}-s{seed}-{content.fingerprint}", recipe, content)
 
     def recipe(self, arm: str, seed: int) -> Recipe:
         """The arm's recipe for this seed; the run that it starts from stands in it by its folder."""
@@ -76,14 +98,6 @@ class Lab:
         """The name under which the arm's captioner is loaded, trained or not."""
         own = self.arms[arm]
         return own.model or "" if own.table is None else str(self.run_of(arm, seed).folder)
-
-    @cached_property
-    def shipped(self) -> str:
-        """A hash of the models that ship: a new one makes old runs stale."""
-        from tellapart.models.loading import BUILTIN
-
-        files = sorted(BUILTIN.rglob("*.safetensors"))
-        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()
 
     def train(self, arm: str, seed: int) -> None:
         """Train the arm where that was not done yet; what it starts from must be there. The last weights count.
@@ -121,9 +135,13 @@ class Lab:
         from tellapart.boost.stages import NAMES
         from tellapart.boost.template import read_prompt
 
-        told = [pictures, Scripted(DESCRIBER_ERROR).name, *(read_prompt(name).text for name in NAMES)]
-        digest = hashlib.sha256("\x1f".join(told).encode()).hexdigest()[:8]
-        return self.folder / "boosted" / f"{stage}-{digest}.jsonl"
+        told = [
+            pictures,
+            code("scenes", "boost"),
+            Scripted(DESCRIBER_ERROR).name,
+            *(read_prompt(name).text for name in NAMES),
+        ]
+        return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(told))}.jsonl"
 
     def make_boosted(self, arm: str) -> None:
         """Boost the arm's training pictures where that was not done yet."""
@@ -154,7 +172,8 @@ class Lab:
     def place(self, arm: str, seed: int) -> Path:
         if self.arms[arm].table is not None:
             return self.run_of(arm, seed).folder
-        return self.folder / f"{arm}-s{seed}-{self.shipped[:8]}"
+        told = Identities(memo=self._memo).model(self.arms[arm].model or "scenes")
+        return self.folder / f"{arm}-s{seed}-{digest(told)}"
 
     def hear(self, term: Term, seed: int) -> Heard:
         """The arm's captions of the term's pictures: written now, or read where they were written before; once."""
@@ -183,7 +202,7 @@ class Lab:
 
     def captions(self, arm: str, seed: int, test: str, decoding: str) -> dict[str, list[str]]:
         how, pictures = self.decodings[decoding], self.pictures(test)
-        key = hashlib.sha256(f"{pictures} {how.model_dump_json()}".encode()).hexdigest()[:8]
+        key = digest(f"{pictures} {how.model_dump_json()} {code('scenes', 'decoding')}")
         path = self.place(arm, seed) / "heard" / f"{decoding}-{key}.json"
         if path.is_file():
             return dict(json.loads(path.read_text(encoding="utf-8"))["captions"])

@@ -75,14 +75,20 @@ def train(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
+    adopt: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Use this run for the recipe of its name, changed though it is. Repeatable."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train what a recipe says, measure it before and after, write the report."""
     from tellapart.recipe.find import find_recipe
     from tellapart.recipe.schema import read_recipe
+    from tellapart.training.adopt import adoptions
     from tellapart.training.loop import train as run_training
 
-    run = run_training(read_recipe(find_recipe(recipe), settings or []), out, resume=resume)
+    chosen = read_recipe(find_recipe(recipe), settings or [])
+    run = run_training(chosen, out, resume=resume, adopted=adoptions(adopt or [], chosen))
     show_run(run.folder, as_json)
 
 

@@ -13,6 +13,7 @@ content and their number; of a picture that stands still, the one frame. `docs/c
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.row_store import RowStore, TableUse
 from tellapart.images.clips import frames_of, is_clip
-from tellapart.images.pictures import StoredPicture
+from tellapart.images.pictures import FilePicture, StoredPicture
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import say
@@ -39,6 +40,7 @@ BATCH = 64
 WINDOW = 512  # items whose keys are looked up at once
 # A file changed less than this ago may change again within the clock's grain, and look unchanged.
 SETTLED_NS = 2_000_000_000
+SMALL = 8 << 20  # bytes of a file that is hashed again sooner than asked for in the index
 # Rows go to disk together: a flush takes as long as encoding some pictures. A kill loses at most these seconds.
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
@@ -125,6 +127,23 @@ class FeatureStore:
             self._rows.append(label, ["all"], made[None])
         self._rows.touch(label)
         return made if known is None else known[0]
+
+    def digest(self, path: Path) -> str:
+        """The content key of a file of any size, read again only where its size or time of change is another.
+
+        Raises `TellapartError` where it cannot be read.
+        """
+        picture = FilePicture(path)
+        if (signature := picture.signature())[0] < SMALL:
+            return picture.read().key()
+        address = os.fsencode(picture.address()).decode("utf-8", "backslashreplace")
+        if (known := self._rows.known_files({address: signature}).get(address)) is not None:
+            return known
+        with path.open("rb") as file:
+            key = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        if time.time_ns() - signature[1] > SETTLED_NS:
+            self._rows.remember_files([(address, signature, key)])
+        return key
 
     def usage(self) -> list[TableUse]:
         """What the cache holds, last used first."""

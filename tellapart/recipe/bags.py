@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.recipe.fields import DataSpec, ModelName, Strict
+from tellapart.recipe.fields import FileName, ModelName, Strict
 
 # (from epoch, bag size), as in paper 2, appendix B.3.
 BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
@@ -31,7 +31,7 @@ class Bags(Strict):
     neighbours: int = Field(200, ge=1, description="nearest pictures that a bag may be filled from")
     max_cosine: float | None = Field(None, gt=-1, le=1, description="nearer pictures are taken for near-duplicates")
     scorer: ModelName | None = None
-    captions: DataSpec | None = None
+    captions: FileName | None = None
 
     @model_validator(mode="after")
     def fits_together(self) -> Bags:

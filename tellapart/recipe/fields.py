@@ -4,9 +4,32 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializationInfo, ValidationInfo
+
+
+class Resolver(Protocol):
+    """What stands for the names in a recipe that is dumped with one as its context."""
+
+    def model(self, name: str) -> str: ...
+
+    def data(self, spec: str) -> str: ...
+
+    def file(self, path: str) -> str: ...
+
+
+def written_model(name: str, info: SerializationInfo[Resolver | None]) -> str:
+    return info.context.model(name) if info.context else name
+
+
+def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
+    return info.context.data(spec) if info.context else spec
+
+
+def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
+    return info.context.file(path) if info.context else path
+
 
 from tellapart.recipe.find import shipped
 
@@ -29,8 +52,9 @@ def fill_in(spec: str) -> str:
     return spec.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
 
 
-ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe)]
-DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe), PlainSerializer(written_model)]
+DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_data)]
+FileName = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_file)]
 DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
 
 

@@ -1,7 +1,7 @@
 """The objectives of a recipe: a table for each kind.
 
 ``kind`` has a default where it had one from the start. A new kind gives it none: what is a default is not in a
-recipe's fingerprint, and two kinds would have the same.
+recipe's fingerprint, and two kinds would have the same (`training.fingerprint` adds the kind all the same).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, model_validator
 
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import PATTERN
-from tellapart.recipe.fields import ModelName, Strict, fill_in
+from tellapart.recipe.fields import ModelName, Strict, fill_in, written_file
 
 Greedy = Literal["greedy"]
 
@@ -90,7 +90,7 @@ class Cider(Strict):
 
     kind: Literal["cider"]
     weight: float = 1.0
-    idf: Annotated[str, AfterValidator(frequencies)] = "training"
+    idf: Annotated[str, AfterValidator(frequencies), PlainSerializer(written_file)] = "training"
     words: Literal["text", "tokens"] = "text"
     end: bool = Field(False, description="the end token is a word; of token ids, which say whether a caption ended")
 

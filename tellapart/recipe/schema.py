@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import tomllib
@@ -11,12 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticSerializationError
 
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.error_messages import explain
-from tellapart.recipe.fields import DataSpec, DataSpecs, ModelName, Strict, absolute
+from tellapart.recipe.fields import DataSpecs, FileName, ModelName, Resolver, Strict, absolute
 from tellapart.recipe.objectives import Objective, Reinforce, SelfRetrieval
 
 
@@ -101,7 +101,7 @@ class Captioner(Strict):
 
     name: ModelName | None = None
     new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = None
-    features: DataSpec | None = None
+    features: FileName | None = None
     new_words: int | None = Field(None, ge=1)
     frames: int | None = Field(None, ge=1, le=64)
     train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
@@ -301,6 +301,16 @@ class Recipe(Strict):
         if self.training.augment != "none" and "vision" not in learns:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
 
+    def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
+        """The recipe as a plain table, with the resolver's answers in place of the names of models, data and files.
+
+        ``how``: as `model_dump` takes it. Raises what the resolver raises.
+        """
+        try:
+            return self.model_dump(context=resolver, **how)
+        except PydanticSerializationError as error:
+            raise (error.__cause__ or error) from None
+
     def scorers(self) -> Iterator[tuple[str, str]]:
         """Every scorer that is named, with the key that names it."""
         if self.scorer is not None and self.scorer.name is not None:
@@ -311,12 +321,6 @@ class Recipe(Strict):
         for table in self.objective.rewards if isinstance(self.objective, Reinforce) else ():
             if isinstance(table, SelfRetrieval):
                 yield from (("objective.rewards.scorers", name) for name in table.scorers)
-
-    def fingerprint(self) -> str:
-        """Eight hex digits that change with anything that changes the result."""
-        told = self.model_dump(exclude_defaults=True)  # a key that is new to recipes leaves older runs valid
-        told.setdefault("objective", {})["kind"] = self.objective.kind  # a default of its own class, and yet telling
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:

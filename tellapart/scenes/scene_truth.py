@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
+from tellapart.utils.versions import VERSIONS
+
 from .families import Object
 from .relations import INVERSE, Relation, between, chain, holds, natural
 
@@ -46,8 +48,8 @@ class SceneTruth:
         return f"{self.id.rpartition('-')[0]}-{self.family}"
 
     def key(self) -> str:
-        """Hash of what is shown (not of the id or of what was written about it)."""
-        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
+        """Hash of what is shown and of who draws it (not of the id or of what was written about it)."""
+        shown = [f"{VERSIONS['scenes']}/{self.ground}/{self.grain}/{self.size}/{self.length}"]
         shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
         return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
 

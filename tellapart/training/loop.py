@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.training.adopt import adopt
+from tellapart.training.fingerprint import content_of
 from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say
 
@@ -23,23 +27,33 @@ NOTHING = -1  # the step to which a log is cut where no checkpoint was written: 
 
 
 def train(
-    recipe: Recipe, folder: Path | None = None, *, resume: bool = False, evaluate: bool = True, wait: bool = False
+    recipe: Recipe,
+    folder: Path | None = None,
+    *,
+    resume: bool = False,
+    evaluate: bool = True,
+    wait: bool = False,
+    adopted: Mapping[str, Path] | None = None,
 ) -> Run:
     """Train what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
 
-    Recipes named as models are trained first, where they have not been. A finished run is returned as it
-    is. Where another process works on the folder, ``wait`` for it. Raises `UsageError` where the folder holds an
-    unfinished run and ``resume`` is False, and where another process works on it and ``wait`` is False.
+    Recipes named as models are trained first, where they have not been, or stand for the runs that are ``adopted`` in
+    their place, by their names. A finished run is returned as it is. Where another process works on the folder,
+    ``wait`` for it. Raises `UsageError` where the folder holds another run, or an unfinished one and ``resume`` is
+    False, and where another process works on it and ``wait`` is False.
     """
-    folder = folder or RUNS / f"{recipe.name}-{recipe.fingerprint()}"
-    run = Run(folder, recipe)
+    recipe = adopt(recipe, adopted or {})
+    content = content_of(recipe)
+    run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
     check_same(run)
     if not is_done(run, evaluate):
+        if folder is None and not run.started:
+            tell_of_older(run, is_upstream=wait)
         with run.lock(wait=wait):
             check_same(run)
             check_resumed(run, resume)
             if not is_done(run, evaluate):  # another process may have done it while this one waited
-                complete(run, evaluate)
+                complete(run, evaluate, adopted or {})
     return run
 
 
@@ -49,11 +63,33 @@ def is_done(run: Run, evaluate: bool) -> bool:
 
 def check_same(run: Run) -> None:
     """Raises `UsageError` where the folder holds a run of another recipe."""
-    if run.started and run.info["fingerprint"] != run.recipe.fingerprint():
-        raise UsageError(
-            f"{run.folder} holds a run of another recipe (fingerprint {run.info['fingerprint']}, this one has "
-            f"{run.recipe.fingerprint()}); type: --out with another folder"
+    if run.started and (difference := run.difference()):
+        raise UsageError(f"{run.folder} holds a run of another recipe ({difference}); type: --out with another folder")
+
+
+def tell_of_older(run: Run, is_upstream: bool) -> None:
+    """One line where a trained run of this name is there that is not used, for it was made of something else."""
+    if (found := older_run(run)) is None:
+        return
+    older, difference = found
+    if is_upstream:
+        why = difference or "tellapart 0.1 recorded neither data nor weights"
+        say(
+            f"{run.recipe.name} is trained now, for {older} is of something else ({why}); "
+            f"to use that run, type: --adopt {older}"
         )
+    elif not difference:
+        say(f"{older} is this recipe's run by tellapart 0.1; to go on with it, type: --resume --out {older}")
+
+
+def older_run(run: Run) -> tuple[Path, str] | None:
+    """The newest trained run of this recipe's name in the default folder, and how it differs."""
+    found = []
+    for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
+        other = Run(folder, run.recipe, run.content)
+        if other.trained and other.info.get("name") == run.recipe.name:
+            found.append((other.info.get("created", ""), folder, other.difference()))
+    return max(found)[1:] if found else None
 
 
 def check_resumed(run: Run, resume: bool) -> None:
@@ -66,13 +102,13 @@ def check_resumed(run: Run, resume: bool) -> None:
         )
 
 
-def complete(run: Run, evaluate: bool) -> None:
+def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     """What is still to do of a run: train, measure, report."""
     from tellapart.report import build_report
     from tellapart.training.final_evaluation import assess
     from tellapart.training.setup import Stage
 
-    stage, started = Stage(run.recipe, upstream), time.monotonic()
+    stage, started = Stage(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
     if not run.trained:
         stage.load()  # a name that is no model's is told before there is a run
     if not run.started:
@@ -88,14 +124,15 @@ def complete(run: Run, evaluate: bool) -> None:
         build_report([run.folder])
 
 
-def upstream(name: str) -> str:
+def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
     """The model behind a name in a recipe: another recipe's result (trained now if need be), or the name.
 
     Where another process trains that recipe, this one waits.
     """
     if not name.endswith(".toml"):
         return name
-    return str(train(read_recipe(Path(name)), resume=True, evaluate=False, wait=True).folder)
+    run = train(read_recipe(Path(name)), resume=True, evaluate=False, wait=True, adopted=adopted)
+    return str(run.folder)
 
 
 def fit(stage: Any, run: Run) -> None:

@@ -11,16 +11,19 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, to_toml
+from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
 from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import readable_weights, replace_text
 from tellapart.utils.locks import locked
@@ -89,11 +92,29 @@ class Checkpoint:
 
 
 class Run:
-    """One training run's folder. ``Run.open`` makes it, or finds where it stopped."""
+    """One training run's folder. ``content``: what its result follows from, where the caller knows it already."""
 
-    def __init__(self, folder: Path, recipe: Recipe) -> None:
-        self.folder, self.recipe = folder, recipe
+    def __init__(self, folder: Path, recipe: Recipe, content: Content | None = None) -> None:
+        self.folder, self.recipe, self._content = folder, recipe, content
         self.checkpoints = folder / "checkpoints"
+
+    @property
+    def content(self) -> Content:
+        """What the recipe's result follows from, as it is now."""
+        if self._content is None:
+            self._content = content_of(self.recipe)
+        return self._content
+
+    def difference(self) -> str:
+        """What the run that lies here was made of and this recipe is not, in a few words; "" where they are the same.
+
+        A run of 0.1 recorded its fingerprint alone, and stays the run of the recipe that has this fingerprint still.
+        """
+        recorded = self.info
+        if "content" in recorded:
+            return self.content.differences(recorded["content"])
+        then, now = recorded.get("fingerprint"), fingerprint_of_0_1(self.recipe)
+        return "" if then == now else f"fingerprint {then} of tellapart 0.1, where this recipe has {now}"
 
     @property
     def info(self) -> dict[str, Any]:
@@ -161,7 +182,9 @@ class Run:
             "created": now(),
             "command": typed_command(),
             "seed": self.recipe.seed,
-            "fingerprint": self.recipe.fingerprint(),
+            "fingerprint": self.content.fingerprint,
+            "content": self.content.document,
+            "commit": commit(),
             "device": device,
             "threads": torch.get_num_threads(),
             "versions": versions,
@@ -242,6 +265,19 @@ class Run:
     @staticmethod
     def _best_name(step: int | None) -> str:
         return f"best-{step or 0:07d}"
+
+
+@lru_cache
+def commit() -> str | None:
+    """The commit of tellapart's own source, with ``-dirty`` where files differ from it; None where it is no clone."""
+    source = Path(__file__).parents[2]
+    if not (source / ".git").exists():
+        return None
+    command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def now() -> str:

@@ -260,14 +260,3 @@ def test_what_is_no_recipe_is_said_in_one_line(tmp_path: Path) -> None:
             read_recipe(tmp_path / name)
     with pytest.raises(UsageError, match=r"cannot be read .Is a directory.; expected a TOML file"):
         read_recipe(tmp_path)
-
-
-def test_the_fingerprint_changes_with_what_a_recipe_says_and_with_nothing_else(tmp_path: Path) -> None:
-    recipe = read(tmp_path, MLE)
-    assert recipe.fingerprint() == "1925335d", "runs that people have would no longer be found"
-    assert read(tmp_path, MLE, "training.clip_norm=1.0").fingerprint() == recipe.fingerprint()
-    changed = [read(tmp_path, MLE, setting).fingerprint() for setting in ("seed=1", "training.clip_norm=2.0")]
-    assert len({recipe.fingerprint(), *changed}) == 3
-    heard = ('scorer.name="scenes"', 'validation.select="loss"')
-    kinds = [read(tmp_path, MLE, *heard, f'objective.kind="{kind}"') for kind in ("mle", "reinforce")]
-    assert kinds[0].fingerprint() != kinds[1].fingerprint(), "all other keys being equal"
