@@ -8,6 +8,8 @@ from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializationInfo, ValidationInfo
 
+from tellapart.recipe.find import shipped
+
 
 class Resolver(Protocol):
     """What stands for the names in a recipe that is dumped with one as its context."""
@@ -29,9 +31,6 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
 
 def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
     return info.context.file(path) if info.context else path
-
-
-from tellapart.recipe.find import shipped
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:

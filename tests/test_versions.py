@@ -1,0 +1,136 @@
+"""A result of each part of the code that decides what a recipe becomes, beside the part's version.
+
+Where one of these fails, the same recipe gives other results than before: raise the part's number in
+``tellapart/utils/versions.py`` and put the new result here with it: so runs made before are told from runs made after.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.bags.sampler import HardAndRandom, Shuffled, WholeBags, random_bags
+from tellapart.boost.scripted import boost_scenes
+from tellapart.captioners.base import write_captions
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.schema import check_recipe
+from tellapart.scenes import Scenes
+from tellapart.training.batches import random_crops
+from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.training.setup import Stage
+from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.versions import VERSIONS
+
+Result = str | list[float]
+
+
+def digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
+
+
+def stage_of(table: dict[str, Any], **changes: Any) -> Stage:
+    """A captioner's weights are by a formula, which no random number generator has a part in."""
+    stage = Stage(check_recipe({**table, **changes}, "test"), upstream)
+    if stage.recipe.trains == "scorer":  # under which batch norm would make all pictures alike
+        return stage
+    with torch.no_grad():
+        for number, parameter in enumerate(stage.learner.model.parameters()):
+            parameter.copy_(0.3 * torch.sin(1.7 * torch.arange(parameter.numel()) + number).reshape(parameter.shape))
+    return stage
+
+
+def steps_of(stage: Stage, steps: int, dropout: bool) -> list[float]:
+    """Loss, norm of the gradient and rate of each step."""
+    data, objective = stage.training_set(), stage.objective()
+    trained = Trained(stage.learner, stage.trained_parts)
+    optimiser = make_optimiser(trained, stage.recipe.training)
+    scheduler = make_scheduler(optimiser, stage.recipe.training)
+    stage.learner.model.train(dropout)
+    logs = [train_step(stage, data, objective, trained, optimiser, scheduler, step) for step in range(steps)]
+    return [each[key] for each in logs for key in ("loss", "gradient_norm", "learning_rate")]
+
+
+def scenes(table: dict[str, Any]) -> Result:
+    drawn = hashlib.blake2b(digest_size=8)
+    for settings in ({}, {"domain": "alt"}, {"size": 96}):
+        for scene in Scenes(8, **settings):
+            drawn.update(scene.array().tobytes() + " ".join(scene.references).encode())
+    return drawn.hexdigest()
+
+
+def boost(table: dict[str, Any]) -> Result:
+    return digest(boost_scenes([scene.item() for scene in Scenes(4)], 0.2))
+
+
+def samplers(table: dict[str, Any]) -> Result:
+    near_NK = np.array([[(row + k) % 40 for k in range(1, 8)] for row in range(40)])
+    plans = (
+        Shuffled(40, 7, 3),
+        WholeBags(random_bags(40, ((0, 2), (1, 5))), 10, 3),
+        HardAndRandom(near_NK, 2, 10, 3),
+    )
+    return digest([plan(step).rows_B.tolist() for plan in plans for step in range(9)])
+
+
+def pixels(table: dict[str, Any]) -> Result:
+    pixels_BCHW = torch.sin(torch.arange(2 * 3 * 8 * 8).float()).reshape(2, 3, 8, 8)
+    crops = random_crops(pixels_BCHW, ItemSeeds(("a", "b"), 0, 5), flip=True)
+    return [float(value) for value in crops.mean((2, 3)).flatten()]
+
+
+def decoding(table: dict[str, Any]) -> Result:
+    stage = stage_of(table)
+    visual, seeds = stage.visual(stage.train_items[:4]), ItemSeeds(("a", "b", "c", "d"), 0, 1)
+    ways = (
+        Decoding(kind="greedy", max_tokens=8),
+        Decoding(kind="beam", beams=3, max_tokens=8),
+        Decoding(kind="sample", samples=3, temperature=0.7, max_tokens=8),
+    )
+    return digest([write_captions(stage.learner, visual, how, seeds=seeds) for how in ways])
+
+
+def loop(table: dict[str, Any]) -> Result:
+    training = {**table["training"], "schedule": "cosine", "warmup": 1, "weight_decay": 0.1, "clip_norm": 0.5}
+    return steps_of(stage_of(table, objective={"kind": "mle"}, training=training), 3, dropout=True)
+
+
+def first_step(objective: dict[str, Any], **changes: Any) -> Callable[[dict[str, Any]], Result]:
+    return lambda table: steps_of(stage_of(table, objective=objective, **changes), 1, dropout=False)[:2]
+
+
+REWARDED = {
+    "kind": "reinforce",
+    "rewards": [{"kind": "self_retrieval"}, {"kind": "cider", "weight": 0.5}],
+    "decoding": {"kind": "sample", "samples": 3, "max_tokens": 6},
+    "baseline": "leave_one_out",
+    "kl": 0.1,
+    "exploration": {},
+}
+# part -> how its result comes about, the version that gave it, and the result
+PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
+    "scenes": (scenes, 1, "c6843469ec5915c6"),
+    "boost": (boost, 1, "95b947a68e445e3f"),
+    "samplers": (samplers, 1, "33fc79d803388f86"),
+    "pixels": (pixels, 1, [0.123314, -0.062655, -0.139621, -0.172636, -0.106596, 0.126584]),
+    "decoding": (decoding, 1, "da17e00255da169a"),
+    "loop": (loop, 1, [5.780023, 0.576152, 0.0, 5.851057, 0.670548, 0.001, 5.777861, 0.558318, 0.000904508]),
+    "mle": (first_step({"kind": "mle", "label_smoothing": 0.1}), 1, [5.770467, 0.577777]),
+    "smile": (first_step({"kind": "smile", "mle": 0.01}), 1, [2.630303, 0.398152]),
+    "contrastive": (first_step({"kind": "contrastive", "word_dropout": 0.1}, captioner=None), 1, [4.284008, 104.5143]),
+    "reinforce": (first_step(REWARDED), 1, [0.0119611, 0.0376417]),
+}
+
+
+@pytest.mark.parametrize("part", VERSIONS)
+def test_a_part_that_gives_other_results_has_another_version(part: str, tiny_recipe: dict[str, Any]) -> None:
+    make, version, expected = PARTS[part]
+    result = make(tiny_recipe)
+    assert VERSIONS[part] == version, f"'{part}' has a new version: put its result here, which is {result!r}"
+    told = f"'{part}' gives other results, {result!r}: raise its number in VERSIONS, and here with this result"
+    assert result == (expected if isinstance(expected, str) else pytest.approx(expected, rel=1e-3, abs=1e-5)), told
