@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.captioners.load import remembered
-from tellapart.data import parse
+from tellapart.data.specification import parse
 from tellapart.models.loading import model_folder
 from tellapart.recipe.schema import Recipe
 from tellapart.training.run_folder import Run
