@@ -131,23 +131,26 @@ def caption(
     """Caption pictures. Type the same command again to go on after an interruption."""
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
-    from tellapart.inference.caption import caption_pictures
+    from tellapart.inference.caption import caption_pictures, nothing_left
     from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
     dataset = open_many(pictures)
+    asked: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
+    if not overwrite and nothing_left(dataset, out, model, scorer=scorer, **asked):
+        say(f"0 captions written, {len(dataset):,} were there")
+        for line in dataset.report():
+            say(line)
+        return
     summary = caption_pictures(
         load_captioner(model, best_device()),
         dataset,
         out,
-        decoding=decoding,
         batch_size=batch_size,
-        format=format,
-        best_of=best_of,
         scorer=load_scorer(scorer, best_device()) if scorer else None,
-        features=features,
         overwrite=overwrite,
+        **asked,
     )
     say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
     for line in dataset.report():

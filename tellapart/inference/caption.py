@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.writers import Written, open_writer
+from tellapart.inference.writers import Written, is_complete, open_writer
+from tellapart.models.loading import files_digest
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item
 from tellapart.utils.rng import ItemSeeds
@@ -87,9 +88,8 @@ def caption_pictures(
         raise UsageError("a scorer chooses among samples; type --best-of 10 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
-    settings = _settings(captioner, dataset, decoding, best_of, scorer)
-    if features is not None:
-        settings["features"] = str(Path(features).expanduser().resolve())
+    request = _request(dataset, captioner.name, decoding, best_of, scorer.name if scorer else None, features)
+    settings = request | _weights(captioner, scorer)
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -231,20 +231,53 @@ class BestOf:
         return self._features_ND[torch.cat([own_B[:, None], nearest_BK], dim=1)]
 
 
-def _settings(
-    captioner: Captioner, dataset: Dataset, decoding: Decoding, best_of: int | None, scorer: Scorer | None
-) -> dict[str, Any]:
-    """What decides the captions in a file: a run whose settings differ must not go on in it."""
-    from tellapart.scorers.base import weights_fingerprint
+def nothing_left(
+    dataset: Dataset,
+    out: Path | None,
+    captioner: str,
+    *,
+    decoding: Decoding,
+    format: str | None = None,
+    best_of: int | None = None,
+    scorer: str | None = None,
+    features: str | None = None,
+) -> bool:
+    """Whether `caption_pictures` would find a caption of every picture, told without loading a model.
 
+    ``captioner`` and ``scorer`` are names. False where it cannot be told: the file was begun with other settings, or
+    the models' files are others than then.
+    """
+    return is_complete(dataset, out, format, _request(dataset, captioner, decoding, best_of, scorer, features))
+
+
+def _request(
+    dataset: Dataset,
+    captioner: str,
+    decoding: Decoding,
+    best_of: int | None,
+    scorer: str | None,
+    features: str | None,
+) -> dict[str, Any]:
+    """What is asked for: a run whose settings differ must not go on in a file."""
     return {
-        "captioner": captioner.name,
-        "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
-        **({"frames": captioner.frames} if captioner.frames > 1 else {}),
+        "captioner": captioner,
+        "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
         "data": dataset.spec,
         "decoding": decoding.model_dump(),
         "best_of": best_of,
-        "scorer": scorer.name if scorer is not None else None,
+        "scorer": scorer,
+        "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,
+        **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
+    }
+
+
+def _weights(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
+    """What the models that were loaded add to the settings."""
+    from tellapart.scorers.base import weights_fingerprint
+
+    return {
+        "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
+        **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "scorer_weights": scorer.fingerprint if scorer is not None else None,
     }
 

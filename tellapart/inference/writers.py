@@ -25,6 +25,8 @@ from tellapart.types import Item
 from tellapart.utils.files import replace_text
 
 FORMATS = ("jsonl", "csv", "txt")
+FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
+OF_MODELS = {"captioner_weights", "scorer_weights", "frames"}  # settings that only a loaded model tells
 SYNC_SECONDS = 3.0
 
 
@@ -81,13 +83,58 @@ def open_writer(
     return LineFile(out, chosen, settings, resume, overwrite)
 
 
+def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
+    """Whether every item has its caption, by a run with this ``request`` and the same files of the models."""
+    chosen = format or (out.suffix.lower().lstrip(".") if out else "")
+    if chosen == "txt" and out is None:
+        return len(TextFiles(items, False).done) == len(items)
+    if out is None or chosen not in ("jsonl", "csv") or request["captioner_files"] is None or not out.is_file():
+        return False
+    try:
+        before = json.loads(settings_file(out).read_text(encoding="utf-8"))
+        done = ids_of(out.read_bytes().decode("utf-8", "replace"), chosen, out)
+    except (OSError, ValueError, UsageError):
+        return False
+    if not isinstance(before, dict) or {k: v for k, v in before.items() if k not in OF_MODELS} != plain(request):
+        return False
+    return all(item.id in done for item in items)
+
+
+def settings_file(path: Path) -> Path:
+    return path.with_name(path.name + ".settings.json")
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """As the settings come back from their file."""
+    told: dict[str, Any] = json.loads(json.dumps(settings))
+    return told
+
+
+def ids_of(text: str, format: str, path: Path) -> set[str]:
+    """The ids of whole lines of captions; raises `UsageError` for a line that is none of ours."""
+    text = text[: text.rfind("\n") + 1]
+    lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
+    found = set()
+    for number, line in enumerate(lines, start=1):
+        if format == "csv" and number == 1:
+            continue
+        try:
+            found.add(str(line[0] if format == "csv" else json.loads(line)["id"]))
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise UsageError(
+                f"{path}, line {number}: not a caption as this command writes them; mend or remove the "
+                "line, or type --overwrite"
+            ) from None
+    return found
+
+
 class LineFile:
     """Captions appended to one file, a line each."""
 
     def __init__(self, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> None:
         self.path, self.format = path, format
         self.done: set[str] = set()
-        self._settings_file = path.with_name(path.name + ".settings.json")
+        self._settings_file = settings_file(path)
         self._scored = settings.get("best_of") is not None
         self._synced = time.monotonic()
         there = path.exists() and not overwrite
@@ -164,21 +211,7 @@ class LineFile:
         if not whole:
             os.write(self._file, self._header().encode())
             return
-        text = io.StringIO(whole.decode("utf-8", "replace"), newline="")
-        lines = csv.reader(text) if self.format == "csv" else text
-        for number, line in enumerate(lines, start=1):
-            if self.format == "csv" and number == 1:
-                continue
-            self.done.add(self._id(line, number))
-
-    def _id(self, line: Any, number: int) -> str:
-        try:
-            return str(line[0] if self.format == "csv" else json.loads(line)["id"])
-        except (ValueError, KeyError, IndexError, TypeError):
-            raise UsageError(
-                f"{self.path}, line {number}: not a caption as this command writes them; mend or remove the "
-                "line, or type --overwrite"
-            ) from None
+        self.done |= ids_of(whole.decode("utf-8", "replace"), self.format, self.path)
 
     def _same_settings(self, settings: dict[str, Any]) -> None:
         try:
@@ -188,9 +221,9 @@ class LineFile:
                 f"{self.path}: exists, and {self._settings_file.name}, which would say what made it, does not; "
                 "type --overwrite to begin it anew, or name another file"
             ) from None
-        now = json.loads(json.dumps(settings))
-        if not isinstance(before, dict) or before != now:
-            old = before if isinstance(before, dict) else {}
+        now = {key: value for key, value in plain(settings).items() if key not in FILES}
+        old = {key: value for key, value in before.items() if key not in FILES} if isinstance(before, dict) else {}
+        if old != now:
             other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))
             raise UsageError(
                 f"{self.path}: was begun with another {other or 'setting'}; type --overwrite to begin it anew, or "

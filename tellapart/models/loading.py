@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
-from tellapart.utils.checksums import check_sums
+from tellapart.utils.checksums import check_sums, sha256
 
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
@@ -49,6 +51,24 @@ def checked_folder(name: str, kind: str) -> str:
     else:
         check_name(where, kind)
     return where
+
+
+def files_digest(name: str, kind: str) -> str | None:
+    """A hash of the files that ``name`` would be loaded from, without loading it; None where they are not on disk."""
+    try:
+        folder = Path(model_folder(name, kind))
+    except UsageError:
+        return None  # a published checkpoint, or code of one's own
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        config = try_to_load_from_cache(name, "config.json") if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) else None
+        if not isinstance(config, str):
+            return None
+        folder = Path(config).parent
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".model"))
+    lines = [f"{sha256(file)}  {file.name}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def quieten() -> None:

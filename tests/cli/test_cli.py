@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -513,3 +514,35 @@ def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, mon
     assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0}
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
     assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB set free\n"
+
+
+@pytest.mark.parametrize("options", [("-o", "c.jsonl"), ("-o", "c.csv"), ("--format", "txt")], ids=str)
+def test_a_finished_caption_does_not_load_the_model(
+    cli: Cli,
+    tiny_captioner: Path,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Path(shutil.copytree(tiny_captioner, tmp_path / "model"))
+    command = ("caption", model, photos, *options, "--max-tokens", 4)
+    assert cli(*command).status == 0
+
+    def never(*args: object, **named: object) -> None:
+        raise AssertionError("loaded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tellapart.captioners.load_captioner", never)
+        done = cli(*command)
+        count = len(list(photos.glob("*.png")))
+        assert done.status == 0 and done.err == f"0 captions written, {count:,} were there\n"
+        if options[0] == "-o":
+            with pytest.raises(AssertionError, match="loaded"):
+                cli(*command[:-1], 5)
+            (model / "preprocessor_config.json").write_text((model / "preprocessor_config.json").read_text() + "\n")
+            with pytest.raises(AssertionError, match="loaded"):  # other files: only the weights can tell
+                cli(*command)
+    if options[0] == "-o":
+        assert "0 captions written" in cli(*command).err
