@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.metrics.significance import LinearizedStatistic
+from tellapart.metrics.significance import GrowingStatistic, Statistic
 
 References = Sequence[Sequence[str]] | None
 
@@ -49,9 +49,10 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
-def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> LinearizedStatistic:
+def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
     """`lexical_diversity` as a function of the captions' weights."""
-    return _words_used(captions, 1, lower=False, unit=1000)
+    count = _words_used(captions, 1, lower=False)
+    return GrowingStatistic(lambda weight_N: count(weight_N) / 1000)
 
 
 def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
@@ -60,9 +61,9 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     return float(sum(count >= FREQUENT for count in used.values())), None
 
 
-def vocabulary_statistic(captions: Sequence[str], references: References = None) -> LinearizedStatistic:
+def vocabulary_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
     """`vocabulary` as a function of the captions' weights."""
-    return _words_used(captions, FREQUENT, lower=True)
+    return GrowingStatistic(_words_used(captions, FREQUENT, lower=True))
 
 
 def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
@@ -166,8 +167,8 @@ def _unseparated_words(said: Sequence[str]) -> set[int]:
     return again
 
 
-def _words_used(captions: Sequence[str], least: int, *, lower: bool, unit: int = 1) -> LinearizedStatistic:
-    """How many words (in units) are used at least ``least`` times, as a function of the captions' weights.
+def _words_used(captions: Sequence[str], least: int, *, lower: bool) -> Statistic:
+    """How many words are used at least ``least`` times, as a function of the captions' weights.
 
     Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
     first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
@@ -186,16 +187,9 @@ def _words_used(captions: Sequence[str], least: int, *, lower: bool, unit: int =
         count_W = np.bincount(word_E, weights=weight_N[caption_E], minlength=len(first))
         for word in np.flatnonzero(common_W & (count_W < least)):
             count_W[word] += weight_N[rest[word]].sum()
-        return np.count_nonzero(count_W >= least) / unit
+        return float(np.count_nonzero(count_W >= least))
 
-    # A caption's loss: words that are used often enough, and not without it.
-    loss_N = np.zeros(len(captions))
-    for numbers in uses.values():
-        if least <= len(numbers):
-            own = Counter(numbers)
-            for number, count in own.items() if len(numbers) - max(own.values()) < least else ():
-                loss_N[number] += len(numbers) - count < least
-    return LinearizedStatistic(statistic, loss_N / unit)
+    return statistic
 
 
 def _mean(value_N: np.ndarray) -> float:

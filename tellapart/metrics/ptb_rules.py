@@ -19,15 +19,17 @@ QUOTES = "quotes"  # typographic quotation marks in the Treebank's ASCII
 
 # Abbreviations keep their full stop; these may also end a sentence …
 _FINAL = """al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind
-jan jul jun kan ltd mar mon neb nev nov oct plc pte pty sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros
-colo conn corp intl kans mich minn mont okla penn ppte ppty ptes ptys sept tenn tues univ wisc calif pptes pptys
-thurs"""
+jan jul jun kan ltd mar mon neb nev nov oct plc sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros
+colo conn corp ed.d intl kans mich minn mont okla penn ph.d sept tenn tues univ wisc calif thurs bancorp"""
 # … these too, where written with a capital (else they are words) …
 _FINAL_CAPITAL = "az la pa ark del ill ore tex mass miss wash"
 # … these stand before a name …
-_MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mfg mme mrs
-mtg pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
+_MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs
+pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
 prof reps sens supt assoc attys comdr lieut profs supts treas messrs"""
+# … two groups of them not in capitals …
+_FINAL_SMALL, _MIDDLE_SMALL = "[Pp]p?t[ey][sS]?", "[Mm][ft][gG]"
+_SMALL_WORDS = "pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
 # … and these are abbreviations before a number only.
 _NUMBERED = "ca no op pp art fig nos figs prop"
 # After an initial, one of these with a capital says that the sentence ended there: "Plan B. The".
@@ -37,12 +39,15 @@ _EXTENSIONS = """bat bmp class cgi cpp c dll docx doc exe gif gz html htm h java
 ppt ps py sql tar txt wav xml x zip"""
 _MERGED = ("can not", "gon na", "wan na", "got ta", "lem me", "gim me")
 SPECIAL_WORDS = frozenset(
-    [*" ".join((_FINAL, _FINAL_CAPITAL, _MIDDLE, _NUMBERED)).split(), *(word.replace(" ", "") for word in _MERGED)]
+    [
+        *" ".join((_FINAL, _FINAL_CAPITAL, _MIDDLE, _SMALL_WORDS, _NUMBERED)).split(),
+        *(word.replace(" ", "") for word in _MERGED),
+    ]
 )
 
 
 def _any_of(words: str) -> str:
-    return "(?:" + "|".join(sorted(words.split(), key=len, reverse=True)) + ")"
+    return "(?:" + "|".join(re.escape(word) for word in sorted(words.split(), key=len, reverse=True)) + ")"
 
 
 _L, _D, _M = f"A-Za-z{LETTER}", f"0-9{DIGIT}", MARK
@@ -64,8 +69,10 @@ _PARTS = {
     "PREFIXED": "(?:<A>+<HY>)*[dloDLO]<AP><A>{2,}(?:<HY>(?:[dloDLO]<AP>)?<A>+)*",
     "EYE": "[-'<=>^x~]",
     "NAME": "[A-Za-z][A-Za-z0-9_:.-]*",
-    "FINAL": f"(?:(?i:{_any_of(_FINAL)})|{_any_of(_FINAL_CAPITAL.title())}|{_any_of(_FINAL_CAPITAL.upper())})",
-    "MIDDLE": f"(?i:{_any_of(_MIDDLE)})",
+    "TAG": "(?:</?<NAME>(?:<SP>+<NAME>(?:<SP>*=<SP>*(?:'[^'\n]*'|\"[^\"\n]*\"))?)*<SP>*/?>|<[!?][A-Za-z-][^>\n]*>)",
+    "FINAL": f"(?:(?i:{_any_of(_FINAL)})|{_any_of(_FINAL_CAPITAL.title())}|{_any_of(_FINAL_CAPITAL.upper())}"
+    f"|{_FINAL_SMALL})",
+    "MIDDLE": f"(?:(?i:{_any_of(_MIDDLE)})|{_MIDDLE_SMALL})",
     "NUMBERED": f"(?i:{_any_of(_NUMBERED)})",
     "STARTERS": r"(?=[A-Z])(?i:M[rs]\.|" + _any_of(_STARTERS) + ")",
     "EXTENSIONS": f"(?i:{_any_of(_EXTENSIONS)})",
@@ -98,10 +105,9 @@ _WORDS: list[tuple[str, str | None]] = [
     (r"([cC]\+\+|[cCfF]#)", KEEP),
 ]
 _ABBREVIATIONS: list[tuple[str, str | None]] = [
-    (r"([A-Za-z])\.(?:<SP>+\n?|\n)<STARTERS>(?=\s|$)", KEEP),
+    (r"([A-Za-z])\.(?:<SP>+\n?|\n)(?:<STARTERS>|<SP>*<TAG>)(?=\s|$)", KEEP),
     (r"([A-Za-z](?:\.[A-Za-z])*\.)", KEEP),
     (r"([A-Za-z](?:\.[A-Za-z])+)", KEEP),
-    (r"(Ph\.D\.?)", KEEP),
     (r"(<MIDDLE>\.)", KEEP),
     (r"(<FINAL>\.)(?s:.{0,2})", KEEP),
     (r"(<NUMBERED>\.)(?:<SP>|\n)?<D>", KEEP),
@@ -129,11 +135,7 @@ _NUMBERS: list[tuple[str, str | None]] = [
     ("(\u2154)", "2/3"),
 ]
 _ADDRESSES: list[tuple[str, str | None]] = [
-    (
-        r"(</?<NAME>(?:<SP>+<NAME>(?:<SP>*=<SP>*(?:'[^'\n]*'|\"[^\"\n]*\"|\w+))?)*<SP>*/?>)",
-        KEEP,
-    ),
-    (r"(<[!?][A-Za-z-][^>\n]*>)", KEEP),
+    (r"(<TAG>)", KEEP),
     (r"(https?://[^\s\"<>|(){}]+[^\s\"<>|.!?(){},-])", KEEP),
     (
         r"((?:www\.(?:[^\s\"<>|.!?(){},]+\.)+[a-zA-Z]{2,4}|(?:(?!<D>)[^\s\"`'<>|.!?(){}\[\],\-_$/=:;]+\.)+(?:com|net|org|edu))"

@@ -2,13 +2,14 @@
 
 One value per item in, NaN where an item abstains (it is left out, and ``n`` says how many count).
 Corpus numbers that are no mean (vocabulary, BLEU) come as a *statistic*: a function from integer
-weights of the items to the number. One that is made of sums over items is a `SummedStatistic`, one that grows with the
-number of items is a `LinearizedStatistic`; both are resampled by matrix products.
+weights of the items to the number. One that is made of sums over items is a `SummedStatistic`, resampled by matrix
+products; one that grows with the number of items is a `GrowingStatistic`, resampled by halves.
 Everything is seeded, so a table can be printed again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,23 +38,17 @@ class SummedStatistic:
 
 
 @dataclass(frozen=True, eq=False)
-class LinearizedStatistic:
-    """A count that grows with the number of items (distinct words), with what it loses where each item is left out.
+class GrowingStatistic:
+    """A count that grows with the number of items, such as distinct words.
 
-    A resample repeats items and so holds fewer distinct words than new items would; its spread is too small. The sum of
-    the items' losses, resampled, has a variance that is not below the true one in expectation (the jackknife's,
-    Efron and Stein 1981).
+    A bootstrap resample repeats items, and so its distinct words vary otherwise than those of new items. Two disjoint
+    halves of the items are new to each other: see `resample`.
     """
 
     statistic: Statistic
-    loss_N: np.ndarray
 
     def __call__(self, weight_N: np.ndarray) -> float:
         return self.statistic(weight_N)
-
-    def many(self, weight_RN: np.ndarray) -> np.ndarray:
-        """The number in each of R resamples, to first order."""
-        return self.statistic(np.ones(len(self.loss_N))) + (weight_RN - 1) @ self.loss_N
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,19 +63,19 @@ class MeanStatistic:
 
     def many(self, weight_RN: np.ndarray) -> np.ndarray:
         """The mean in each of R resamples."""
-        return self._many(weight_RN, exact=False)
-
-    def _many(self, weight_RN: np.ndarray, exact: bool) -> np.ndarray:
-        return self.scale * np.mean([_many(statistic, weight_RN, exact) for statistic in self.statistics], axis=0)
+        return self.scale * np.mean([_many(statistic, weight_RN) for statistic in self.statistics], axis=0)
 
 
-def _many(statistic: Statistic, weight_RN: np.ndarray, exact: bool = False) -> np.ndarray:
-    """A statistic in each of R resamples; ``exact``: the weights are far from ones, so nothing is linearised."""
-    if isinstance(statistic, MeanStatistic):
-        return statistic._many(weight_RN, exact)
-    if isinstance(statistic, SummedStatistic) or (isinstance(statistic, LinearizedStatistic) and not exact):
+def _many(statistic: Statistic, weight_RN: np.ndarray) -> np.ndarray:
+    if isinstance(statistic, SummedStatistic | MeanStatistic):
         return statistic.many(weight_RN)
     return np.array([statistic(weight_N) for weight_N in weight_RN])
+
+
+def _grows(statistic: Statistic) -> bool:
+    if isinstance(statistic, MeanStatistic):
+        return any(map(_grows, statistic.statistics))
+    return isinstance(statistic, GrowingStatistic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +142,31 @@ class Resampled:
 
 
 def resample(statistic: Statistic, n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled:
-    """Draw a statistic's bootstrap distribution. Equal n, resamples and seed draw the same items: pairs are paired."""
+    """Draw a statistic's bootstrap distribution. Equal n, resamples and seed draw the same items: pairs are paired.
+
+    Of a `GrowingStatistic` V the draws are V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves of
+    the items: the difference of two disjoint halves has twice the variance of V(n/2), whatever V is, and the variance
+    of a count of distinct things grows with n as the count does (as the expected count does for Poisson samples of a
+    power law).
+    """
     if n < 1:
         raise ValueError("a statistic of no items cannot be resampled")
-    drawn = [_many(statistic, weight_RN) for weight_RN in _weights(n, resamples, seed)]
-    return Resampled(statistic, n, statistic(np.ones(n)), np.concatenate(drawn))
+    value = statistic(np.ones(n))
+    if not _grows(statistic):
+        drawn = [_many(statistic, weight_RN) for weight_RN in _weights(n, resamples, seed)]
+        return Resampled(statistic, n, value, np.concatenate(drawn))
+    halves = [(_many(statistic, a_RN), _many(statistic, b_RN)) for a_RN, b_RN in _halves(n, resamples, seed)]
+    a_R, b_R = (np.concatenate(side) for side in zip(*halves, strict=True))
+    half = float(a_R.mean() + b_R.mean()) / 2
+    return Resampled(statistic, n, value, value + (a_R - b_R) * math.sqrt(value / (2 * half) if half > 0 else 0.5))
+
+
+def _halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Weights of two disjoint halves of the items, R×N each; of an odd number one item is in neither."""
+    rng = np.random.default_rng(seed)
+    for rows in _blocks(resamples, n):
+        place_RN = np.argsort(rng.random((rows, n)), axis=1)
+        yield (place_RN < n // 2).astype(float), (place_RN >= n - n // 2).astype(float)
 
 
 def _weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -205,8 +220,8 @@ def paired_resampled(
     observed = system.value - baseline.value
     low, high = _percentiles(_centred(system.drawn_R - baseline.drawn_R, observed), level)
     swapped = [
-        _many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1), exact=True)
-        - _many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1), exact=True)
+        _many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1))
+        - _many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1))
         for swap_RN in _swaps(system.n, resamples, seed)
     ]
     return Difference(observed, low, high, system.n, _p_value(np.concatenate(swapped), observed, abs(observed)))

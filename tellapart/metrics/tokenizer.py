@@ -58,7 +58,7 @@ def _looking_around(text: str, following: str) -> str:
     if following and _OPEN_END.search(text):
         return _scan(text.translate(_LINE_ENDS), following.translate(_LINE_ENDS))
     if _ACROSS.search(text):
-        return _scan(text.translate(_LINE_ENDS))
+        return _scan(text.translate(_LINE_ENDS), " ")
     return "".join([_CHUNKS[chunk] or "" for chunk in text.split()])[:-1]
 
 
@@ -80,7 +80,7 @@ class _Chunks(dict[str, str | None]):
         elif self.alone and _SUSPECT.search(chunk):
             self[chunk] = None
         else:
-            self[chunk] = (tokens + " ") if (tokens := _scan(chunk)) else ""
+            self[chunk] = (tokens + " ") if (tokens := _scan(chunk, " ")) else ""
         return self[chunk]
 
 

@@ -113,11 +113,3 @@ def test_fifty_thousand_words_take_seconds():
         rate = lexical.repetition_rate([caption])[0]
         assert time.process_time() - started < 20
         assert rate == pytest.approx(100 * (50_000 - len(words)) / 50_000)  # all but the first use of each word
-
-
-def test_a_captions_loss_is_what_the_number_loses_without_it():
-    captions = ["A dog runs", "a dog, runs", "a dog", "a Dog a cat", "the dog a", "runs runs", "an owl"]
-    for statistic in (lexical.lexical_diversity_statistic(captions), lexical.vocabulary_statistic(captions)):
-        whole = statistic(np.ones(7))
-        assert statistic.loss_N.tolist() == pytest.approx([whole - statistic(1 - row_N) for row_N in np.eye(7)])
-        assert statistic.many(1 - np.eye(7)) == pytest.approx([statistic(1 - row_N) for row_N in np.eye(7)])

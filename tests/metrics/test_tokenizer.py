@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from real_data import DATA
 
 from tellapart.metrics import ptb_tokenize
+from tellapart.metrics.ptb_rules import SPECIAL_WORDS
 
 KNOWN = {
     "A man riding a motor-cycle, on a dirt road.": "a man riding a motor-cycle on a dirt road",
@@ -51,6 +52,11 @@ KNOWN = {
     "foo.JPG 1.C": "foo.jpg 1.c",
     "“quoted” ‘text’ a–b a—b": "quoted text a b a b",
     "ﬁne soft\u00adhyphen naïve": "ﬁne softhyphen naïve",
+    "a ph.d. PH.D. Ph.D., ed.d. Bancorp. and ph.d.s here": "a ph.d. ph.d. ph.d. ed.d. bancorp. and ph.d. s here",
+    "MFG. MTG. PTE. PTY. mfg. Mtg. Pte. ptyS. x": "mfg mtg pte pty mfg. mtg. pte. ptys. x",
+    "of inc.s and ltd.s here": "of inc. s and ltd. s here",
+    "<a href=foo> <b c='d e'>": "< a href = foo > <b\u00a0c='d\u00a0e'>",
+    "plan B. <b> The plan B. <b>x": "plan b <b> the plan b. <b> x",
     "x" * 500: "x" * 500,
 }
 
@@ -60,8 +66,39 @@ def test_known_answers(text: str) -> None:
     assert ptb_tokenize([text]) == [KNOWN[text]]
 
 
-def test_a_line_end_inside_a_text_is_a_blank() -> None:
-    assert ptb_tokenize(["a\nb\r\nc\u2028d", "e"]) == ["a b c d", "e"]
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0b", "\x0c", "\u2028", "\u2029"])
+def test_a_line_end_inside_a_text_is_a_blank(end: str) -> None:
+    assert ptb_tokenize([f"a{end}b {end} c{end}", "e"]) == ["a b c", "e"]
+    assert ptb_tokenize([f"a <b> c{end}d", "e"]) == ["a <b> c d", "e"]  # by the slow path
+
+
+@needs_tools
+@pytest.mark.oracle
+def test_a_line_end_inside_a_caption_shifts_the_tools_lines_and_not_ours() -> None:
+    """pycocoevalcap takes out line feeds only; after any other line end each caption gets its neighbour's words."""
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    captions = {0: [{"caption": "a man\r\nand a dog"}], 1: [{"caption": "a cat"}], 2: [{"caption": "a bird"}]}
+    assert PTBTokenizer().tokenize(captions) == {0: ["a man"], 1: ["and a dog"], 2: ["a cat"]}
+    assert ptb_tokenize([found[0]["caption"] for found in captions.values()]) == ["a man and a dog", "a cat", "a bird"]
+
+
+@needs_tools
+@pytest.mark.oracle
+def test_every_abbreviation_is_as_the_tool_has_it() -> None:
+    texts = []
+    for word in sorted(SPECIAL_WORDS):
+        for form in dict.fromkeys((word, word.upper(), word.capitalize(), word[:-1] + word[-1].upper())):
+            texts += [f"x {form}. y", f"x {form}.s y", f"{form}.-x y", f"x {form}.' y", f"x {form}.5 y", f"{form}.x"]
+    for tag in ("<b>", "</b>", "<br/>", "<a href='x y'>", "<a x=5>", "<b"):
+        texts += [
+            f"x {initial}.{gap}{tag}{end}"
+            for initial in ("B", "b", "AB")
+            for gap in ("", " ")
+            for end in ("", " The", "x")
+        ]
+        texts += ["a B.", f"{tag} x", "a b. ", f" {tag} x"]
+    _same(texts)
 
 
 def test_an_initial_at_the_end_looks_at_the_next_text() -> None:
