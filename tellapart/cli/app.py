@@ -22,7 +22,7 @@ from tellapart.cli.output import Json, Settings, show, show_run
 from tellapart.cli.recipes import app as recipes_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import OPTION, allow_code, allow_typed
-from tellapart.utils.messages import Verbosity, say, set_verbosity
+from tellapart.utils.messages import Verbosity, say, set_verbosity, typed_command
 from tellapart.utils.text import for_terminal, single_line
 
 if TYPE_CHECKING:
@@ -230,9 +230,22 @@ def evaluate(
     distractors: Annotated[
         str | None, typer.Option(help="A hard pool: further pictures, as kind:path, that captions are told from.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.")
+    ] = None,
+    format: Annotated[
+        str | None, typer.Option(help="table, markdown, latex, csv, or json. Default: as -o ends, else a table.")
+    ] = None,
+    per_caption: Annotated[
+        Path | None, typer.Option("--per-caption", help="Write each caption's scores: .jsonl or .csv.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page, with a gallery where --data has the pictures: .html.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure captions: do they tell pictures apart, and what are they like?"""
+    from tellapart.evaluation import formats
     from tellapart.evaluation.evaluate import run_eval
 
     chosen = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
@@ -247,6 +260,12 @@ def evaluate(
         raise UsageError(
             "--metrics names none; type --metrics length,clipscore, or leave it out for all that can be had"
         )
+    if as_json and format not in (None, "json") and out is None:
+        raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
+    chosen_format = formats.format_of(out, format)
+    for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
+        if path is not None:
+            formats.check_file(path, suffixes)
     results = run_eval(
         captions,
         references,
@@ -268,7 +287,21 @@ def evaluate(
         bags=bags or (),
         distractors=distractors,
     )
-    show(results.to_json(), results.table, as_json)
+    if out is not None:
+        formats.write(out, formats.FORMATS[chosen_format](results))
+    if per_caption is not None:
+        formats.write(per_caption, formats.per_caption(results, per_caption))
+    if report is not None:
+        from tellapart.evaluation.page import write_eval_page
+
+        write_eval_page(results, report, typed_command(), results.extra["items"])
+    if out is None and chosen_format not in (formats.TABLE, "json"):
+        print(formats.FORMATS[chosen_format](results), end="")
+    else:
+        show(results.to_json(), results.table, as_json or (out is None and chosen_format == "json"))
+    for what, path in (("result", out), ("per caption", per_caption), ("report", report)):
+        if path is not None:
+            say(f"{what}: {path}")
 
 
 @app.command(rich_help_panel=MEASURING)

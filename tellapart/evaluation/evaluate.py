@@ -101,6 +101,7 @@ def evaluate(
     }
     captions = {name: own[0].captions for name, own in slots.items()}
     results = Results(ids, captions=captions, references=held, notes=notes + left_out)
+    results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     comparison = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
     for suffix, where in contexts.items():
         for name in chosen:

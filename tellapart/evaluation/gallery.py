@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.errors import PictureError
 from tellapart.evaluation.retrieval import Retrieval
 from tellapart.metrics.results import Results
 
@@ -37,6 +40,48 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _informative({name: own for name, own in found.items() if name not in _YARDSTICKS} or found, k)
     return {"sets": [_set(results, found, references, truth, row) for row in rows]}
+
+
+def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
+    """Up to k pictures, evenly over the data, with every system's caption: for results without candidate sets."""
+    references = _references(results, items)
+    rows = _spread(np.arange(len(results.ids)), min(k, len(results.ids)))
+    return {
+        "sets": [
+            {
+                "target": results.ids[row],
+                "candidates": [results.ids[row]],
+                "references": references.get(results.ids[row], []),
+                "systems": {name: {"caption": captions[row]} for name, captions in results.captions.items()},
+            }
+            for row in rows
+        ]
+    }
+
+
+def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], side: int = 160) -> dict[str, str]:
+    """Small copies of the pictures of a gallery in ``folder``/gallery: id to file. Of a clip four frames.
+
+    A picture that cannot be read is left out.
+    """
+    from tellapart.images.clips import shown
+
+    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
+    by_id = {item.id: item for item in items if item.id in keys}
+    pictures = {}
+    (folder / "gallery").mkdir(exist_ok=True)
+    for number, key in enumerate(keys):
+        try:
+            image = shown(by_id[key].picture)
+        except PictureError:
+            continue
+        small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later
+        name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
+        if not small:
+            image.thumbnail((side, side))
+        image.save(folder / "gallery" / name, quality=85)
+        pictures[key] = f"gallery/{name}"
+    return pictures
 
 
 def _references(results: Results, items: Sequence[Item] | None) -> dict[str, list[str]]:

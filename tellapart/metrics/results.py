@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tellapart.metrics.words import Association
 
+PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 WORDS = "words"  # the key of word analysis among the signatures: no number of a system
 
 
@@ -120,22 +121,29 @@ class Results:
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
         return Group(*parts)
 
+    def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
+        """The heads of the systems' table behind the first, and by metric the cells behind the metric's name."""
+        heads = [*(("n", "candidates", "chance") if self.candidates else ()), *self.systems]
+        return heads, {
+            metric: [
+                *(self._among(metric) if self.candidates else ()),
+                *(self._cell(found.get(metric), metric) for found in self.systems.values()),
+            ]
+            for metric in self.signatures
+            if metric != WORDS  # it has tables of its own
+        }
+
     def _systems_table(self) -> Any:
         from rich import box
         from rich.table import Table
 
         table = Table(box=box.SIMPLE_HEAD, title=f"{len(self.ids)} pictures; 95 % bootstrap intervals")
         table.add_column("metric")
-        if self.candidates:
-            for name in ("n", "candidates", "chance"):
-                table.add_column(name, justify="right")
-        for name in self.systems:
+        heads, rows = self.system_rows()
+        for name in heads:
             table.add_column(name, justify="right", overflow="fold")
-        for metric in self.signatures:
-            if metric == WORDS:
-                continue  # it has tables of its own
-            row = [self._cell(found.get(metric), metric) for found in self.systems.values()]
-            table.add_row(metric, *(self._among(metric) if self.candidates else ()), *row)
+        for metric, cells in rows.items():
+            table.add_row(metric, *cells)
         return table
 
     def _n(self, metric: str) -> int:
@@ -148,25 +156,26 @@ class Results:
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
 
+    def pair_row(self, pair: Pair) -> tuple[str, str, str]:
+        """A pair's difference, its interval and p."""
+        found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
+        if math.isnan(found.value):
+            return "–", "–", "–"
+        between = f"{found.low:+.{digits}f} … {found.high:+.{digits}f}"
+        return f"{found.value:+.{digits}f}", between, format_p(found.p)
+
     def _pairs_table(self, pairs: Sequence[Pair]) -> Any:
         from rich import box
         from rich.table import Table
 
         table = Table(box=box.SIMPLE_HEAD, title="paired differences, picture by picture (b − a)")
-        for name in ("metric", "a", "b"):
+        for name in PAIR_HEADS[:3]:
             table.add_column(name, overflow="fold")
-        for name in ("b − a", "95 % interval", "p"):
+        for name in PAIR_HEADS[3:]:
             table.add_column(name, justify="right")
         for pair in pairs:
-            found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
-            apart = found.low > 0 or found.high < 0
-            numbers = (
-                f"{found.value:+.{digits}f}",
-                f"{found.low:+.{digits}f} … {found.high:+.{digits}f}",
-                format_p(found.p),
-            )
-            shown = ("–", "–", "–") if math.isnan(found.value) else numbers
-            table.add_row(pair.metric, pair.a, pair.b, *shown, style="bold" if apart else None)
+            apart = pair.difference.low > 0 or pair.difference.high < 0
+            table.add_row(pair.metric, pair.a, pair.b, *self.pair_row(pair), style="bold" if apart else None)
         return table
 
     def _cell(self, interval: Interval | None, metric: str) -> str:

@@ -137,7 +137,10 @@ class Log:
 
 @dataclass
 class RunFolder:
-    """All that a run folder tells; ``gaps`` are lines for the page, one for each part that could not be shown."""
+    """All that a run folder tells; ``gaps`` are lines for the page, one for each part that could not be shown.
+
+    ``evaluation``: no run, but an evaluation of caption files; its folder holds the gallery's pictures only.
+    """
 
     path: Path
     info: RunInfo
@@ -146,6 +149,7 @@ class RunFolder:
     results: Results | None = None
     gallery: Gallery | None = None
     gaps: list[str] = field(default_factory=list)
+    evaluation: bool = False
 
     @property
     def name(self) -> str:

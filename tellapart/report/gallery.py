@@ -93,6 +93,11 @@ class GalleryView:
     pair: tuple[str, ...]
     marked: bool
 
+    @property
+    def scored(self) -> bool:
+        """Whether a scorer chose among candidates; else the pictures are shown with their captions alone."""
+        return any(len(one.candidates) > 1 for one in self.sets)
+
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     """The run's gallery, its pictures added to ``album``; None where there is none.

@@ -134,7 +134,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
     info = run.info
     versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
     facts = [
-        ("Run", run.name),
+        ("Systems" if run.evaluation else "Run", run.name),
         ("Started", moment(info.created)),
         ("Took", duration(info.seconds) if info.seconds is not None else ""),
         ("Finished", "not yet" if not info.finished else moment(info.finished) if info.seconds is None else ""),
@@ -142,7 +142,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         ("Seed", "" if info.seed is None else str(info.seed)),
         ("Versions", versions),
         ("Commit", info.commit or ""),
-        ("Folder", str(run.path.resolve())),
+        ("Folder", "" if run.evaluation else str(run.path.resolve())),
     ]
     return [(label, text) for label, text in facts if text]
 

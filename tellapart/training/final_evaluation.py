@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioners import Captioner, load_captioner, write_captions
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, gallery
-from tellapart.images.clips import shown
+from tellapart.evaluation.gallery import save_pictures
 from tellapart.metrics.results import Results
 from tellapart.scorers import load_scorer
 from tellapart.training.run_folder import Run, write_json, write_text, writing
@@ -89,19 +88,8 @@ def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item], side: int = 160) -> None:
+def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
     """``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
-    by_id = {item.id: item for item in items}
-    keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
-    pictures = {}
     with writing(folder / "gallery"):
-        (folder / "gallery").mkdir(exist_ok=True)
-        for number, key in enumerate(keys):
-            image = shown(by_id[key].picture)
-            small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later
-            name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
-            if not small:
-                image.thumbnail((side, side))
-            image.save(folder / "gallery" / name, quality=85)
-            pictures[key] = f"gallery/{name}"
+        pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})

@@ -1,0 +1,191 @@
+"""An evaluation as a file or as text to paste: Markdown, LaTeX, CSV, JSON; and what each picture contributed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.metrics.results import PAIR_HEADS, Results
+from tellapart.utils.files import replace_text
+from tellapart.utils.text import json_text
+
+TABLE = "table"
+_SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex", ".txt": TABLE}
+_LATEX = {
+    **{character: "\\" + character for character in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"−": "$-$", "–": "--", "…": r"\dots{}", "<": "$<$", ">": "$>$"},
+}
+
+
+def markdown(results: Results) -> str:
+    """Tables for a README or an issue, with the signatures as footnotes."""
+    heads, rows = results.system_rows()
+    marks = _marks(results)
+    parts = [
+        f"{len(results.ids)} pictures; 95 % bootstrap intervals",
+        _pipes(["metric", *heads], ([f"{metric}[^{marks[metric]}]", *cells] for metric, cells in rows.items())),
+    ]
+    if results.pairs:
+        pairs = ([pair.metric, pair.a, pair.b, *results.pair_row(pair)] for pair in results.pairs)
+        parts += ["Paired differences, picture by picture", _pipes(PAIR_HEADS, pairs)]
+    parts += [f"Note: {_pipe_safe(note)}" for note in results.notes]
+    parts.append("\n".join(f"[^{marks[metric]}]: `{results.signatures[metric]}`" for metric in rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(results: Results) -> str:
+    """A table for a paper (package booktabs), with the signatures below it in small print."""
+    heads, rows = results.system_rows()
+    marks = _marks(results)
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{len(results.ids)} pictures; 95\,\% bootstrap intervals in brackets.}}",
+        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
+        r"\toprule",
+        _row(["metric", *map(_tex, heads)]),
+        r"\midrule",
+        *(_row([f"{_tex(metric)}$^{{{marks[metric]}}}$", *map(_tex, cells)]) for metric, cells in rows.items()),
+        *([r"\midrule", *_pair_lines(results, len(heads))] if results.pairs else []),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\par\smallskip\footnotesize\raggedright",
+        *(rf"$^{{{marks[metric]}}}$\,\texttt{{{_tex(results.signatures[metric])}}}\\" for metric in rows),
+        *(rf"{_tex(note)}\\" for note in results.notes),
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pair_lines(results: Results, columns: int) -> Iterator[str]:
+    for pair in results.pairs:
+        difference, between, p = results.pair_row(pair)
+        told = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; p {p})"
+        yield rf"\multicolumn{{{columns + 1}}}{{l}}{{{_tex(told)}}} \\"
+
+
+def comma_separated(results: Results) -> str:
+    """A row for each system and metric, with the signature; no paired differences."""
+    rows = (
+        [name, metric, *map(_number, (found.value, found.low, found.high)), found.n, results.signatures[metric]]
+        for name, own in results.systems.items()
+        for metric, found in own.items()
+    )
+    return _csv(["system", "metric", "value", "low", "high", "n", "signature"], rows)
+
+
+def table(results: Results) -> str:
+    """The table as the terminal shows it."""
+    from tellapart.utils.messages import console
+
+    text = io.StringIO()
+    console(width=200, file=text).print(results.table())
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+
+
+FORMATS: dict[str, Callable[[Results], str]] = {
+    TABLE: table,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": comma_separated,
+    "json": lambda results: json_text(results.to_json()) + "\n",
+}
+
+
+def format_of(out: Path | None, format: str | None) -> str:
+    """What ``--format`` says, else what the file's name says, else a table. Raises `UsageError`."""
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if out is None or format is not None:
+        return format or TABLE
+    if out.suffix.lower() not in _SUFFIXES:
+        raise UsageError(
+            f"{out}: cannot tell the format from this name; expected {' '.join(_SUFFIXES)}, or type --format"
+        )
+    return _SUFFIXES[out.suffix.lower()]
+
+
+def check_file(path: Path, suffixes: Sequence[str] = ()) -> None:
+    """Raises `UsageError` where a result could not be written there: before anything slow."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: expected a name that ends in {' or '.join(suffixes)}")
+
+
+def write(path: Path, text: str) -> None:
+    """The file, whole or not at all. Raises `TellapartError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, text)
+    except OSError as error:
+        raise TellapartError(f"{path} cannot be written ({error.strerror or error}); name another file") from error
+
+
+def per_caption(results: Results, path: Path) -> str:
+    """A record for each system and picture: ``id``, ``system``, ``caption`` (``captions`` where there are several), and
+    the value of each metric that has one for each picture; JSON lines, or CSV where ``path`` ends so."""
+    lists = results.extra.get("caption_lists", {})
+    records = [
+        {
+            "id": id_,
+            "system": name,
+            **({"captions": lists[name][row]} if name in lists else {"caption": captions[row]}),
+            **{metric: _plain(value_N[row]) for metric, value_N in results.values.get(name, {}).items()},
+        }
+        for name, captions in results.captions.items()
+        for row, id_ in enumerate(results.ids)
+    ]
+    if path.suffix.lower() == ".csv":
+        heads = list(dict.fromkeys(key for record in records for key in record))
+        return _csv(heads, ([_cell(record.get(head)) for head in heads] for record in records))
+    return "".join(json_text(record) + "\n" for record in records)
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None else json_text(value) if isinstance(value, list) else value
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else repr(float(value))
+
+
+def _marks(results: Results) -> dict[str, int]:
+    return {metric: number for number, metric in enumerate(results.system_rows()[1], start=1)}
+
+
+def _csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _pipes(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
+    return "\n".join("| " + " | ".join(map(_pipe_safe, line)) + " |" for line in lines)
+
+
+def _pipe_safe(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+def _tex(text: str) -> str:
+    escaped = re.sub(r"[&%$#_{}\\~^−–…<>]", lambda found: _LATEX[found[0]], text)
+    return re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped).replace("|", r"|\allowbreak{}")
+
+
+def _row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
