@@ -27,11 +27,15 @@ def made(name: str, folder: Path) -> Any:
 
 
 def scores(captioner: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return scores_with_gradient(captioner)
+
+
+def scores_with_gradient(captioner: Any) -> torch.Tensor:
     pictures = [Image.new("RGB", (48, 32), color) for color in ("red", "green")]
     tokens = torch.tensor([captioner.tokenize(["a red dog"])[0]] * 2)
-    with torch.no_grad():
-        visual = captioner.encode(captioner.pixels(pictures))
-        return captioner.logits(visual, tokens, torch.ones_like(tokens).bool())
+    visual = captioner.encode(captioner.pixels(pictures))
+    return captioner.logits(visual, tokens, torch.ones_like(tokens).bool())
 
 
 def learn(captioner: Any) -> None:
@@ -54,6 +58,10 @@ def test_every_part_of_every_family_is_adapted_and_saved_merged(name: str, tmp_p
     for part, module in captioner.parts().items():
         assert any(is_adapter(n) for n, _ in module.named_parameters()) == (part in parts), part
     assert not any("lm_head" in n or "predictions.decoder" in n for n in adapted), "the output layer is not adapted"
+    scores_with_gradient(captioner).square().mean().backward()
+    for part in parts:
+        up = [p.grad for n, p in captioner.parts()[part].named_parameters() if ".lora_B" in n]
+        assert any(grad is not None and bool(grad.abs().sum() > 0) for grad in up), f"{part} learns nothing"
     learn(captioner)
     learned = scores(captioner)
     assert not torch.allclose(learned, plain, atol=1e-3)
