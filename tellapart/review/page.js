@@ -189,12 +189,31 @@ function arrange() {
     const columns = Math.max(1, Math.min(count, Math.floor(width / 220)));
     best = { columns, tall: Math.min((width / columns - 18) * 0.75, room * 0.6) };
   }
+  const three = !captionsShown && !large && count === 3 ? besideTheFirst(width, room, widest, best.tall) : null;
+  $("pictures").classList.toggle("three", three !== null);
+  if (three) best = { columns: 2, ...three };
   if (large) best = { columns: Math.max(1, Math.min(2, best.columns - 1)), tall: Math.max(room - 18, 240) };
   $("pictures").style.setProperty("--columns", best.columns);
   $("pictures").style.setProperty("--wide", best.wide ?? "1fr");
+  $("pictures").style.setProperty("--first-wide", best.firstWide ?? "auto");
+  $("pictures").style.setProperty("--first-tall", (best.firstTall ?? best.tall) + "px");
   $("pictures").style.setProperty("--tall", Math.max(Math.floor(best.tall), 120) + "px");
   $("captions").setAttribute("aria-pressed", captionsShown);
   $("large").setAttribute("aria-pressed", large);
+}
+
+// Three pictures, the first of them large: null where a plain grid shows all of them larger by more than a tenth.
+function besideTheFirst(width, room, widest, plain) {
+  const gap = parseFloat(getComputedStyle($("pictures")).rowGap) || 0;
+  if (innerWidth <= 760) { // the first above the others
+    const firstTall = Math.floor(Math.min(width / widest, Math.max(room * 0.6, 160)));
+    return { firstTall, tall: Math.floor((width - gap) / 2 / widest) };
+  }
+  // The width that is taken: widest · (first + (first − gap) / 2) + gap.
+  const firstTall = Math.floor(Math.min(room - 18, (width - gap + (widest * gap) / 2) / (1.5 * widest)));
+  const tall = (firstTall - gap) / 2;
+  if (tall < 0.9 * plain) return null;
+  return { firstTall, tall, wide: tall * widest + "px", firstWide: firstTall * widest + "px" };
 }
 
 async function captions() {
@@ -315,6 +334,8 @@ function finish() {
 }
 
 function key(name) {
+  if (name === "?") return $("keys").open ? $("keys").close() : $("keys").showModal();
+  if ($("keys").open) return;
   if (shown("finished")) {
     if (name === "ArrowLeft") return open(state.bags.length - 1);
     return { u: undo, n: ask }[name]?.();

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from chromium import NEEDS_CHROMIUM, chromium
+from PIL import Image
 from real_data import DATA
 from sample_review import ATTACK, make_bags, serving
 
 from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.file import BagsFile, Header, read_bags, write_bags
+from tellapart.bags.mine import Bag
 from tellapart.data import open_data
 from tellapart.review import DecisionStore, export_review
 from tellapart.review.session import decisions_of, open_review
@@ -173,6 +175,54 @@ def test_a_server_that_is_gone_loses_nothing(chrome: Any, tmp_path: Path) -> Non
         assert page.bag() == 3 and not page.shown("#trouble")
         assert [(d.verdict, d.facets) for d in again.store.standing()] == [("keep", ()), ("drop", ("attribute",))]
     chrome.get_log("browser")
+
+
+def test_it_says_what_keep_means_and_shows_its_keys(chrome: Any, tmp_path: Path) -> None:
+    review = open_review(make_bags(tmp_path), reviewer="Ann")
+    with review.store, serving(review) as port:
+        page = Page(chrome, port)
+        assert "Keep a bag whose pictures look alike, while a caption could tell each" in page.text(".means")
+        assert not page.shown("#keys")
+        page.press("?")
+        assert page.shown("#keys") and "Undo the last decision" in page.text("#keys")
+        page.press("k")
+        assert page.bag() == 1 and not review.store.log(), "no decision behind the list of keys"
+        page.press("\ue00c")  # Escape
+        assert not page.shown("#keys")
+        page.press("?", "?", "k")
+        assert page.bag() == 2 and len(review.store.log()) == 1
+    assert chrome.get_log("browser") == []
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1920, 1080), (1280, 720), (420, 900)])
+def test_three_pictures_fill_the_screen(chrome: Any, tmp_path: Path, width: int, height: int) -> None:
+    """In a grid of two columns a fourth of the room stayed empty, and more beside it."""
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number in range(3):
+        Image.new("RGB", (600, 400), (80 * number, 90, 120)).save(pictures / f"{number}.jpg")
+    bag = Bag(tuple(f"{number}.jpg" for number in range(3)), 0.9)
+    write_bags(tmp_path / "b.jsonl", BagsFile(Header(scorer="tiny", data=str(pictures), sizes=(3,)), [bag]))
+    review = open_review(tmp_path / "b.jsonl", reviewer="Ann")
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    frames = """return [...document.querySelectorAll('.frame')].map(f => { const r = f.getBoundingClientRect();
+                return [r.left, r.top, r.right, r.bottom]; })"""
+    with review.store, serving(review) as port:
+        page = Page(chrome, port)
+        seen = "return [...document.querySelectorAll('.frame img')].filter(i => i.naturalWidth === 600).length"
+        page.wait(lambda: chrome.execute_script(seen) == 3)
+        boxes = chrome.execute_script(frames)
+        dock, top = chrome.execute_script(
+            "return [document.querySelector('.dock').getBoundingClientRect().top,"
+            " document.querySelector('.pictures').getBoundingClientRect().top]"
+        )
+    chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    left, right, bottom = min(b[0] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes)
+    area = sum((b[2] - b[0]) * (b[3] - b[1]) for b in boxes)
+    assert left >= 0 and right <= width and bottom <= dock, "all is seen at once"
+    assert area >= 0.93 * (right - left) * (bottom - min(b[1] for b in boxes)), "there is no hole among them"
+    assert (right - left) > 0.85 * width or (bottom - top) > 0.85 * (dock - top), "they reach the edge of the room"
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
