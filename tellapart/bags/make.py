@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from tellapart.bags.mine import (
     neighbours_for,
 )
 from tellapart.bags.search import Vectors, nearest_neighbours
-from tellapart.data.caption_files import read_caption_lists
-from tellapart.data.caption_matching import align_lists
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import Known, align_lists, match
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -63,7 +62,7 @@ def mine_dataset(
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
     if captions is not None and captions != "references":
-        read_caption_lists(Path(captions))
+        read_caption_file(captions)
     store, whole = FeatureStore(), len(dataset)
     items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
     if not items:
@@ -115,7 +114,10 @@ def check_sizes(sizes: Sequence[int]) -> list[int]:
 def captions_of(items: Sequence[Item], captions: str) -> list[list[str]]:
     """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
     if captions != "references":
-        kept, _ = align_lists(read_caption_lists(Path(captions)), [item.id for item in items], True, name=captions)
+        paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
+        known = Known("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
+        matched = match(read_caption_file(captions), known, captions)
+        kept, _ = align_lists(matched.texts, known.ids, True, name=captions)
         if bare := [item.id for item in items if item.id not in kept]:
             raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
         return [kept[item.id] for item in items]

@@ -196,9 +196,9 @@ def _from_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[_E
             yield _record(f"{path}, line {number}", _parse(path, line, number), names)
 
 
-def _from_json(path: Path, data: Any, names: Sequence[str]) -> Iterator[_Entry]:
+def _from_json(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[_Entry]:
     if isinstance(data, dict):
-        yield from _from_object(path, data, names)
+        yield from _from_object(path, data, names, unwrap)
     elif isinstance(data, list):
         for number, record in enumerate(data, 1):
             yield _record(f"{path}, entry {number}", record, names)
@@ -206,7 +206,7 @@ def _from_json(path: Path, data: Any, names: Sequence[str]) -> Iterator[_Entry]:
         raise UsageError(f"{path}: holds a {type(data).__name__}; expected a list of records or an object of captions")
 
 
-def _from_object(path: Path, data: dict[str, Any], names: Sequence[str]) -> Iterator[_Entry]:
+def _from_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[_Entry]:
     images = data.get("images")
     if isinstance(data.get("annotations"), list):
         listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
@@ -220,9 +220,9 @@ def _from_object(path: Path, data: dict[str, Any], names: Sequence[str]) -> Iter
     if _is_record(data, names):
         yield _record(f"{path}, entry 1", data, names)  # a JSONL file of one line
         return
-    wrapped = [key for key in _WRAPPERS if isinstance(data.get(key), list | dict)]
+    wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
     if len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):
-        yield from _from_json(path, data[wrapped[0]], names)
+        yield from _from_json(path, data[wrapped[0]], names, unwrap=False)
         return
     for key, value in data.items():
         where = f"{path}, id {key!r}"
@@ -236,7 +236,7 @@ def _holds_records(value: Any) -> bool:
 
 
 def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
-    return bool(named(names, data)) and (value_of(IDS, data) is not None or bool(file_of(data)))
+    return bool(named(names, data)) and bool(named((*IDS, *PICTURES), data))
 
 
 def _from_karpathy(path: Path, images: list[Any]) -> Iterator[_Entry]:

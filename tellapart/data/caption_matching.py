@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tellapart.data.caption_files import CaptionFile, some
 from tellapart.errors import UsageError
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
 
 
 def _path(text: str) -> str:
-    path = unquote(urlsplit(text).path) if "://" in text[:12] else text
+    path = unquote(re.split(r"[?#]", text.partition("://")[2])[0]) if "://" in text[:12] else text
     return path.replace("\\", "/").removeprefix("./")
 
 
@@ -80,10 +80,11 @@ def match(captions: CaptionFile, known: Known, name: str) -> Matched:
     if captions.numbered != known.numbered:
         return _by_place(captions, known, name, same)
     best, how, most = {key: key for key in captions.texts if key in ids}, "", same
+    whole = min(len(captions.texts), len(ids))
     for way, compare in WAYS:
-        for own in ({}, captions.files):
-            for theirs in ({}, known.files):
-                found = _paired(captions, known, own, theirs, compare)
+        for own in _names(captions.files):
+            for theirs in _names(known.files):
+                found = _paired(captions, known, own, theirs, compare) if most < whole else {}
                 if len(found) > most:
                     best, how, most = found, way, len(found)
     if not how:
@@ -97,6 +98,11 @@ def match(captions: CaptionFile, known: Known, name: str) -> Matched:
     return Matched(
         texts, f"{name}: {most} of {len(captions.texts)} matched with {known.name} by {how}, such as {example}"
     )
+
+
+def _names(files: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """What a side's pictures may be compared by: their ids, and where there are any their files."""
+    return [{}, files] if files else [{}]
 
 
 def _paired(

@@ -114,7 +114,8 @@ def _listed(text: str) -> list[str]:
     """A text that is a list of texts, as JSON or as Python writes it, is that list; any other is one caption."""
     if not text.startswith("["):
         return [text]
-    for parse in (parse_json, ast.literal_eval):
+    python = text[1:2] in "'\"" and text.endswith("]")
+    for parse in (parse_json, *((ast.literal_eval,) if python else ())):
         try:
             value = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

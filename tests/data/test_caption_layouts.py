@@ -170,6 +170,24 @@ def test_pictures_of_one_name_in_two_folders_are_told_apart_by_their_folder() ->
     assert match(bare, known, "c") == match(bare, known, "c") and match(bare, known, "c").texts == {"1.jpg": ["one"]}
 
 
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ('{"id": "http://[x", "caption": "a"}', {"http://[x": ["a"]}),
+        ('{"id": 1.0, "caption": ""}', {"1": [""]}),
+        ('{"id": 1, "caption": "", "text": "the prompt"}', {"1": [""]}),
+        ('{"id": 1, "captions": "[not a list"}', {"1": ["[not a list"]}),
+        ('{"id": 1, "filtered_resps": [], "resps": [["a"]]}', {"1": ["a"]}),
+        ('{"image": 391895, "caption": "a"}', {"391895": ["a"]}),
+        ('{"data": {"data": {"caption": "a"}}}', {"data": ["a"]}),
+    ],
+)
+def test_odd_records(content: str, texts: dict[str, list[str]], tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(content)
+    found = read_caption_file(tmp_path / "c.json")
+    assert found.texts == texts and match(found, Known("the data", ["x.jpg"]), "c").texts == texts
+
+
 def test_lines_are_matched_by_place_only_where_there_are_as_many(tmp_path: Path) -> None:
     numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
     by_place = match(numbered, Known("the references", ["x", "y"]), "c")
