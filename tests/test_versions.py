@@ -115,7 +115,7 @@ REWARDED = {
 # part -> how its result comes about, the version that gave it, and the result
 PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "scenes": (scenes, 1, "c6843469ec5915c6"),
-    "boost": (boost, 1, "95b947a68e445e3f"),
+    "boost": (boost, 1, "4b36d9a12b443c15"),
     "samplers": (samplers, 1, "33fc79d803388f86"),
     "pixels": (pixels, 1, [0.123314, -0.062655, -0.139621, -0.172636, -0.106596, 0.126584]),
     "decoding": (decoding, 1, "da17e00255da169a"),

@@ -65,7 +65,7 @@ class Scripted:
             line = "the scripted describer knows pictures of scenes alone; name a model with --mllm"
             raise BackendError(line, fatal=True)
         asked = (*(m.text for m in request.messages), request.temperature, request.seed)
-        chance = Chance("describe", self.seed, scene.key(), *asked)
+        chance = Chance("describe", self.seed, scene.content_key(), *asked)
         return full_description(mistaken(scene, self.error, chance), chance)
 
 

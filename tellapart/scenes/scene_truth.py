@@ -47,11 +47,15 @@ class SceneTruth:
         """A name that the members of one family share with no other scene."""
         return f"{self.id.rpartition('-')[0]}-{self.family}"
 
-    def key(self) -> str:
-        """Hash of what is shown and of who draws it (not of the id or of what was written about it)."""
-        shown = [f"{VERSIONS['scenes']}/{self.ground}/{self.grain}/{self.size}/{self.length}"]
+    def content_key(self) -> str:
+        """Hash of what is shown (not of the id or of what was written about it)."""
+        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
         shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
         return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
+
+    def key(self) -> str:
+        """The `content_key` and the version of what draws it: under it the picture's features are kept."""
+        return f"{self.content_key()}-{VERSIONS['scenes']}"
 
     @cached_property
     def chain(self) -> tuple[Relation, ...]:

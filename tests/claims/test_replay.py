@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tellapart.claims.replay import Outcome, chosen, replay, settle
 from tellapart.claims.rule import Finding
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
+from tellapart.utils.versions import VERSIONS
 
 TESTS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
 DECODINGS = {
@@ -99,6 +101,30 @@ def test_a_changed_setting_trains_that_arm_anew_and_what_starts_from_it(
     assert all(old != new for old, new in folder.values())
     assert before.run_of("mle_more", 0).folder == after.run_of("mle_more", 0).folder
     assert before.run_of("sr", 0).folder != before.run_of("sr", 1).folder
+
+
+def test_an_arm_has_one_name_wherever_it_lies_and_another_with_other_code_or_weights(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start and the scorer are the same files elsewhere; then objective, renderer and weights change in turn."""
+
+    def names(arms: dict[str, Arm], folder: str) -> list[str]:
+        lab = lab_of(tmp_path / folder, arms, tiny_scorer)
+        return [lab.place(arm, 0).name for arm in ("start", "sr", "sr_long", "mle_more")]
+
+    shutil.copytree(str(arms["start"].model), tmp_path / "copied")
+    moved = {**arms, "start": Arm("start", model=str(tmp_path / "copied"))}
+    first = names(arms, "here")
+    assert names(moved, "there") == first
+    monkeypatch.setitem(VERSIONS, "mle", VERSIONS["mle"] + 1)
+    second = names(moved, "there")
+    assert second[:3] == first[:3] and second[3] != first[3]
+    monkeypatch.setitem(VERSIONS, "scenes", VERSIONS["scenes"] + 1)
+    third = names(moved, "there")
+    assert third[0] == second[0] and all(old != new for old, new in zip(second[1:], third[1:], strict=True))
+    config = tmp_path / "copied" / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert all(old != new for old, new in zip(third, names(moved, "there"), strict=True))
 
 
 def test_the_last_weights_count_and_not_the_best_by_validation(
