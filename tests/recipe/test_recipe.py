@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,16 @@ def test_what_is_no_recipe_is_said_in_one_line(tmp_path: Path) -> None:
             read_recipe(tmp_path / name)
     with pytest.raises(UsageError, match=r"cannot be read .Is a directory.; expected a TOML file"):
         read_recipe(tmp_path)
+
+
+def test_a_default_that_changes_is_a_change_of_results() -> None:
+    """A fingerprint leaves defaults out. So who changes one raises the version of the part of the code that reads it
+    (`tellapart.utils.versions`), and then writes it down in ``defaults.json``; a new key is written down there, too."""
+    schema = Recipe.model_json_schema(mode="serialization")
+    tables = {"Recipe": schema, **schema["$defs"]}
+    found = {
+        name: {key: field["default"] for key, field in sorted(table["properties"].items()) if "default" in field}
+        for name, table in sorted(tables.items())
+    }
+    kept = json.loads(Path(__file__).with_name("defaults.json").read_text())
+    assert {name: table for name, table in found.items() if table} == kept

@@ -62,15 +62,17 @@ def clone(tiny_recipe: dict[str, Any], tmp_path: Path) -> Iterator[Path]:
 
 
 def recipes(folder: Path, steps: int = 2) -> None:
-    table = {
+    """``steps``: of the first one."""
+    table: dict[str, Any] = {
         "data": {key: f"folder:{folder}/photos?part={n}/3" for n, key in enumerate(("train", "validation", "test"), 1)},
         "captioner": {"name": str(folder / "captioner")},
         "scorer": {"name": str(folder / "scorer")},
-        "training": {"steps": steps, "batch_size": 4, "learning_rate": 1e-3, "checkpoint_every": 2},
+        "training": {"steps": 2, "batch_size": 4, "learning_rate": 1e-3, "checkpoint_every": 2},
         "validation": {"every": 2, "decoding": {"max_tokens": 6}},
         "evaluation": {"lookalike": 3, "gallery": 2, "decoding": {"max_tokens": 6}},
     }
     first = {**table, "name": "first", "objective": {"kind": "mle"}}
+    first["training"] = {**first["training"], "steps": steps}
     second = {**table, "name": "second", "captioner": {"name": "first.toml"}}
     second["objective"] = {"kind": "reinforce", "decoding": {"kind": "greedy", "max_tokens": 6}}
     (folder / "first.toml").write_text(to_toml(check_recipe(first, "test")))
@@ -93,7 +95,7 @@ def test_the_same_recipe_has_one_fingerprint_in_every_clone(clone: Path, tmp_pat
 
 def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clone: Path) -> None:
     """And with nothing else: a card beside the model, or the prose of a recipe, decides no result."""
-    found = [content_of(read(clone)).fingerprint]
+    found, before = [content_of(read(clone)).fingerprint], fingerprint_of_0_1(read(clone))
     (clone / "captioner" / "README.md").write_text("A card.")
     (clone / "first.toml").write_text((clone / "first.toml").read_text().replace('about = ""', 'about = "prose"'))
     assert content_of(read(clone)).fingerprint == found[0]
@@ -112,6 +114,7 @@ def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clon
     (clone / "photos" / "99.png").write_bytes((clone / "photos" / "3.png").read_bytes())
     changed()
     assert len(set(found)) == len(found)
+    assert fingerprint_of_0_1(read(clone)) == before, "as it was: 0.1 noticed none of this"
 
 
 def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
@@ -121,14 +124,14 @@ def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
     monkeypatch.chdir(clone)
     assert cli("train", "second.toml").status == 0
     recipes(clone, steps=3)
-    done = cli("train", "second.toml", "--set", "training.steps=2")
+    done = cli("train", "second.toml")
     assert done.status == 0, done.err
     runs = sorted(path.name for path in Path("runs").iterdir())
     assert [name[: name.rindex("-")] for name in runs] == ["first"] * 2 + ["second"] * 2
     (line,) = [line for line in done.err.splitlines() if "--adopt" in line]
     told = re.fullmatch(r"first is trained now, for (\S+) is of something else \((.*)\); .*type: --adopt (\S+)", line)
     assert told and told[1] == told[3] and told[2] == "training.steps 2, now 3", line
-    adopted = cli("train", "second.toml", "--set", "training.steps=2", "--adopt", told[3], "--json")
+    adopted = cli("train", "second.toml", "--adopt", told[3], "--json")
     assert adopted.status == 0 and "is trained now" not in adopted.err, adopted.err
     (new,) = {path.name for path in Path("runs").iterdir()} - set(runs)
     start = json.loads((Path("runs") / new / "run.json").read_text())["content"]["recipe"]["captioner"]["name"]
