@@ -11,6 +11,7 @@ from tellapart import __version__
 from tellapart.captioners.load import remembered
 from tellapart.data.specification import parse
 from tellapart.models.loading import model_folder
+from tellapart.models.plugins import OPTION
 from tellapart.recipe.schema import Recipe
 from tellapart.training.run_folder import Run
 
@@ -39,7 +40,7 @@ On pictures held out from training, with 95 % bootstrap intervals; the recalls a
 Or from the command line:
 
 ```
-tellapart caption {model} PICTURES -o captions.jsonl
+tellapart caption {model} PICTURES -o captions.jsonl{option}
 ```
 """
 WITH_TRANSFORMERS = """```python
@@ -57,7 +58,7 @@ WITH_TELLAPART = """```python
 from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.models.decoding import Decoding
-
+{allow}
 captioner = load_captioner("{model}")
 picture = Image.open("photo.jpg").convert("RGB")
 visual = captioner.encode(captioner.pixels([picture]))
@@ -88,6 +89,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
         rows="\n".join(rows),
         snippet=snippet(folder, model, recipe),
         model=model,
+        option=f" {OPTION} {maker}" if (maker := remembered(str(folder)).get("made_by")) else "",
     )
     return f"---\n{metadata(folder, recipe)}\n---\n{body}"
 
@@ -110,14 +112,18 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
     """Code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's own."""
     decoding = recipe.evaluation.decoding
-    prompt = remembered(str(folder)).get("prompt")
+    options = remembered(str(folder))
+    prompt, maker = options.get("prompt"), options.get("made_by")
     told = {
         "model": model,
         "beams": decoding.beams if decoding.kind == "beam" else 1,
         "max_tokens": decoding.max_tokens,
+        "allow": f'from tellapart.models.plugins import allow_code\n\nallow_code("{maker}")' if maker else "",
         "prompt": f"text={json.dumps(prompt, ensure_ascii=False)}, " if prompt else "",
     }
-    return (WITH_TRANSFORMERS if model_type(folder) == "blip" else WITH_TELLAPART).format(**told)
+    return (WITH_TRANSFORMERS if of_transformers(folder) and model_type(folder) == "blip" else WITH_TELLAPART).format(
+        **told
+    )
 
 
 def model_type(folder: Path) -> str:
@@ -125,10 +131,10 @@ def model_type(folder: Path) -> str:
 
 
 def of_transformers(folder: Path) -> bool:
-    """Whether transformers has the class of this model without tellapart."""
+    """Whether transformers has the class of this model without tellapart and without code of somebody's own."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    return model_type(folder) in CONFIG_MAPPING_NAMES
+    return model_type(folder) in CONFIG_MAPPING_NAMES and "made_by" not in remembered(str(folder))
 
 
 def hub_base(name: str) -> str | None:

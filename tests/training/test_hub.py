@@ -163,6 +163,38 @@ def test_what_was_written_is_readable_by_others(made: tuple[Path, Path]) -> None
     assert not [file for file in files if stat.S_IMODE(file.stat().st_mode) != 0o666 & ~umask]
 
 
+def test_the_card_of_a_captioner_of_ones_own_says_which_code_to_allow(
+    photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that the card shows, typed, captions; without its option it is refused."""
+    (tmp_path / "my_own.py").write_text(
+        "from tellapart.captioners.clipcap import ClipCap, ClipCapModel\n"
+        "from tellapart.captioners import load_captioner\n"
+        "class Mine(ClipCap):\n    pass\n"
+        "def make(folder=None, base=None):\n"
+        "    made = load_captioner(base) if base else None\n"
+        "    from transformers import AutoImageProcessor, AutoTokenizer\n"
+        "    model = made.model if base else ClipCapModel.from_pretrained(folder)\n"
+        "    words = made.tokenizer if base else AutoTokenizer.from_pretrained(folder)\n"
+        "    pictures = made.processor if base else AutoImageProcessor.from_pretrained(folder, backend='pil')\n"
+        "    return Mine(model, words, pictures, 'mine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "out"
+    done = cli(*finetune(f"my_own:make?base={tiny_captioner}", photos, tiny_scorer, out))
+    assert done.status == 0, done.err
+    text = (out / "model" / "README.md").read_text()
+    assert 'allow_code("my_own:make")' in code_of(text) and "library_name: tellapart" in text
+    environ = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    assert run_snippet(code_of(text), photos, tmp_path, **environ)
+    command = re.search(r"\ntellapart (caption .*)\n", text)
+    assert command is not None and command[1].endswith(" --allow-code my_own:make")
+    typed = command[1].replace("PICTURES", str(photos)).replace("captions.jsonl", str(tmp_path / "c.jsonl")).split()
+    monkeypatch.setattr("tellapart.models.plugins._allowed", set())
+    assert "asks to run code, 'my_own:make'" in cli(*typed[:-2]).line
+    assert cli(*typed, "--max-tokens", 6).status == 0
+
+
 def test_what_is_on_the_hub_and_what_is_not(tiny_recipe: dict[str, Any], tiny_captioner: Path, tmp_path: Path) -> None:
     assert (
         hub_base("Salesforce/blip-image-captioning-base?prompt=a picture of") == "Salesforce/blip-image-captioning-base"
