@@ -1,6 +1,7 @@
 """``folder:PATH``: the pictures and clips in a folder and the folders below it.
 
-Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder.
+Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
+signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``), else the
 texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden
 files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads
@@ -19,6 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.images.clips import CLIP_SUFFIXES, picture_file
 from tellapart.images.pictures import SUFFIXES, UNREAD_SUFFIXES
 from tellapart.types import Item
+from tellapart.utils.text import path_id
 
 WANTED = SUFFIXES | CLIP_SUFFIXES
 
@@ -86,4 +88,4 @@ def _item(path: Path, id_: str, has_text: bool, missing: Skipped, listed: Sequen
             references = clean_captions(read_text(text).splitlines())
         except UsageError as error:  # the picture is good all the same
             missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
-    return Item(id=id_, picture=picture_file(path), references=references)
+    return Item(id=path_id(id_), picture=picture_file(path), references=references)

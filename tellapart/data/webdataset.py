@@ -31,6 +31,7 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import path_id
 
 BLOCK = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # a place is shard · SHARD + byte
@@ -121,7 +122,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
 def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
     """The members in turn, none of them kept; damage that `tarfile` takes for the end is told from it."""
     file.seek(start)
-    tar = tarfile.TarFile(fileobj=file, mode="r", errors="replace")
+    tar = tarfile.TarFile(fileobj=file, mode="r", errors="surrogateescape")
     while (member := tar.next()) is not None:
         tar.members.clear()  # type: ignore[attr-defined]
         yield member
@@ -149,7 +150,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     references = clean_captions(plain or texts_of(record.get("captions", record.get("caption")), ".json"))
     split = split_name(str(record.get("split") or "")) or split_in_name(shard.name)
     kind = ClipMember if is_clip(picture.name) else Member
-    return Item(f"{shard.stem}/{_key(picture)}", kind(shard, picture), references, split)
+    return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
 
 
 def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:

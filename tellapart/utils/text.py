@@ -13,6 +13,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what an id made of a path may not hold
 LONGEST_LINE = 2000
 
 
@@ -24,6 +25,23 @@ def clean_text(text: str) -> str:
     if text.isprintable():  # most captions: nothing to look for
         return text
     return _CONTROL.sub(" ", _SURROGATE.sub("\ufffd", text))
+
+
+def path_id(path: str) -> str:
+    """The id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
+
+    Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: two files never share
+    an id, and an id fits into any file. ``path`` is as Python gives it (`os.fsdecode`).
+    """
+    if not _NO_TEXT.search(path):
+        return path
+    return re.sub(f"%|{_NO_TEXT.pattern}", _percent, path)
+
+
+def _percent(match: re.Match[str]) -> str:
+    char, code = match[0], ord(match[0])
+    escaped = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else char.encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in escaped)
 
 
 def broken(text: str) -> str | None:
