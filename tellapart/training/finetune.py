@@ -15,7 +15,13 @@ from tellapart.utils.messages import say
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 OBJECTIVES: dict[str, dict[str, Any]] = {
-    "self-retrieval": {"kind": "reinforce", "baseline": "leave_one_out", "normalise": "length", "kl": 0.3},
+    "self-retrieval": {
+        "kind": "reinforce",
+        "baseline": "leave_one_out",
+        "normalise": "length",
+        "kl": 0.3,
+        "kl_temperature": 1.0,
+    },
     "smile": {"kind": "smile", "mle": 0.01},
     "mle": {"kind": "mle"},
     "cider": {"kind": "reinforce", "baseline": "greedy", "normalise": "none", "rewards": [{"kind": "cider"}]},
@@ -27,6 +33,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     },
 }
 RATE, LORA_RATE = 3e-5, 3e-4
+TOKENS_A_WORD = 1.4  # about what tokenizers of English make of a caption's words, punctuation counted
 STEPS, BATCH = 300, 50
 FEWEST = 8  # pictures: two held out for the table, two for validation, and some to learn from
 SHARE = 0.4  # of the free memory, for what the backward pass keeps
@@ -62,7 +69,7 @@ def plan(
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
     if objective not in OBJECTIVES:
         raise UsageError(f"no objective is called '{objective}'{nearest(objective, OBJECTIVES)}")
-    count, bare = survey(pictures)
+    count, bare, longest = survey(pictures)
     told = OBJECTIVES[objective]
     if bare and objective != "self-retrieval":
         raise UsageError(
@@ -80,6 +87,7 @@ def plan(
     steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
     rewarded = told["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
+    tokens = max_tokens if rewarded else math.ceil(TOKENS_A_WORD * longest)
     held = max(2, count // parts)
     table = {
         "name": "finetune",
@@ -97,7 +105,7 @@ def plan(
             "steps": steps,
             "batch_size": batch,
             "accumulate": planned_parts(folder)
-            or parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), max_tokens),  # type: ignore[operator]
+            or parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), tokens),  # type: ignore[operator]
             "learning_rate": rate or (LORA_RATE if lora else RATE),
             "schedule": "linear",
             "warmup": min(10, steps // 10),
@@ -117,8 +125,8 @@ def plan(
     return check_recipe(table, "tellapart finetune")
 
 
-def survey(pictures: Sequence[str]) -> tuple[int, int]:
-    """How many pictures there are, and how many have no reference."""
+def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
+    """How many pictures there are, how many have no reference, and the words of the longest reference."""
     from tellapart.data import open_many
 
     dataset = open_many(list(pictures))
@@ -127,7 +135,9 @@ def survey(pictures: Sequence[str]) -> tuple[int, int]:
         raise UsageError(
             f"{' '.join(pictures)}: {count} pictures; expected at least {FEWEST}, some of them to be held out"
         )
-    return count, sum(not item.references for item in dataset)
+    references = [item.references for item in dataset]
+    longest = max((len(text.split()) for texts in references for text in texts), default=0)
+    return count, sum(not texts for texts in references), longest
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:

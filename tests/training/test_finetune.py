@@ -48,6 +48,19 @@ def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch:
     assert parts_of_batch(str(tiny_captioner), 200, 30) == -(-200 * 50 * (544 + 3 * vocabulary) * 4 // 4_000_000)
 
 
+def test_the_parts_count_references_as_long_as_they_are(
+    tiny_captioner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 60 words: they are learned whole, so memory is planned for them, and not for the captions to be written."""
+    for number in range(12):
+        Image.new("RGB", (30, 20), (number * 20, 90, 9)).save(tmp_path / f"{number}.png")
+        (tmp_path / f"{number}.txt").write_text("word " * 60)
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 1_000_000)
+    learned, written = (plan(str(tiny_captioner), [str(tmp_path)], objective=o) for o in ("mle", "self-retrieval"))
+    assert learned.training.accumulate == parts_of_batch(str(tiny_captioner), learned.training.batch_size, 84)
+    assert written.training.accumulate == parts_of_batch(str(tiny_captioner), 4 * written.training.batch_size, 30)
+
+
 def test_from_the_command_to_a_model_with_a_card_and_again(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
 ) -> None:
