@@ -110,6 +110,8 @@ def _measured(metric: Metric, context: Context, slots: list[Slot]) -> Measured |
     """A metric of a system; None where it is about several captions of a picture and there is one."""
     if metric.measure is not None:
         return _merged([metric.measure(context, slot) for slot in slots], slots)
+    if metric.over_slots is not None:
+        return metric.over_slots(context, slots) if len(slots) > 1 else None
     assert metric.together is not None
     return _merged([metric.together(context, caption_lists(slots))], slots[:1]) if len(slots) > 1 else None
 

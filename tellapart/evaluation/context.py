@@ -237,7 +237,8 @@ class Context:
         if self.emscore_idf == "references":
             texts = [text for held in self.references or [] for text in held]
         key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
-        return self.once(key, lambda: token_idf(self.scorer.tokenize(texts), self.scorer.tokenizer.eos_token_id))
+        end, window = self.scorer.tokenizer.eos_token_id, self.scorer.window
+        return self.once(key, lambda: token_idf(self.scorer.tokenize(texts), end, window=window))
 
     def token_losses(self, slot: Slot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""

@@ -7,7 +7,9 @@ one line in `METRICS`. Where the corpus number is not the mean of its captions, 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +71,8 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
 }
 
 
+ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions
+LOWER_IS_BETTER = ("ppl", "repetition_rate", "hallucination_rate", "binding_error_rate")
 _OF_GIVEN_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
@@ -78,8 +82,8 @@ class Metric:
 
     ``pools`` names the candidate sets of a recall. A metric of one caption has ``measure``; where there are several
     captions of a picture, the mean counts. One that is about all captions of a picture at once has ``together`` (of a
-    list for each picture) instead. One with ``ready``, which raises where its tool is not there, is computed only when
-    it is named.
+    list for each picture) instead, one that chooses among their numbers has ``over_slots``. One with ``ready``, which
+    raises where its tool is not there, is computed only when it is named.
     """
 
     needs: tuple[str, ...]
@@ -89,6 +93,7 @@ class Metric:
     chance: Callable[[Context], np.ndarray] | None = None
     short: str = ""  # how a signature calls it, where its other parts say the rest of the name
     together: Callable[[Context, list[list[str]]], Measured] | None = None
+    over_slots: Callable[[Context, Sequence[Slot]], Measured] | None = None
     ready: Callable[[], object] | None = None
     pools: str = ""  # the candidate sets that it is measured in
 
@@ -122,7 +127,10 @@ def metrics_of(context: Context) -> dict[str, Metric]:
         if min(map(len, sets.sets)) > 5:  # five of five are always hits
             given[f"recall@5.{pools}"] = _recall(5, pools)
         given[f"mean_rank.{pools}"] = _mean_rank(pools)
-    return {**METRICS, **given}
+    table = {**METRICS, **given}
+    if context.several:
+        table |= {f"{name}{ORACLE}": _oracle(name, metric) for name, metric in table.items() if metric.measure}
+    return table
 
 
 def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], list[str]]:
@@ -133,7 +141,7 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
     """
     table = metrics_of(context)
     if names is None:
-        able = {name: metric for name, metric in table.items() if metric.ready is None}
+        able = {name: own for name, own in table.items() if own.ready is None and not name.endswith(ORACLE)}
         chosen = [name for name, metric in able.items() if metric.missing(context) is None]
         few = dict.fromkeys(("hundred", "two", "six"), context.scorer is not None)
         notes = [
@@ -155,6 +163,8 @@ def _named(name: str, table: Mapping[str, Metric], context: Context) -> list[str
     if not keys:
         if _OF_GIVEN_SETS.fullmatch(name) or spelt(name) in ("truematch", "meanrank"):
             raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+        if name.lower().endswith(ORACLE) and resolve(name[: -len(ORACLE)], table):
+            raise UsageError(f"metric '{name}' needs {NEEDS['several'][1]}")
         raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
     missing = {key: table[key].missing(context) for key in keys}
     able = [key for key in keys if missing[key] is None]
@@ -250,8 +260,16 @@ def _mean_rank(pools: str) -> Metric:
 def _pools_signature(context: Context, pools: str) -> str:
     if pools in (given := (context.sets_from or context).origins):
         return f"pools:{pools}x{len(context.sets(pools).sets)}|{given[pools]}"
-    mined = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
-    return f"pools:{context.sets(pools).name}{mined}"
+    more = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
+    if pools.startswith("random"):
+        more = f"|order:{order_digest(context.ids)}"  # the reader's order decides who stands in a pool
+    return f"pools:{context.sets(pools).name}{more}"
+
+
+def order_digest(ids: Sequence[str]) -> str:
+    """Eight hex digits of ids in their order."""
+    text = json.dumps(list(ids)).encode()
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
 def _clipscore(context: Context, slot: Slot) -> Measured:
@@ -287,7 +305,8 @@ def _emscore(part: str) -> Metric:
 def _emscore_variant(context: Context) -> str:
     assert context.items is not None
     frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
-    return f"idf:{context.emscore_idf or 'none'}|frames:{frames}|tokens:with-start,end"
+    idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
+    return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 
 
 def _ppl(context: Context, slot: Slot) -> Measured:
@@ -348,6 +367,30 @@ def _listener_accuracy(context: Context, slot: Slot) -> Measured:
     return Measured(100 * value_N)
 
 
+def _oracle(name: str, metric: Metric) -> Metric:
+    """The best of a picture's captions by the metric itself: what a perfect choice among them would score.
+
+    The mean over pictures of the best caption's own number, also where the metric's corpus number is no mean.
+    """
+    measure = metric.measure
+    assert measure is not None
+
+    def over_slots(context: Context, slots: Sequence[Slot]) -> Measured:
+        measured = [measure(context, slot) for slot in slots]
+        values = [own.value_N for own in measured if own.value_N is not None]
+        if not values:
+            raise UsageError(f"{name} has no number for a single caption, so no caption is the best by it")
+        best = np.fmin if name in LOWER_IS_BETTER or name.startswith("mean_rank") else np.fmax
+        return Measured(best.reduce(values), weight_N=measured[0].weight_N)
+
+    def signature(context: Context) -> str:
+        return f"best-of-captions,mean-of-pictures|{metric.signature(context)}"
+
+    return replace(
+        metric, needs=(*metric.needs, "several"), measure=None, signature=signature, over_slots=over_slots, chance=None
+    )
+
+
 def _diversity(name: str) -> Metric:
     """Div-1, Div-2 or mBLEU of all captions of a picture, 0 to 1 as paper 4 prints them."""
 
@@ -370,6 +413,7 @@ _OVERLAP = "tellapart.metrics.overlap:"
 _CIDER = "tellapart.metrics.cider:"
 _METEOR = "tellapart.metrics.meteor_score:"
 _SPICE = "tellapart.metrics.spice_tool:"
+_SPIDER = "tellapart.metrics.spider_score:"
 
 
 def _overlap(where: str, name: str, *, statistic: str = "") -> Metric:
@@ -428,6 +472,10 @@ METRICS: dict[str, Metric] = {
     ),
     "spice": replace(
         _overlap(_SPICE + "spice", "SPICE", statistic=_SPICE + "spice_statistic"),
+        ready=lambda: _function(_SPICE + "find_tool")(),
+    ),
+    "spider": replace(
+        _overlap(_SPIDER + "spider", "SPIDER"),
         ready=lambda: _function(_SPICE + "find_tool")(),
     ),
     "length": text_metric(_LEXICAL + "length", "words:punctuation-stripped"),

@@ -32,6 +32,7 @@ _WHERE = {
     "resample": "significance",
     "rouge_l": "overlap",
     "spice": "spice_tool",
+    "spider": "spider_score",
     "vocabulary": "lexical",
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS
-from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts, bleus_of_counts
+from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts_of_tokens, bleus_of_counts
 from tellapart.metrics.significance import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
@@ -56,14 +56,20 @@ def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
 
 
 def mbleu_counts(caption_lists: CaptionLists) -> np.ndarray:
-    """What BLEU is made of for each caption against its picture's others, N×K×10; NaN where there is no caption."""
+    """What BLEU is made of for each caption against its picture's others, N×K×10; NaN where there is no caption.
+
+    Captions are tokenised once, as one text in the order of the pictures: a caption has the same words as a caption and
+    as a reference, also where its end looks at the next line.
+    """
     _check(caption_lists)
+    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
+    caption_lists = [[next(tokenized) for _ in texts] for texts in caption_lists]
     where = [(n, k) for n, texts in enumerate(caption_lists) if len(texts) > 1 for k in range(len(texts))]
     counts_NKC = np.full((len(caption_lists), max(map(len, caption_lists), default=0), COUNTS), np.nan)
     if where:
         held = [[*caption_lists[n][:k], *caption_lists[n][k + 1 :]] for n, k in where]
         number_M, slot_M = np.array(where).T
-        counts_NKC[number_M, slot_M] = bleu_counts([caption_lists[n][k] for n, k in where], held)
+        counts_NKC[number_M, slot_M] = bleu_counts_of_tokens([caption_lists[n][k] for n, k in where], held)
     return counts_NKC
 
 

@@ -101,13 +101,20 @@ def emscore_f_matrix(
     return score_NM
 
 
-def token_idf(documents: Sequence[Sequence[int]], end: int) -> Mapping[int, float]:
+def token_idf(
+    documents: Sequence[Sequence[int]], end: int, *, padding: int | None = 0, window: int = 77
+) -> Mapping[int, float]:
     """Weights of tokens for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
 
     A token that no text has is worth log(M + 1). The end token, which is in every text, is worth the mean of all
-    that were seen: it stands for the whole caption (as in EMScore's own program).
+    that were seen: it stands for the whole caption. As in EMScore's own program, texts are padded to ``window`` with
+    the token ``padding`` (CLIP's own tokenizer: 0, which is also its "!"), and padding is a token that was seen: the
+    mean has one more number, and "!" is worth next to nothing. None for ``padding`` leaves it out.
     """
     seen = Counter(token for row in documents for token in set(row))
+    padded = sum(len(row) < window and padding not in row for row in documents)
+    if padding is not None and padded:
+        seen[padding] += padded
     found = {token: math.log((len(documents) + 1) / (count + 1)) for token, count in seen.items()}
     if found:
         found[end] = sum(found.values()) / len(found)

@@ -62,7 +62,11 @@ bleu1_statistic, bleu2_statistic, bleu3_statistic, bleu4_statistic = (
 @recent
 def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
     """All that BLEU is made of, N×10: words, closest reference's words, n-grams said (4), n-grams matched (4)."""
-    said, held = tokenized(captions, references)
+    return bleu_counts_of_tokens(*tokenized(captions, references))
+
+
+def bleu_counts_of_tokens(said: list[str], held: list[list[str]]) -> np.ndarray:
+    """`bleu_counts` of captions and references that are tokenised already, tokens joined by blanks."""
     table, reference, image_R = counted(held)
     caption = table.look_up([text.split() for text in said])
     length_N, size_R = caption.length_M.astype(float), iter(reference.length_M.tolist())

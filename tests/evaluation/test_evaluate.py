@@ -19,7 +19,7 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.comparison import results_from_json
 from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
-from tellapart.evaluation.registry import METRICS, Metric, text_metric
+from tellapart.evaluation.registry import METRICS, Metric, order_digest, text_metric
 from tellapart.evaluation.retrieval import lookalike_sets, retrieve
 from tellapart.scenes import truth
 
@@ -122,8 +122,15 @@ def test_signatures_name_what_matters(world):
     end = "|bootstrap:50@3|tellapart:0.1.0|human:first"
     signature = results.signatures
     assert signature["recall@1.random100"] == (
-        "recall@1|pools:random100-consecutive|ties:hit|scorer:colours@01234567" + end
+        f"recall@1|pools:random100-consecutive|order:{order_digest(results.ids)}|ties:hit|scorer:colours@01234567" + end
     )
+    # Whoever reads the pictures in another order has other pools: another signature.
+    turned = {name: dict(reversed(own.items())) for name, own in world.systems.items()}
+    other = evaluate(
+        turned, scorer=ColourScorer(), image_features=world.image_ND[::-1], metrics=["recall@1.random100"],
+        resamples=50, seed=3,
+    )  # fmt: skip
+    assert other.signatures["recall@1.random100"] != signature["recall@1.random100"].removesuffix("|human:first")
     assert "pools:random100-shuffled3" in signature["recall@5.random100-shuffled"]
     assert "pools:lookalike5|mined-by:colours@01234567|" in signature["recall@1.lookalike"]
     assert signature["clipscore"].startswith("clipscore|2.5max(cos,0)x100|prefix:A photo depicts|scorer:colours@")

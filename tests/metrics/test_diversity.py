@@ -12,7 +12,7 @@ import pytest
 from tellapart.data.caption_matching import align_ids, align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
-from tellapart.metrics import bleu, div1, div2, length, lexical_diversity, mbleu
+from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
@@ -187,3 +187,37 @@ def test_ids_with_unequal_numbers_are_trouble() -> None:
         align_ids(uneven, uneven)
     with pytest.raises(UsageError, match="1 captions are empty"):
         align_lists({"1": ["a", " "], "2": ["c", "d"]}, ["1", "2"])
+
+
+def test_mbleu_cuts_every_caption_once() -> None:
+    # An initial at a line's end looks at the next line: tokenized anew in each list, it would flip.
+    lists = [["a Wii U.", "A Wii U.", "a Wii U."], ["a dog", "a cat", "a dog"]]
+    said = iter(ptb_tokenize([text for texts in lists for text in texts]))
+    cut = [[next(said) for _ in texts] for texts in lists]
+    assert cut[0] == ["a wii u", "a wii u.", "a wii u."]
+    counts = mbleu_counts(lists)
+    for number, texts in enumerate(cut):
+        for slot, text in enumerate(texts):
+            others = [other.split() for other in texts[:slot] + texts[slot + 1 :]]
+            matched = sum(min(text.split().count(w), max(o.count(w) for o in others)) for w in set(text.split()))
+            assert counts[number, slot, 6] == matched
+
+
+def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
+    captions = {"1": ["a dog runs", "a cat", "the dog"], "2": ["a car", "a red car on a road", "the red car"]}
+    references = {"1": ["a dog is running", "the dog"], "2": ["a red car on the road", "one car"]}
+    results = evaluate(
+        {"s": captions}, references=references, metrics=["cider.oracle", "bleu4.oracle", "cider"], resamples=20
+    )
+    slots = [cider_d([texts[k] for texts in captions.values()], list(references.values()))[1] for k in range(3)]
+    own = results.systems["s"]
+    assert own["cider.oracle"].value == pytest.approx(100 * np.max(slots, axis=0).mean())
+    assert own["cider"].value == pytest.approx(100 * np.mean(slots)) and own["cider"].value < own["cider.oracle"].value
+    assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
+    assert results.signatures["cider.oracle"].endswith("|captions:3")
+    alone = {"s": {key: texts[0] for key, texts in captions.items()}}
+    with pytest.raises(UsageError, match=r"'cider\.oracle' needs several captions of a picture"):
+        evaluate(alone, references=references, metrics=["cider.oracle"], resamples=5)
+    with pytest.raises(UsageError, match="lexical_diversity has no number for a single caption"):
+        evaluate({"s": captions}, metrics=["lexical_diversity.oracle"], resamples=5)
+    assert not any("oracle" in name for name in evaluate({"s": captions}, resamples=5).systems["s"])

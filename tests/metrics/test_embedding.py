@@ -66,10 +66,18 @@ def test_emscore_against_plain_loops() -> None:
 
 
 def test_idf_is_that_of_the_texts_and_the_end_is_worth_their_mean() -> None:
-    weight = token_idf([[1, 5, 5, 2], [1, 6, 2], [1, 5, 2]], end=2)
+    documents = [[1, 5, 5, 2], [1, 6, 2], [1, 5, 2]]
+    weight = token_idf(documents, end=2, padding=None)
     assert weight[5] == pytest.approx(math.log(4 / 3)) and weight[6] == pytest.approx(math.log(4 / 2))
     assert weight[1] == 0 and weight[99] == pytest.approx(math.log(4))
     assert weight[2] == pytest.approx((math.log(4 / 3) + math.log(2)) / 4)  # of 1, 5, 6 and the end itself
+    assert weight[0] == pytest.approx(math.log(4))
+    # EMScore's program pads texts to CLIP's 77 tokens with 0, its "!": one more token that was seen, worth nothing.
+    padded = token_idf(documents, end=2)
+    assert padded[0] == 0 and padded[5] == weight[5]
+    assert padded[2] == pytest.approx((math.log(4 / 3) + math.log(2)) / 5)
+    # Two texts have a 0, one of them a "!" of its own; the longest is not padded.
+    assert token_idf([[1, 5, 5, 2], [1, 0, 2], [1, 5, 2]], end=2, window=4)[0] == pytest.approx(math.log(4 / 3))
 
 
 # With a scorer.
@@ -119,7 +127,7 @@ def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None
     weight = None
     if idf:
         documents = [text for item in items for text in item.references] if idf == "references" else captions.values()
-        weight = token_idf(scorer.tokenize(list(documents)), scorer.tokenizer.eos_token_id)
+        weight = token_idf(scorer.tokenize(list(documents)), scorer.tokenizer.eos_token_id, window=scorer.window)
     for number, item in enumerate(items):
         frames = torch.cat([scorer.encoder.encode(scorer.pixels([frame])) for frame in item.picture.frames()]).numpy()
         row, tokens = scorer.token_features([captions[item.id]])[0]
@@ -133,7 +141,7 @@ def test_emscore_of_clips_end_to_end(tiny_scorer: Path, idf: str | None) -> None
         both = {"said": captions, "other": other}
         beside = evaluate(both, items=items, scorer=scorer, metrics=names, resamples=5, emscore_idf=idf)
         assert beside.systems["other"]["emscore_p"].value == pytest.approx(alone.systems["other"]["emscore_p"].value)
-    assert f"|idf:{idf or 'none'}|frames:4|" in results.signatures["emscore_f"]
+    assert f"|idf:{idf + ',padding-counted' if idf else 'none'}|frames:4|" in results.signatures["emscore_f"]
     assert results.systems["said"]["emscore_p"].n == 6
 
 

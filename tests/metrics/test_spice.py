@@ -17,7 +17,7 @@ import pytest
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.registry import METRICS
-from tellapart.metrics import spice
+from tellapart.metrics import cider_d, spice, spider
 from tellapart.metrics.spice_tool import JAR, PARSER, spice_scores
 
 # What the jar does with words for tuples: F of the caption's words with those of all references; 0/0 is null.
@@ -165,3 +165,16 @@ def test_a_resample_is_a_mean_of_captions(stand_in: Any) -> None:
     stand_in()
     statistic = spice_statistic(["a b", "c"], [["a b"], ["d"]])
     assert statistic(np.array([1.0, 1.0])) == 0.5 and statistic(np.array([3.0, 1.0])) == 0.75
+
+
+def test_spider_is_the_mean_of_spice_and_cider_d(stand_in: Any) -> None:
+    stand_in()
+    captions, references = ["a dog runs", "a cat sits on a mat"], [["a dog is running"], ["a cat on a mat", "the cat"]]
+    corpus, values = spider(captions, references)
+    expected = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
+    assert values.tolist() == expected.tolist() and corpus == pytest.approx(expected.mean()) and corpus > 0
+    own, told = dict(zip("12", captions, strict=True)), dict(zip("12", references, strict=True))
+    results = evaluate({"s": own}, references=told, metrics=["SPIDEr"], resamples=20)
+    assert results.systems["s"]["spider"].value == pytest.approx(100 * corpus)
+    assert results.signatures["spider"].startswith("spider|mean(spice,cider-d)|spice-1.0")
+    assert "spider" not in evaluate({"s": own}, references=told, resamples=5).systems["s"]
