@@ -279,8 +279,17 @@ class Stage:
             limit = room if limit is None else limit
             rows = self.learner.tokenize(texts, limit)
         if cut := self.learner.cut_texts - before:
-            say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there")
+            say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there{self._more_room()}")
         return rows
+
+    def _more_room(self) -> str:
+        """What to type so that less of the references is cut, where something can be typed."""
+        captioner = self.recipe.captioner
+        if self.recipe.training.max_reference_tokens is not None:
+            return "; raise training.max_reference_tokens to learn more of them"
+        if captioner is not None and captioner.new is not None and captioner.new.kind == "clipcap":
+            return "; raise captioner.new.max_tokens to learn more of them"
+        return ""
 
     def visual(self, items: list[Item]) -> Any:
         """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""

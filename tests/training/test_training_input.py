@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from captioners.families import FAMILIES
 from PIL import Image
 from scorers.test_families import save as save_scorer
+from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
@@ -67,11 +69,30 @@ def test_what_is_cut_is_counted_and_said(
     for limit, expected in ((None, room), (12, 12)):
         batch = stage_of(mle(tiny_recipe, data, max_reference_tokens=limit)).training_set().batch(0)
         assert batch.tokens_RT is not None and batch.tokens_RT.shape[1] == expected
-        assert f"4 of 4 training references are longer than {expected} tokens" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert f"4 of 4 training references are longer than {expected} tokens and are cut there" in told
+        assert ("raise training.max_reference_tokens" in told) == (limit is not None)
     with pytest.raises(UsageError, match=r"max_reference_tokens is 64, and .* has room for 63 tokens"):
         stage_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
     train(check_recipe(mle(tiny_recipe, data, max_reference_tokens=12), "test"), tmp_path / "run", evaluate=False)
     assert "validation references are longer than 12 tokens" in capsys.readouterr().err
+
+
+def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(
+    tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = save_blip(tmp_path, [*WORDS, "picture", "of"], positions=72)
+    data = photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(60)))
+    captioner = {"name": f"{folder}?prompt=a picture of ", "train": ["vision", "language_model"]}
+    stage = stage_of(mle(tiny_recipe, data), captioner=captioner)
+    assert stage.learner.max_caption_tokens == 72 - 4 + 1
+    batch = stage.training_set().batch(0)
+    assert batch.tokens_RT is not None and batch.tokens_RT[:, -1].tolist() == [stage.learner.end] * 2
+    assert batch.tokens_RT.shape[1] == 61
+    found, wanted = training_and_test_features(stage)
+    assert torch.allclose(found, wanted, atol=1e-3) and stage.pixels.as_bytes
+    loss = stage.objective()(stage.learner, replace(batch, visual=found)).value
+    assert bool(torch.isfinite(loss))
 
 
 def test_max_reference_tokens_where_it_has_no_effect_is_refused(tiny_recipe: dict[str, Any]) -> None:
