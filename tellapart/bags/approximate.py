@@ -26,6 +26,7 @@ PROBED = 1 / 16  # share of the cells that are looked through
 REFINED = 16  # times as many as are wanted, the best by their codes, are compared by their features
 QUERIES = 4096  # at a time
 EXACT_BLOCK = 16384
+FEWEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
 FURTHER = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
 
 
@@ -131,7 +132,8 @@ def _search(
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
     while len(open_Q) and times <= FURTHER:
-        asked = min(times * (k + 1), len(unit_ND))
+        first = k + 1 if max_cosine is None else max(k + 1, FEWEST)
+        asked = min(times * first, len(unit_ND))
         cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_further(index, times))
         rows_QK[open_Q], cosine_QK[open_Q] = _allowed(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
         if max_cosine is None:

@@ -32,7 +32,7 @@ from tellapart.evaluation.registry import METRICS
         ("ClipSc", ["clipsc"]),
         ("P@1", ["recall@1.random100"]),
         ("RD100", ["recall@1.random100-shuffled"]),
-        ("R@1", ["recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike"]),
+        ("R@1", ["recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike", "recall@1.emscore"]),
         ("Div-1", ["div1"]),
         ("m-BLEU", ["mbleu"]),
         ("PPL", ["ppl"]),
