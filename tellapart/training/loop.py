@@ -18,7 +18,7 @@ from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.schema import Recipe, read_recipe
 from tellapart.training.adopt import adopt
-from tellapart.training.fingerprint import content_of
+from tellapart.training.fingerprint import content_of, fingerprint_of_0_1
 from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say
 
@@ -108,7 +108,9 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     from tellapart.training.final_evaluation import assess
     from tellapart.training.setup import Stage
 
-    stage, started = Stage(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
+    goes_on = run.started and run.is_of_0_1
+    find = partial(upstream_of_0_1, run) if goes_on else partial(upstream, adopted=adopted)
+    stage, started = Stage(run.recipe, find), time.monotonic()
     if not run.trained:
         stage.load()  # a name that is no model's is told before there is a run
     if not run.started:
@@ -133,6 +135,26 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
         return name
     run = train(read_recipe(Path(name)), resume=True, evaluate=False, wait=True, adopted=adopted)
     return str(run.folder)
+
+
+def upstream_of_0_1(run: Run, name: str) -> str:
+    """The model behind a name in the recipe of a run that 0.1 began: the one that it began with.
+
+    A judge, which is only asked for at the end, may be trained now. Raises `UsageError` where another recipe's run is
+    gone: today's would be another model.
+    """
+    if not name.endswith(".toml"):
+        return name
+    recipe = read_recipe(Path(name))
+    folder = RUNS / f"{recipe.name}-{fingerprint_of_0_1(recipe)}"
+    if (folder / "model" / "config.json").is_file():
+        return str(folder)
+    if name in run.recipe.evaluation.judges:
+        return upstream(name)
+    raise UsageError(
+        f"{run.folder} was begun by tellapart 0.1 with {folder}, which is not there; put it back, or type: --out with "
+        "another folder, to train anew"
+    )
 
 
 def fit(stage: Any, run: Run) -> None:

@@ -105,13 +105,18 @@ class Run:
             self._content = content_of(self.recipe)
         return self._content
 
+    @property
+    def is_of_0_1(self) -> bool:
+        """Whether the run that lies here was begun by 0.1, which did not record what it was made of."""
+        return "content" not in self.info
+
     def difference(self) -> str:
         """What the run that lies here was made of and this recipe is not, in a few words; "" where they are the same.
 
         A run of 0.1 recorded its fingerprint alone, and stays the run of the recipe that has this fingerprint still.
         """
         recorded = self.info
-        if "content" in recorded:
+        if not self.is_of_0_1:
             return self.content.differences(recorded["content"])
         then, now = recorded.get("fingerprint"), fingerprint_of_0_1(self.recipe)
         return "" if then == now else f"fingerprint {then} of tellapart 0.1, where this recipe has {now}"

@@ -175,6 +175,13 @@ def test_a_new_version_of_the_code_is_another_run(clone: Path, monkeypatch: pyte
     assert content_of(read(clone)).fingerprint == after.fingerprint
 
 
+def interrupted(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was stopped in its first step."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        train(recipe, folder, evaluate=False)
+
+
 def as_0_1(run: Run) -> None:
     """What 0.1 wrote into run.json."""
     info = {key: value for key, value in run.info.items() if key not in ("content", "commit")}
@@ -185,15 +192,28 @@ def test_a_run_of_0_1_goes_on_under_the_fingerprint_that_it_recorded(
     clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = read(clone, "first")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-        train(recipe, tmp_path / "run", evaluate=False)
+    interrupted(recipe, tmp_path / "run", monkeypatch)
     as_0_1(Run(tmp_path / "run", recipe))
     run = train(recipe, tmp_path / "run", resume=True, evaluate=False)
     assert run.trained and run.info["fingerprint"] == fingerprint_of_0_1(recipe)
     recipes(clone, steps=3)
     with pytest.raises(UsageError, match=r"fingerprint \w{8} of tellapart 0.1, where this recipe has \w{8}"):
         train(read(clone, "first"), tmp_path / "run", resume=True, evaluate=False)
+
+
+def test_a_run_of_0_1_goes_on_with_the_upstream_that_it_began_with(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """Not with one that is trained today, from whose weights its own did not come."""
+    monkeypatch.chdir(clone)
+    first = train(read(clone, "first"), evaluate=False)
+    interrupted(read(clone), Path("old"), monkeypatch)
+    as_0_1(Run(Path("old"), read(clone)))
+    as_0_1(first)
+    assert "was begun by tellapart 0.1 with runs/first-" in cli("train", "second.toml", "--out", "old", "--resume").line
+    as_named_then = first.folder.rename(f"runs/first-{fingerprint_of_0_1(first.recipe)}")
+    assert train(read(clone), Path("old"), resume=True, evaluate=False).trained
+    assert list(Path("runs").iterdir()) == [as_named_then]
 
 
 def test_a_run_of_0_1_is_neither_taken_for_an_upstream_nor_passed_over_in_silence(
