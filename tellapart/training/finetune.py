@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.data import open_many
 from tellapart.errors import UsageError, nearest
 from tellapart.recipe.schema import Recipe, apply_setting, check_recipe, read_recipe, to_toml
 from tellapart.training.run_folder import Run, write_text
@@ -77,13 +78,16 @@ def plan(
             "give captions of them, or type --objective self-retrieval"
         )
     parts = 4 if count < 40 else 10 if count <= 10_000 else 50
-    learned_from = count * (parts - 2) // parts  # at least so many pictures are left to learn from
+    train = [part_of(spec, range(1, parts - 1), parts) for spec in pictures]
+    learned_from = len(
+        open_many(train)
+    )  # limit=… in a specification is of each part, so not (parts − 2) / parts of all
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(
             f"--batch-size {batch_size}: of {count:,} pictures {learned_from:,} are left to learn from; "
             "expected at most so many"
         )
-    batch = batch_size or min(BATCH, learned_from)
+    batch = batch_size or min(BATCH, count * (parts - 2) // parts)
     steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
     rewarded = told["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
@@ -94,7 +98,7 @@ def plan(
         "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
         "seed": seed,
         "data": {
-            "train": [part_of(spec, range(1, parts - 1), parts) for spec in pictures],
+            "train": train,
             "validation": [part_of(spec, [parts - 1], parts) for spec in pictures],
             "test": [part_of(spec, [parts], parts) for spec in pictures],
         },
@@ -122,13 +126,11 @@ def plan(
     }
     for setting in settings:
         apply_setting(table, setting)
-    return check_recipe(table, "tellapart finetune")
+    return check_recipe(table, "finetune")
 
 
 def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
     """How many pictures there are, how many have no reference, and the words of the longest reference."""
-    from tellapart.data import open_many
-
     dataset = open_many(list(pictures))
     count = len(dataset)
     if count < FEWEST:
