@@ -214,6 +214,9 @@ def evaluate(
     language_model: Annotated[
         str | None, typer.Option(help="For perplexity: a causal language model, folder or hub name.")
     ] = None,
+    bertscore: Annotated[
+        str | None, typer.Option(help="For BERTScore: a text encoder such as roberta-large, folder or hub name.")
+    ] = None,
     long_texts: Annotated[
         str, typer.Option(help="Captions beyond the scorer's window: truncate, or sentences (scored one by one).")
     ] = "truncate",
@@ -281,6 +284,7 @@ def evaluate(
         allow_missing=allow_missing,
         min_overlap=min_overlap,
         language_model=language_model,
+        bertscore=bertscore,
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,

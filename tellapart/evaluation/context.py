@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from tellapart.evaluation.retrieval import CandidateSets, Retrieval
+    from tellapart.metrics.bert_score import BERTScore
     from tellapart.metrics.embedding import EMScore
     from tellapart.scenes.truth import Judgement
     from tellapart.types import Item
@@ -70,6 +71,7 @@ class Context:
     sets_from: Context | None = None  # a second scorer judges the look-alike sets that the first one mined
     several: bool = False  # whether some system has several captions of a picture
     language_model: Any = None
+    text_encoder: Any = None  # what BERTScore asks
     long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
     given: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids and, behind them, of
     extra_ND: np.ndarray | None = None  # the features of pictures that are candidates only
@@ -239,6 +241,13 @@ class Context:
         key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
         end, window = self.scorer.tokenizer.eos_token_id, self.scorer.window
         return self.once(key, lambda: token_idf(self.scorer.tokenize(texts), end, window=window))
+
+    def bertscore(self, slot: Slot) -> BERTScore:
+        """Precision, recall and F1 of a slot's captions against their references."""
+        from tellapart.metrics.bert_score import bertscore
+
+        references = slot.references or []
+        return self.once(("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.text_encoder))
 
     def token_losses(self, slot: Slot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""

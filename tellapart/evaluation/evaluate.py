@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tellapart.data import Dataset
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.registry import Slot
+    from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 
@@ -58,6 +59,7 @@ def evaluate(
     resamples: int = 1000,
     seed: int = 0,
     language_model: LanguageModel | None = None,
+    text_encoder: TextEncoder | None = None,
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
@@ -74,7 +76,8 @@ def evaluate(
     a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
     ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
     that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
-    ``language_model`` is what perplexity asks. ``long_texts`` says what happens to captions beyond a scorer's window:
+    ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does.
+    ``long_texts`` says what happens to captions beyond a scorer's window:
     "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
     rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
     nouns that are most each system's own (`tellapart.metrics.associated_words`). ``given`` are candidate sets of files:
@@ -94,7 +97,9 @@ def evaluate(
     def context_of(model: Any, features: np.ndarray | None, **more: Any) -> Context:
         return Context(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
 
-    context = context_of(scorer, _features(scorer, image_features, items), language_model=language_model)
+    context = context_of(
+        scorer, _features(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
+    )
     chosen, left_out = choose(metrics, context)
     contexts = {"": context} | {
         f"@{name}": context_of(judge, features, sets_from=context) for name, (judge, features) in (judges or {}).items()
@@ -111,7 +116,7 @@ def evaluate(
     if words:
         said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
         results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
-    results.notes += _notes_of_models(contexts.values(), language_model)
+    results.notes += _notes_of_models(contexts.values(), language_model, text_encoder)
     return results
 
 
@@ -137,13 +142,20 @@ def _keep_sets(
     }
 
 
-def _notes_of_models(contexts: Iterable[Context], language_model: LanguageModel | None) -> list[str]:
-    """Which texts were too long for a scorer or for the language model."""
+def _notes_of_models(
+    contexts: Iterable[Context], language_model: LanguageModel | None, text_encoder: TextEncoder | None
+) -> list[str]:
+    """Which texts were too long for a scorer, for the language model or for the text encoder."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
     if language_model is not None and language_model.cut_texts:
         notes.append(
             f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
             f"{language_model.name}; their perplexity is of what fits"
+        )
+    if text_encoder is not None and text_encoder.cut_texts:
+        notes.append(
+            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
+            f"{text_encoder.name}; their BERTScore is of what fits"
         )
     return notes
 
@@ -211,6 +223,7 @@ def run_eval(
     allow_missing: bool = False,
     min_overlap: float = 0.5,
     language_model: str | None = None,
+    bertscore: str | None = None,
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
@@ -226,7 +239,8 @@ def run_eval(
     notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
     ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch is
-    loaded with a scorer or a ``language_model`` (a folder or a hub name) only. For the rest see `evaluate`.
+    loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. For the
+    rest see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
@@ -249,7 +263,8 @@ def run_eval(
     if emscore_idf == "references" and held is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    trial = Context(ids, items, held, scorer, several=several, language_model=language_model, **given.settings(ids))
+    trial = Context(ids, items, held, scorer, several=several, **given.settings(ids))
+    trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
     models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
     if readable is not None:
@@ -268,6 +283,7 @@ def run_eval(
         resamples=resamples,
         seed=seed,
         language_model=_language_model(language_model),
+        text_encoder=_text_encoder(bertscore),
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
@@ -294,6 +310,15 @@ def _language_model(name: str | None) -> LanguageModel | None:
     from tellapart.models.device import best_device
 
     return load_language_model(name, best_device())
+
+
+def _text_encoder(name: str | None) -> TextEncoder | None:
+    if name is None:
+        return None
+    from tellapart.evaluation.text_encoder import load_text_encoder
+    from tellapart.models.device import best_device
+
+    return load_text_encoder(name, best_device())
 
 
 def _names(paths: Sequence[Path]) -> dict[str, Path]:

@@ -64,6 +64,10 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
         lambda context: context.language_model is not None,
         "a language model; add --language-model gpt2, or a model's folder",
     ),
+    "text_encoder": (
+        lambda context: context.text_encoder is not None,
+        "a text encoder; add --bertscore roberta-large, or a model's folder",
+    ),
     "several": (
         lambda context: context.several,
         "several captions of a picture; give a caption file that has every id several times",
@@ -309,6 +313,18 @@ def _emscore_variant(context: Context) -> str:
     return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 
 
+def _bertscore(part: str) -> Metric:
+    """BERTScore against the references, ×100."""
+
+    def measure(context: Context, slot: Slot) -> Measured:
+        return Measured(100 * getattr(context.bertscore(slot), part)[1])
+
+    def signature(context: Context) -> str:
+        return f"best-reference|{context.text_encoder.signature}"
+
+    return Metric(("references", "text_encoder"), measure, signature)
+
+
 def _ppl(context: Context, slot: Slot) -> Measured:
     return Measured(of_counts(context.token_losses(slot)))
 
@@ -451,6 +467,9 @@ METRICS: dict[str, Metric] = {
     "emscore_r": _emscore("recall"),
     "emscore_f": _emscore("f"),
     **{f"recall@{k}.{ALL_CLIPS}": _clip_recall(k) for k in (1, 5)},
+    "bertscore_p": _bertscore("precision"),
+    "bertscore_r": _bertscore("recall"),
+    "bertscore_f": _bertscore("f"),
     "ppl": Metric(
         ("language_model",), _ppl, lambda context: f"mean(exp(nll/tokens))|{context.language_model.signature}"
     ),

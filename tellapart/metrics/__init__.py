@@ -10,6 +10,7 @@ _WHERE = {
     "Interval": "significance",
     "Results": "results",
     "associated_words": "words",
+    "bertscore": "bert_score",
     "bleu": "overlap",
     "cider_plain": "cider",
     "cider_d": "cider",

@@ -1,0 +1,121 @@
+"""A text encoder of transformers (BERT, RoBERTa and their kin), as BERTScore wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.metrics.bert_score import TokenFeatures
+
+if TYPE_CHECKING:
+    import torch
+
+# The layer whose states agree best with people (bert-score's table), by kind and number of layers.
+_LAYERS = {
+    ("bert", 12): 9,
+    ("bert", 24): 18,
+    ("roberta", 12): 10,
+    ("roberta", 24): 17,
+    ("xlm-roberta", 12): 9,
+    ("xlm-roberta", 24): 17,
+    ("distilbert", 6): 5,
+}
+_BATCH = 64
+
+
+class TextEncoder:
+    """An encoder with its tokenizer. ``layer``: after how many of its layers the states are taken.
+
+    ``cut_texts`` counts the distinct texts that were longer than the window and were cut.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
+        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        config = model.config
+        depth = int(config.num_hidden_layers)
+        self.layer = layer if layer is not None else _LAYERS.get((config.model_type, depth), depth)
+        self.window = min(int(tokenizer.model_max_length), int(config.max_position_embeddings))
+        if config.model_type in ("roberta", "xlm-roberta"):
+            self.window = min(self.window, int(config.max_position_embeddings) - int(config.pad_token_id) - 1)
+        self.cut_texts = 0
+        self._fingerprint = ""
+
+    @property
+    def signature(self) -> str:
+        """What two BERTScores must share: the model, by name and weights, and the layer."""
+        name = str(self.name).rstrip("/").split("/")[-1]
+        return f"layer:{self.layer}|idf:none|rescaled:no|model:{name}@{self.fingerprint[:8]}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all weights and of the vocabulary."""
+        if not self._fingerprint:
+            from tellapart.scorers.base import weights_fingerprint
+
+            vocabulary = SimpleNamespace(to_dict=self.tokenizer.get_vocab)
+            self._fingerprint = weights_fingerprint(self.model, vocabulary)
+        return self._fingerprint
+
+    def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
+        """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
+        from tellapart.progress import track
+
+        rows = self._rows(texts)
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        found: dict[int, TokenFeatures] = {}
+        starts = range(0, len(order), _BATCH)
+        for start in track(starts, len(starts), f"BERTScore ({_BATCH} texts a step)"):
+            numbers = order[start : start + _BATCH]
+            found.update(zip(numbers, self._encode([rows[number] for number in numbers]), strict=True))
+        return [found[number] for number in range(len(rows))]
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        # RoBERTa's first word is a word like the others, behind a blank (as in the package bert-score).
+        front = " " if self.model.config.model_type == "roberta" else ""
+        stripped = [text.strip() for text in texts]
+        whole = [front + text if text else text for text in stripped]
+        if not whole:
+            return []
+        sizes = [len(row) for row in self.tokenizer(whole, truncation=False, verbose=False)["input_ids"]]
+        self.cut_texts += sum(size > self.window for size in sizes)
+        rows: list[list[int]] = self.tokenizer(whole, truncation=True, max_length=self.window)["input_ids"]
+        return rows
+
+    def _encode(self, rows: list[list[int]]) -> list[TokenFeatures]:
+        import torch
+
+        device = next(self.model.parameters()).device
+        longest = max(map(len, rows))
+        pad = self.tokenizer.pad_token_id or 0
+        ids_BT = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=device)
+        mask_BT = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
+        with torch.inference_mode():
+            output = self.model(input_ids=ids_BT, attention_mask=mask_BT, output_hidden_states=True)
+            state_BTD = torch.nn.functional.normalize(output.hidden_states[self.layer].float(), dim=-1).cpu().numpy()
+        unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
+        return [
+            TokenFeatures(state_TD[: len(row)], np.array([token not in unweighted for token in row], dtype=float))
+            for row, state_TD in zip(rows, state_BTD, strict=True)
+        ]
+
+
+def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: int | None = None) -> TextEncoder:
+    """A text encoder from a folder or a hub name; safetensors only, float32.
+
+    Raises `TellapartError` with the line to type where there is no such model.
+    """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    from tellapart.models.loading import checked_folder, reading
+
+    where = checked_folder(name, "text encoder")
+    with reading(name, "a text encoder such as roberta-large"):
+        model: Any = AutoModel.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    return TextEncoder(model.requires_grad_(False).to(device), tokenizer, str(name), layer=layer)
