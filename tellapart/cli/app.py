@@ -299,7 +299,7 @@ def evaluate(
         from tellapart.evaluation.page import write_eval_page
 
         write_eval_page(results, report, typed_command(), results.extra["items"])
-    if out is None and chosen_format not in (formats.TABLE, "json"):
+    if out is None and format is not None and chosen_format != "json":
         print(formats.FORMATS[chosen_format](results), end="")
     else:
         show(results.to_json(), results.table, as_json or (out is None and chosen_format == "json"))

@@ -32,6 +32,7 @@ from tellapart.evaluation.registry import choose, metrics_of
 from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.words import associated_words, check_words, tagger_signature
+from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
@@ -387,6 +388,7 @@ def _matched(
     kept = {}
     for name, file in systems.items():
         matched = match(file, known, name)
+        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
         kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
         notes += [*_said(matched.how), *more]
     common = [key for key in known.ids if all(key in captions for captions in kept.values())]
@@ -398,6 +400,7 @@ def _matched(
 
 
 def _said(how: str | None) -> list[str]:
+    """How a file was matched, as a note; nothing where its ids were those of the other side."""
     return [] if how is None else [how]
 
 
@@ -425,6 +428,7 @@ def _models(
     from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
+    detail(f"{len(items)} pictures; loading {', '.join(names)}")
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
     scorers = [load_scorer(name, best_device()) for name in names]
     for scorer in scorers:

@@ -13,7 +13,7 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.metrics.results import PAIR_HEADS, Results
 from tellapart.utils.files import replace_text
-from tellapart.utils.text import json_text
+from tellapart.utils.text import for_terminal, json_text
 
 TABLE = "table"
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex", ".txt": TABLE}
@@ -82,12 +82,14 @@ def comma_separated(results: Results) -> str:
 
 
 def table(results: Results) -> str:
-    """The table as the terminal shows it."""
+    """The table as the terminal shows it, with the signatures below."""
     from tellapart.utils.messages import console
 
     text = io.StringIO()
     console(width=200, file=text).print(results.table())
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    signatures = [f"{metric}: {signature}" for metric, signature in results.signatures.items()]
+    return "\n".join([*lines, "", *map(for_terminal, signatures)]) + "\n"
 
 
 FORMATS: dict[str, Callable[[Results], str]] = {

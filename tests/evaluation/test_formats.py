@@ -71,6 +71,8 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
     assert all(float(row["value"]) == told["systems"][row["system"]][row["metric"]]["value"] for row in rows)
     assert (files / "r.md").read_text() == cli(*arguments(files, "--format", "markdown")).out
     assert "95 % bootstrap intervals" in (files / "r.txt").read_text()
+    assert (files / "r.txt").read_text().endswith(f"length: {told['signatures']['length']}\n")
+    assert cli(*arguments(files, "--format", "table")).out == (files / "r.txt").read_text()
     cli(*arguments(files, "--out", files / "odd.name", "--format", "csv", "--json"))
     assert (files / "odd.name").read_text() == (files / "r.csv").read_text()
 
