@@ -18,6 +18,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.hub import check_name
 from tellapart.models.loading import reading
 from tellapart.utils.messages import say
 
@@ -120,6 +121,8 @@ def clipcap_from_parts(
     """
     from transformers import AutoConfig, AutoImageProcessor, AutoModelForCausalLM, AutoTokenizer
 
+    check_name(vision, "CLIP or SigLIP")
+    check_name(language_model, "language model")
     with reading(vision, "a CLIP or SigLIP with an image processor"):
         tower, visual = vision_tower(vision)
         processor = AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
@@ -196,6 +199,7 @@ def blip_of(
     place = "visual_encoder.pos_embed"
     vision = config.vision_config
     state[place] = resized_places(state[place], vision.image_size // vision.patch_size)
+    check_name(tokenizer, "tokenizer")
     with reading(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
         words = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     marked(words)

@@ -9,17 +9,21 @@ from tellapart.errors import TellapartError, UsageError
 
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")
+SHIPPED = "captioner", "scorer"  # kinds of which one ships with the package
 
 
 def check_name(name: str, kind: str) -> None:
-    """Raise where ``name``, which is no folder, is no model of the hub either; ``kind`` is what it should be.
+    """Raise where ``name`` is no folder, and no model of the hub either; ``kind`` is what it should be.
 
     One attempt, without retries. A model in the hub's cache passes where the hub cannot be reached. `UsageError` for
     what looks like a path, `TellapartError` for the rest: one line, near folder names first.
     """
+    if Path(name).expanduser().is_dir():
+        return
     near = near_folders(name)
     if "/" in name and Path(name.split("/")[0]).is_dir():
-        raise UsageError(f"no such model folder: {name}{near}; expected a folder, a run, a hub name, or 'scenes'")
+        expected = "a folder, a run, a hub name, or 'scenes'" if kind in SHIPPED else "a folder or a hub name"
+        raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
     if (why := absent_from_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
 

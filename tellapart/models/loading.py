@@ -46,10 +46,8 @@ def checked_folder(name: str, kind: str) -> str:
     """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
     whether it has the name, so that one that is nowhere costs no retries."""
     where = model_folder(name, kind)
-    if Path(where).is_dir():
-        check_sums(Path(where))
-    else:
-        check_name(where, kind)
+    check_name(where, kind)
+    check_sums(Path(where))
     return where
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.models.device import best_device
+from tellapart.models.hub import check_name
 from tellapart.models.loading import reading
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def _folder(source: str) -> Path:
     from transformers.utils import cached_file
 
     folder = Path(source).expanduser()
+    check_name(source, "chat model")
     return Path(str(cached_file(str(folder) if folder.is_dir() else source, "config.json"))).parent
 
 
