@@ -54,8 +54,16 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
             draw(image.convert("RGB"))
     for name in ("before", "after"):
         told = example["systems"][name]
-        found = "finds it" if told["picked"] == example["target"] else "finds another picture"
+        found = ("finds it" if told["picked"] == example["target"] else "finds another picture") + right(told)
         say(f"  {name + ':':8}{told['caption'] or '(nothing)'}\n          → among its look-alikes the scorer {found}")
+
+
+def right(answer: dict[str, Any]) -> str:
+    """How many of a caption's claims are true, and which words are not; empty in runs of 0.1, which do not say."""
+    if not (claims := answer.get("claims")):
+        return ""
+    false = ", ".join(f"“{answer['caption'][start:end]}” is {why}" for start, end, why in claims["false"])
+    return f"; {claims['correct']} of {claims['of']} claims right" + (f": {false}" if false else "")
 
 
 def draw(image: Image.Image, columns: int = 40) -> None:
@@ -86,6 +94,8 @@ def verdict(folder: Path) -> list[str]:
         return []
     lines = [""]
     for name in ("better", "worse"):
-        changes = [f"{c.metric.name} {c.values} ({c.by})" for c in comparison.of(name)]
+        changes = [
+            f"{c.metric.name} {c.values} ({c.by}{'; ' + c.setting if c.setting else ''})" for c in comparison.of(name)
+        ]
         lines.append(f"{name}: {'; '.join(changes) if changes else 'nothing clearly'}")
     return lines

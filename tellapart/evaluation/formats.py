@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.metrics.results import PAIR_HEADS, Results
+from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
 from tellapart.utils.files import replace_text
 from tellapart.utils.text import for_terminal, json_text
 
@@ -74,11 +74,23 @@ def _pair_lines(results: Results, columns: int) -> Iterator[str]:
 def comma_separated(results: Results) -> str:
     """A row for each system and metric, with the signature; no paired differences."""
     rows = (
-        [name, metric, *map(_number, (found.value, found.low, found.high)), found.n, results.signatures[metric]]
+        [
+            name,
+            metric,
+            *map(_number, (found.value, found.low, found.high)),
+            found.n,
+            *_setting(results.candidates.get(metric)),
+            results.signatures[metric],
+        ]
         for name, own in results.systems.items()
         for metric, found in own.items()
     )
-    return _csv(["system", "metric", "value", "low", "high", "n", "signature"], rows)
+    return _csv(["system", "metric", "value", "low", "high", "n", "candidates", "chance", "signature"], rows)
+
+
+def _setting(found: Candidates | None) -> tuple[str, str]:
+    """The number of candidates and chance of a recall; empty for other metrics."""
+    return ("", "") if found is None else (str(found), _number(found.chance))
 
 
 def table(results: Results) -> str:

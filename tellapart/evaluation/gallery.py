@@ -45,6 +45,7 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
 def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
     """Up to k pictures, evenly over the data, with every system's caption: for results without candidate sets."""
     references = _references(results, items)
+    truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _spread(np.arange(len(results.ids)), min(k, len(results.ids)))
     return {
         "sets": [
@@ -52,7 +53,10 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: in
                 "target": results.ids[row],
                 "candidates": [results.ids[row]],
                 "references": references.get(results.ids[row], []),
-                "systems": {name: {"caption": captions[row]} for name, captions in results.captions.items()},
+                "systems": {
+                    name: {"caption": captions[row], **claims(captions[row], truth.get(results.ids[row]))}
+                    for name, captions in results.captions.items()
+                },
             }
             for row in rows
         ]

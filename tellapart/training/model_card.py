@@ -10,6 +10,7 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.load import remembered
 from tellapart.data.specification import parse
+from tellapart.metrics.results import Candidates
 from tellapart.models.loading import model_folder
 from tellapart.models.plugins import OPTION
 from tellapart.recipe.schema import Recipe
@@ -29,8 +30,8 @@ of the pictures, which this card does not know.
 
 On pictures held out from training, with 95 % bootstrap intervals; the recalls are by {scorer}.
 
-| metric | before | after | n |
-|---|---|---|---|
+| metric | before | after | n | candidates | chance |
+|---|---|---|---|---|---|
 {rows}
 
 ## Use
@@ -72,10 +73,12 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
     path = run.folder / "results.json"
-    systems = json.loads(path.read_text(encoding="utf-8"))["systems"] if path.is_file() else {}
+    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"systems": {}}
+    systems, candidates = results["systems"], results.get("candidates", {})
     before, after = systems.get("before", {}), systems.get("after", {})
     rows = [
-        f"| {name} | {figure(before[name])} | {figure(after[name])} | {after[name]['n']:,} |"
+        f"| {name} | {figure(before[name])} | {figure(after[name])} | {after[name]['n']:,} "
+        f"| {setting(candidates.get(name))} |"
         for name in after
         if name in before
     ]
@@ -163,6 +166,11 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
             yield path.as_posix()
         elif kind in PUBLISHED:
             yield kind
+
+
+def setting(found: dict[str, Any] | None) -> str:
+    """The cells of a recall's candidates and chance; empty for other metrics."""
+    return " | " if found is None else f"{Candidates(**found)} | {found['chance']:.1f}"
 
 
 def figure(found: dict[str, Any]) -> str:

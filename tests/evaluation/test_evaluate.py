@@ -19,6 +19,7 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.comparison import results_from_json
 from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
+from tellapart.evaluation.gallery import caption_gallery
 from tellapart.evaluation.registry import METRICS, Metric, order_digest, text_metric
 from tellapart.evaluation.retrieval import lookalike_sets, retrieve
 from tellapart.scenes import truth
@@ -387,6 +388,8 @@ def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known(
             for start, end, _ in other["false"]
         )
     assert sum(len(one["systems"]["one"]["claims"]["false"]) for one in sets) > 12
+    plain = caption_gallery(evaluate(systems, items=items, metrics=["length"]), items)["sets"]
+    assert plain[0]["systems"]["own"]["claims"]["false"] == [], "pictures without a scorer, too"
     assert all("claims" not in answer for one in gallery(results)["sets"] for answer in one["systems"].values())
 
 

@@ -65,6 +65,7 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
         assert cli(*arguments(files, "--out", files / name)).err.endswith(f"result: {files / name}\n")
     assert json.loads((files / "r.json").read_text()) == told
     rows = list(csv.DictReader((files / "r.csv").open()))
+    assert list(rows[0])[-4:] == ["n", "candidates", "chance", "signature"]
     assert {(row["system"], row["metric"]) for row in rows} == {
         (name, metric) for name in ("under_score", "rich") for metric in ("bleu4", "length")
     }

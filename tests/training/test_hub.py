@@ -144,7 +144,13 @@ def test_the_card_says_what_the_hub_asks(made: tuple[Path, Path]) -> None:
     assert card.data.base_model == "somebody/clipcap" and card.data.library_name == "tellapart"
     assert card.data.pipeline_tag == "image-to-text" and set(card.data.tags or ()) >= {"image-captioning", "tellapart"}
     assert card.data.datasets is None  # a folder of one's own is no data set of the hub
-    assert "| metric | before | after | n |" in card.text and "bootstrap" in card.text
+    assert "| metric | before | after | n | candidates | chance |" in card.text and "bootstrap" in card.text
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in card.text.splitlines() if line.startswith("| ")
+    ]
+    assert all(len(row) == 6 for row in rows)
+    recalls = [row for row in rows if row[0].startswith("recall@1.lookalike")]
+    assert recalls and all(float(row[5]) == pytest.approx(100 / int(row[4]), abs=0.06) for row in recalls)
 
 
 def test_the_snippet_of_the_card_runs(made: tuple[Path, Path], photos: Path, tmp_path: Path, cli: Cli) -> None:
