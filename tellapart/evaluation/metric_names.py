@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Collection
 
+from tellapart.metrics.results import ORACLE
+
 # A name that stands for several keys: a pattern over the keys. Names are spelt as `spelt` gives them.
 GROUPS: dict[str, str] = {
     "bleu": r"bleu\d",
@@ -57,9 +59,11 @@ def resolve(name: str, keys: Collection[str]) -> list[str]:
     if name in keys:
         return [name]
     wanted = spelt(name)
-    if wanted in GROUPS and (found := [key for key in keys if re.fullmatch(GROUPS[wanted], key)]):
+    plain = [key for key in keys if not key.endswith(ORACLE)]
+    if wanted in GROUPS and (found := [key for key in plain if re.fullmatch(GROUPS[wanted], key)]):
         return found
-    wanted = spelt(ALIASES.get(wanted, wanted))
+    base = wanted.removesuffix(ORACLE)
+    wanted = spelt(ALIASES.get(base, base)) + wanted[len(base) :]
     return [key for key in keys if spelt(key) == wanted][:1]
 
 

@@ -23,7 +23,7 @@ from tellapart.evaluation.context import ALL_CLIPS, POOL, Context, Corpus, Measu
 from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
-from tellapart.metrics.results import Candidates
+from tellapart.metrics.results import ORACLE, Candidates
 from tellapart.metrics.significance import MeanStatistic, Statistic, SummedStatistic
 
 # What a metric can need: whether a context has it, and what to type where it has not.
@@ -75,7 +75,6 @@ NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
 }
 
 
-ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions
 LOWER_IS_BETTER = ("ppl", "repetition_rate", "hallucination_rate", "binding_error_rate")
 _OF_GIVEN_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tellapart.metrics.words import Association
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
+ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions
 WORDS = "words"  # the key of word analysis among the signatures: no number of a system
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tellapart.metrics.results import ORACLE
 from tellapart.report.folder import Candidates, Estimate
 
 MINUS = "\u2212"
@@ -95,6 +96,10 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "meteor": ("METEOR", "words matched with the references, stems and synonyms included", 1, _CLOSE),
     "rouge_l": ("ROUGE-L", "longest common word sequence with the references", 1, _CLOSE),
     "spice": ("SPICE", "objects, attributes and relations shared with the references", 1, _CLOSE),
+    "spider": ("SPIDEr", "mean of SPICE and CIDEr-D", 1, _CLOSE),
+    "bertscore_p": ("BERTScore, precision", "likeness of the caption's tokens to the references' nearest", 1, _CLOSE),
+    "bertscore_r": ("BERTScore, recall", "likeness of the references' tokens to the caption's nearest", 1, _CLOSE),
+    "bertscore_f": ("BERTScore, F1", "harmonic mean of BERTScore's two matchings of tokens", 1, _CLOSE),
     "repetition_rate": ("repetition", "per cent of words that only say again what the caption has said", -1, _LANGUAGE),
     "length": ("length", "words per caption", 0, _LANGUAGE),
     "lexical_diversity": ("lexical diversity", "distinct words in all captions together, in thousands", 1, _LANGUAGE),
@@ -136,7 +141,10 @@ def describe(key: str, candidates: Candidates | None = None) -> Metric:
         candidates = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
     found = _KEY.fullmatch(key)
     base, judge = (found["base"], found["judge"] or "") if found else (key, "")
+    best, base = base.endswith(ORACLE), base.removesuffix(ORACLE)
     name, explain, direction, group = _base(base, size_text(candidates) if candidates else "")
+    if best:
+        name, explain = f"{name}, best caption", f"{explain}; of the best of each picture's captions by it"
     if judge:
         name = f"{name}, scorer “{judge}”"
         explain = f"{explain}, by the scorer “{judge}”"

@@ -14,6 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
+from tellapart.report.words import describe
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
 
@@ -207,12 +208,13 @@ def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
     captions = {"1": ["a dog runs", "a cat", "the dog"], "2": ["a car", "a red car on a road", "the red car"]}
     references = {"1": ["a dog is running", "the dog"], "2": ["a red car on the road", "one car"]}
     results = evaluate(
-        {"s": captions}, references=references, metrics=["cider.oracle", "bleu4.oracle", "cider"], resamples=20
+        {"s": captions}, references=references, metrics=["CIDEr-D.oracle", "bleu4.oracle", "cider"], resamples=20
     )
     slots = [cider_d([texts[k] for texts in captions.values()], list(references.values()))[1] for k in range(3)]
     own = results.systems["s"]
     assert own["cider.oracle"].value == pytest.approx(100 * np.max(slots, axis=0).mean())
     assert own["cider"].value == pytest.approx(100 * np.mean(slots)) and own["cider"].value < own["cider.oracle"].value
+    assert describe("cider.oracle").name == "CIDEr, best caption" and describe("cider.oracle").direction == 1
     assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
     assert results.signatures["cider.oracle"].endswith("|captions:3")
     alone = {"s": {key: texts[0] for key, texts in captions.items()}}
