@@ -84,6 +84,21 @@ def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, 
     assert text.bags != read_bags(files[0]).bags
 
 
+def test_the_text_side_may_name_pictures_by_their_files(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    items = open_data(f"folder:{photos}")
+    files = {}
+    for name, key in (("by_id", "{}"), ("by_path", "/elsewhere/photos/{}")):
+        rows = [{"image": key.format(item.id), "text": item.references[0]} for item in items if item.references]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        files[name] = tmp_path / f"{name}.bags.jsonl"
+        captions = ("--captions", tmp_path / f"{name}.jsonl")
+        done = cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", files[name], *captions)
+        assert done.status == 0, done.err
+    assert read_bags(files["by_id"]).bags == read_bags(files["by_path"]).bags
+
+
 def test_a_card_of_bags_that_are_there(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     bags = tmp_path / "bags.jsonl"
     assert cli("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3", "-o", bags).status == 0
