@@ -19,16 +19,27 @@ def main(folder: str) -> None:
 
 
 def table(results: dict[str, Any]) -> list[str]:
-    """Metrics down, systems across, and the paired difference with its interval."""
+    """Metrics down, n, candidates and chance, systems across, and the paired difference with its interval."""
     systems = [name for name in ("before", "after", "human") if name in results["systems"]]
     pairs = {pair["metric"]: pair for pair in results["pairs"] if (pair["a"], pair["b"]) == ("before", "after")}
-    lines = [f"| metric | {' | '.join(systems)} | after − before, 95 % |", "|---|" + "---:|" * (len(systems) + 1)]
+    lines = [f"| metric | n | candidates | chance | {' | '.join(systems)} | after − before, 95 % |"]
+    lines.append("|---|" + "---:|" * (len(systems) + 4))
     for metric in results["signatures"]:
         cells = [number(results["systems"][name].get(metric, {}).get("value")) for name in systems]
         pair = pairs.get(metric)
         change = f"{pair['difference']:+.2f} [{pair['low']:+.2f}, {pair['high']:+.2f}]" if pair else "–"
-        lines.append(f"| `{metric}` | {' | '.join(cells)} | {change} |")
+        lines.append(f"| `{metric}` | {' | '.join(setting(results, metric))} | {' | '.join(cells)} | {change} |")
     return lines
+
+
+def setting(results: dict[str, Any], metric: str) -> tuple[str, str, str]:
+    """n, and of a recall the number of candidates and chance."""
+    n = max((found[metric]["n"] for found in results["systems"].values() if metric in found), default=0)
+    among = results["candidates"].get(metric)
+    if among is None:
+        return f"{n:,}", "", ""
+    size = f"{among['fewest']}" if among["fewest"] == among["most"] else f"{among['fewest']}–{among['most']}"
+    return f"{n:,}", size, f"{among['chance']:.1f}"
 
 
 def number(value: float | None) -> str:
