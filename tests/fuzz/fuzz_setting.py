@@ -1,0 +1,79 @@
+"""What the fuzzer needs around it: tiny models with random weights, the corpus, and a server with odd replies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from fuzz_corpus import build_corpus
+
+
+def made_corpus(root: Path) -> dict[str, Path]:
+    """The corpus below ``root`` with tiny models of its own; the cache of features goes there, too."""
+    import torch
+
+    from tellapart.build import build_captioner, build_scorer
+    from tellapart.metrics import meteor
+    from tellapart.recipe import NewCaptioner, NewScorer
+    from tellapart.scenes import Scenes
+    from tellapart.scorers import load_scorer
+
+    os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}
+    meteor(["a dog"], [["a cat"]])  # its tables are made once
+    if not (root / "corpus").exists():
+        torch.manual_seed(0)
+        texts = [text for scene in Scenes(20, detail=0.8) for text in scene.references]
+        scorer = NewScorer(image_size=32, width=4, text_width=16, text_layers=1, text_heads=2, projection=16)
+        build_scorer(scorer, texts, "tiny").save(root / "scorer")
+        captioner = NewCaptioner(vision=str(root / "scorer"), width=16, layers=1, heads=2, prefix_length=2)
+        build_captioner(captioner, texts, load_scorer(str(root / "scorer")), "tiny").save(root / "captioner")
+        return build_corpus(root / "corpus", root / "scorer", root / "captioner")
+    assets = {path.name: path for path in (root / "corpus").iterdir()}
+    return {**assets, "scorer": root / "scorer", "captioner": root / "captioner"}
+
+
+GOOD = "A brown dog lies on the lawn with a red ball in the sun."
+REPLIES: tuple[tuple[int, bytes], ...] = (
+    *((200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}).encode()) for text, usage in (
+        (GOOD, {"prompt_tokens": 5, "completion_tokens": 7}), (GOOD, None), (GOOD, {"prompt_tokens": 10**400}),
+        ("A dog \ud83d on the lawn.", {}), ("a\0b\x1b[31m", {}), ("", []), (None, 1), ("x" * 100_000, {}),
+        ([{"text": GOOD}], {}), ([{"text": 7}], {}), ([7], {}), ({"a": 1}, {}),
+    )),
+    (200, b"[" * 100_000), (200, b"\xff\xfe"), (200, b""), (200, b'{"choices": [' + b"9" * 5000), (200, b"null"),
+    (400, b'{"error": {"message": "\\ud800\\u001b[31mno"}}'), (422, b"[" * 100_000), (500, b"\x1b[2J"), (404, b"9" * 5000),
+    (301, b""), (401, b"\0"), (999, b"{}"),
+)  # fmt: skip
+
+
+class _Odd(BaseHTTPRequestHandler):
+    """Replies by the hash of the request, so that a case is the same every time."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        import hashlib
+
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        choice = int.from_bytes(hashlib.blake2b(body, digest_size=4).digest())
+        status, reply = REPLIES[0] if choice % 3 else REPLIES[choice // 3 % len(REPLIES)]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+
+@contextlib.contextmanager
+def odd_server() -> Iterator[str]:
+    """The address of a server that answers a third of the requests in odd ways."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Odd) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
