@@ -138,7 +138,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
         if line.strip():
             try:
                 yield number, parse_json(line)
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 told = f"{path}, line {number}: is not JSON ({error}); expected a file that 'tellapart bags mine' wrote"
                 raise UsageError(told) from None
 

@@ -28,6 +28,7 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError
 from tellapart.types import Item
+from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
 
 CACHE_KB = 512
@@ -96,7 +97,7 @@ class Ledger:
                 return None
             self._read.seek(row[0])
             line = self._read.read(row[1])
-        value = json.loads(line)
+        value = parse_json(line)
         return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"])
 
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
@@ -237,10 +238,10 @@ def _new_table() -> sqlite3.Connection:
 def _key(line: bytes) -> bytes | None:
     """The key of a line that holds an answer; None for any other."""
     try:
-        value = json.loads(line)
+        value = parse_json(line)
         text, finish, tokens = value["text"], value["finish"], (value["prompt_tokens"], value["completion_tokens"])
         key = bytes.fromhex(value["key"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None
     whole = isinstance(text, str) and isinstance(finish, str) and all(type(count) is int for count in tokens)
     return key if whole and all(0 <= count < 1 << 53 for count in tokens) else None

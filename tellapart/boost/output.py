@@ -26,6 +26,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
+from tellapart.utils.json_text import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 
@@ -147,13 +148,24 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 try:
-                    value = json.loads(line)
-                    _ = value["id"], value["image"], value["captions"], value["stages"]
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    raise UsageError(f"{path}, line {number}: not a line that 'tellapart boost' writes") from None
+                    value = parse_json(line)
+                    whole = is_record(value)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    whole = False
+                if not whole:
+                    raise UsageError(f"{path}, line {number}: not a line that 'tellapart boost' writes")
                 yield value
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+
+
+def is_record(value: Any) -> bool:
+    """Whether a line has the keys of `record`, each of its type. May raise `KeyError` and the like."""
+    lists = [value["captions"], value.get("references", [])]
+    tables = [value["stages"], value.get("bad") or {}]
+    texts = [value["id"], value["image"], *(text for table in tables for text in table.values())]
+    texts += [text for texts in lists for text in texts]
+    return all(isinstance(each, list) for each in lists) and all(isinstance(text, str) for text in texts)
 
 
 def merge(parts: Iterable[Path], out: Path) -> int:
@@ -191,7 +203,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
 
 def _read_made(path: Path) -> dict[str, Any]:
     try:
-        made: dict[str, Any] = json.loads(made_file(path).read_text(encoding="utf-8"))
+        made: dict[str, Any] = parse_json(made_file(path).read_text(encoding="utf-8"))
         place, of = made["shard"]
         if not (path.is_file() and 1 <= place <= of and {"data", "items", "ids", "stages"} <= made.keys()):
             raise ValueError

@@ -17,6 +17,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
+from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
@@ -220,6 +221,11 @@ class ClipCap(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
+            if visual.ndim != 2:
+                raise UsageError(
+                    f"ClipCap reads one row of numbers for each picture, and these features are "
+                    f"{'×'.join(map(str, visual.shape[1:]))}; expected features of whole pictures"
+                )
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
             quick = decoding.kind != "beam" and keeps_keys(self.model.language_model)

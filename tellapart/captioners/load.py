@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from tellapart.captioners.own import load_own
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.loading import checked_folder, reading
 from tellapart.models.plugins import code_path
+from tellapart.utils.json_text import parse_json
 
 
 def clipcap(where: str) -> tuple[Any, type[Captioner]]:
@@ -165,7 +165,7 @@ def remembered(where: str, from_hub: bool = False) -> dict[str, Any]:
         except OSError:
             found = None  # what is needed was there without the network; this may not be
         file = Path(found) if found else None
-    return json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
+    return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
 
 
 def parsed(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:

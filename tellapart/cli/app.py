@@ -369,6 +369,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     arguments, given = split_arguments(sys.argv[1:])
+    for argument in arguments:
+        if "\0" in argument or (not argument.isascii() and unreadable(argument)):
+            fail(f"{argument[:80]!r} holds a character that no file name can hold; leave it out", 2)
     debug = "--debug" in given
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -382,6 +385,15 @@ def main() -> None:
         fail(line, getattr(error, "exit_code", 1))
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
+
+
+def unreadable(argument: str) -> bool:
+    """Whether no shell can have typed it: half a character that stands for no byte."""
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
@@ -446,6 +458,8 @@ def one_line(error: Exception) -> str | None:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; add --debug to see where"
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f' ({error})' if str(error) else ''}; ask for less at once, or use a larger machine"
     if hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
         context = getattr(error, "ctx", None)
         return f"{error.format_message().rstrip('.')}; type: {context.command_path if context else 'tellapart'} --help"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from abc import abstractmethod
@@ -294,6 +295,8 @@ def absent(path: Path) -> str | None:
     """Why there is no picture in this file (not there, empty, its download broken off); None where there may be one."""
     try:
         size = path.stat().st_size
+    except ValueError:  # NUL, or half a character: no file is called so
+        return "no file name"
     except OSError:
         part = next((suffix for suffix in UNFINISHED if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
         return f"its download was interrupted: only {path.name}{part} is there" if part else "no such file"
@@ -322,8 +325,14 @@ def said_plainly(path: Path) -> Iterator[None]:
         raise UsageError(f"{path}: a folder where a file was expected") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+    except ValueError as error:  # NUL in the path
+        raise UsageError(f"{path}: cannot be read ({error})") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+MOST_FILES = 1_000_000  # that a pattern in braces stands for
+MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
 
 
 def several_files(pattern: Path) -> list[Path]:
@@ -348,17 +357,37 @@ def _glob(path: Path) -> list[Path]:
 
 
 def _braces(text: str) -> list[str]:
+    """``a{1..3}`` as a1, a2, a3, and ``{a,b}`` as a, b. Raises `UsageError` for more than `MOST_FILES` names."""
+    pairs = re.findall(r"\{([^{}]*)\}", text)
+    if len(pairs) > MOST_BRACES or math.prod(_stands_for(inside) for inside in pairs) > MOST_FILES:
+        raise UsageError(f"{text}: stands for more than {MOST_FILES:,} files; name them with a * instead")
+    return _expanded(text)
+
+
+def _stands_for(inside: str) -> int:
+    """How many texts a pair of braces stands for, at least 1."""
+    first, last = _range(inside) or ("1", "1")
+    if max(len(first), len(last)) > LONGEST_NUMBER:
+        return MOST_FILES + 1
+    return max(1, int(last) - int(first) + 1, inside.count(",") + 1)
+
+
+def _range(inside: str) -> tuple[str, str] | None:
+    found = re.fullmatch(r"([0-9]+)\.\.([0-9]+)", inside)
+    return (found[1], found[2]) if found else None
+
+
+def _expanded(text: str) -> list[str]:
     found = re.search(r"\{([^{}]*)\}", text)
     if not found:
         return [text]
-    first, dots, last = found[1].partition("..")
-    if dots and first.isdecimal() and last.isdecimal():
-        parts = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    if ends := _range(found[1]):
+        parts = [f"{number:0{len(ends[0])}d}" for number in range(int(ends[0]), int(ends[1]) + 1)]
     elif "," in found[1]:
         parts = found[1].split(",")
     else:
         return [text]
-    return [whole for part in parts for whole in _braces(text[: found.start()] + part + text[found.end() :])]
+    return [whole for part in parts for whole in _expanded(text[: found.start()] + part + text[found.end() :])]
 
 
 def encoded(text: str) -> bytes:
@@ -371,7 +400,7 @@ def read_json(path: Path) -> Any:
     text = read_text(path)
     try:
         return parse_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: not JSON ({error})") from None
 
 

@@ -77,12 +77,21 @@ class SavedParts:
             if self.packed and not self._columns.texts():  # nothing to read but the pictures: only count
                 yield from (((part * PART + row, row + 1), {}) for row in range(len(texts)))
                 continue
-            row = 0
-            for batch in texts.iter(BATCH):
-                for content in batch.to_pylist():
-                    number += 1
-                    yield (part * PART + row, number), content
-                    row += 1
+            for row, content in enumerate(self._contents(texts)):
+                number += 1
+                yield (part * PART + row, number), content
+
+    def _contents(self, texts: Any) -> Iterator[dict[str, Any]]:
+        """Rows as tables, a batch at a time. Raises `UsageError` where the files are damaged."""
+        batches = iter(texts.iter(BATCH))
+        while True:
+            try:
+                rows = next(batches).to_pylist()
+            except StopIteration:
+                return
+            except Exception as error:  # Arrow answers damage with almost anything, SystemError among it
+                raise UsageError(f"{self.name}: damaged ({first_line(error)})") from None
+            yield from rows
 
     def _item(self, place: Place, content: dict[str, Any]) -> Item:
         part, row = divmod(place[0], PART)
@@ -112,7 +121,7 @@ class Cell(PackedPicture):
         row = int(self.inside.rpartition("/")[2])
         try:
             [value] = self._part[row].to_pylist()[0].values()
-        except (OSError, ValueError) as error:
+        except Exception as error:  # see `SavedParts._contents`
             raise PictureError(f"{self.name}: damaged ({first_line(error)})") from None
         return cell_bytes(value, self._folder, self.name)
 

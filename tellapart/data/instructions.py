@@ -69,7 +69,7 @@ def _entries(path: Path) -> Iterator[tuple[Any, str]]:
         if line.strip():
             try:
                 yield parse_json(line), f"{path}, line {number}"
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
 
 

@@ -68,7 +68,7 @@ def _merged(content: Any, folder: Path, path: Path) -> list[Item]:
 def _parsed(line: str, where: str) -> Any:
     try:
         return parse_json(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{where}: not JSON ({error})") from None
 
 

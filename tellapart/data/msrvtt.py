@@ -50,11 +50,11 @@ def _content(path: Path) -> Any:
     try:
         content = parse_json(text)
         return content if isinstance(content, list) or "sentences" in content else [content]
-    except (ValueError, RecursionError, TypeError):
+    except (ValueError, TypeError):
         pass
     try:
         return [parse_json(line) for line in text.split("\n") if line.strip()]
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: neither JSON nor a JSON object a line ({error})") from None
 
 

@@ -167,7 +167,7 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
 def _record(text: str) -> dict[str, Any]:
     try:
         record = parse_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f".json: not JSON ({error})") from None
     return record if isinstance(record, dict) else {}
 

@@ -23,6 +23,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 from tellapart.utils.files import replace_text
+from tellapart.utils.json_text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
@@ -215,7 +216,7 @@ class LineFile:
 
     def _same_settings(self, settings: dict[str, Any]) -> None:
         try:
-            before = json.loads(self._settings_file.read_text(encoding="utf-8"))
+            before = parse_json(self._settings_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise UsageError(
                 f"{self.path}: exists, and {self._settings_file.name}, which would say what made it, does not; "

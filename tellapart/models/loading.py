@@ -85,12 +85,12 @@ def is_news(record: logging.LogRecord) -> bool:
 @contextmanager
 def reading(name: str, expected: str) -> Iterator[None]:
     """Turn what a loader raises into one line that says what to do."""
-    from safetensors import SafetensorError
-
     quieten()
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except (TellapartError, MemoryError):
+        raise
+    except Exception as error:  # loaders of other libraries raise anything, plain Exception among it
         if "trust_remote_code" in str(error):
             raise TellapartError(
                 f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "

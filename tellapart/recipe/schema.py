@@ -15,9 +15,10 @@ from pydantic_core import PydanticSerializationError
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.bags import Bags
-from tellapart.recipe.error_messages import explain
+from tellapart.recipe.error_messages import explain, shown
 from tellapart.recipe.fields import DataSpecs, FileName, ModelName, Resolver, Strict, absolute
 from tellapart.recipe.objectives import Objective, Reinforce, SelfRetrieval
+from tellapart.utils.text import broken
 
 
 class Data(Strict):
@@ -337,10 +338,11 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
         raise UsageError(f"{path} cannot be read ({error.strerror}); {expected}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also numbers of thousands of digits, and what is nested too deeply
         raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
     for setting in settings:
         apply_setting(table, setting)
+    refuse_broken(table, str(path))
     return check_recipe(table, str(path), path.parent)
 
 
@@ -350,6 +352,15 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
         return Recipe.model_validate(table, context={"folder": folder} if folder is not None else None)
     except ValidationError as error:
         raise UsageError(f"{source}: {explain(error, Recipe)}") from None
+
+
+def refuse_broken(value: Any, where: str) -> None:
+    """Raises `UsageError` where a key or a text of a recipe holds control characters, such as NUL in a path."""
+    for text in (value, *(value if isinstance(value, dict) else ())):
+        if isinstance(text, str) and (why := broken(text)) is not None:
+            raise UsageError(f"{where}: {shown(text)} is {why}")
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        refuse_broken(inner, where)
 
 
 def apply_setting(table: dict[str, Any], setting: str) -> None:
@@ -373,7 +384,7 @@ def apply_setting(table: dict[str, Any], setting: str) -> None:
 def setting_value(text: str) -> Any:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text
     if isinstance(value, list):
         return [absolute(entry, Path()) if isinstance(entry, str) else entry for entry in value]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
 from tellapart.metrics.results import digest_of_ids
+from tellapart.utils.json_text import parse_json
 
 _OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
 _OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")
@@ -180,7 +180,7 @@ def _complete(results: Results, path: Path) -> None:
     if not results.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
         try:
             lines = files[0].read_text(encoding="utf-8").splitlines()
-            ids = [str(json.loads(line)["id"]) for line in lines if line.strip()]
+            ids = [str(parse_json(line)["id"]) for line in lines if line.strip()]
         except (ValueError, KeyError, TypeError, OSError):
             return
         results.pictures = Pictures(n=len(ids), ids=digest_of_ids(ids))
@@ -202,7 +202,7 @@ def _read_info(path: Path) -> RunInfo:
 
 
 def _parse(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8-sig"))
+    return parse_json(file.read_text(encoding="utf-8-sig"))
 
 
 def _short(error: Exception) -> str:
@@ -268,7 +268,7 @@ def _lines(file: Path, log: Log) -> Iterator[dict[str, Any]]:
             if not raw.strip():
                 continue
             try:
-                line = json.loads(raw)
+                line = parse_json(raw)
             except ValueError:
                 log.unreadable += raw.endswith("\n")
                 continue

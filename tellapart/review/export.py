@@ -14,6 +14,7 @@ from tellapart.bags.mine import Bag
 from tellapart.errors import UsageError
 from tellapart.review.agreement import agreements
 from tellapart.review.store import Decision, DecisionStore, bag_key, now
+from tellapart.utils.json_text import parse_json
 
 RULES = ("majority", "all", "any")
 PROVENANCE = "tellapart review"
@@ -45,9 +46,9 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
     """
     if rule not in RULES:
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
+    file = read_bags(bags)
     if (out / "bags.jsonl").resolve() == bags.resolve():
         raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
-    file = read_bags(bags)
     with DecisionStore(decisions, create=False) as store:
         standing, log = store.standing(), store.log()
     known = {bag_key(bag.ids) for bag in file.bags}
@@ -110,17 +111,26 @@ def _write(
     whole = {
         **provenance,
         "files": files,
-        "decisions": [
-            {"bag": json.loads(d.bag), **_told(d), "undone": d.undone, "in_file": d.bag in known} for d in log
-        ],
+        "decisions": [{"bag": _ids(d), **_told(d), "undone": d.undone, "in_file": d.bag in known} for d in log],
     }
     write_whole(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+
+
+def _ids(decision: Decision) -> list[str]:
+    """The ids of the bag that was decided on."""
+    try:
+        ids = parse_json(decision.bag)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
+        raise UsageError(f"decision {decision.id} is damaged: it names no bag; restore the file of decisions")
+    return ids
 
 
 def _remove_earlier(out: Path) -> None:
     """Sizes of an earlier export that has a 7.json where this one has none would pass for part of this one."""
     try:
-        earlier = json.loads((out / "review.json").read_text(encoding="utf-8"))
+        earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
     if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.json_text import parse_json
 
 # What tells the pictures of a bag apart (paper 2, section 3.2, names the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
@@ -222,5 +223,13 @@ def now() -> str:
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
+    """A row of the table. Raises `UsageError` for one that `decide` did not write: the file is damaged."""
     id_, at, reviewer, bag, verdict, facets, note, undone = row
-    return Decision(id_, at, reviewer, bag, verdict, tuple(json.loads(facets)), note, undone)
+    try:
+        named = parse_json(facets)
+    except (ValueError, TypeError):
+        named = None
+    texts = (at, reviewer, bag, note, undone or "", *(named if isinstance(named, list) else [None]))
+    if verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
+        raise UsageError(f"decision {id_} is damaged; restore the file of decisions, or name another with --decisions")
+    return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)

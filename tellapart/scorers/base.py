@@ -239,6 +239,7 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
     The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
     it. Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
     """
+    from PIL import Image
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
@@ -254,6 +255,7 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; "

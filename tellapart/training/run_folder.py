@@ -26,6 +26,7 @@ from tellapart.recipe.schema import Recipe, to_toml
 from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
 from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import readable_weights, replace_text
+from tellapart.utils.json_text import parse_json
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import typed_command
 
@@ -125,7 +126,7 @@ class Run:
     def info(self) -> dict[str, Any]:
         path = self.folder / "run.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            return parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
 
@@ -224,9 +225,9 @@ class Run:
         kept = []
         for line in self.log_path.read_text(encoding="utf-8").splitlines():
             try:
-                if json.loads(line).get("step", 0) <= step:
+                if parse_json(line).get("step", 0) <= step:
                     kept.append(line + "\n")
-            except json.JSONDecodeError:
+            except (ValueError, AttributeError, TypeError):
                 continue
         write_text(self.log_path, "".join(kept))
 

@@ -6,9 +6,13 @@ import json
 from typing import Any
 
 
-def parse_json(text: str) -> Any:
-    """`json.loads`, but an object with the same key twice is a ValueError, where Python would keep the last one."""
-    return json.loads(text, object_pairs_hook=_without_doubles)
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, but a `ValueError` too for an object with the same key twice, where Python would keep the last one,
+    and for text that is nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

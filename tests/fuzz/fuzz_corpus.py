@@ -148,7 +148,7 @@ def _features(folder: Path) -> None:
     chance = np.random.default_rng(0)
     (folder / "features").mkdir()
     for name in NAMES:
-        np.savez(folder / "features" / f"{name}.npz", x=chance.normal(size=(2, 32)).astype(np.float32))
+        np.savez(folder / "features" / f"{name}.npz", x=chance.normal(size=32).astype(np.float32))
 
 
 def _bags(folder: Path, fingerprint: str) -> None:
@@ -262,5 +262,3 @@ def _run(folder: Path) -> None:
     from sample_run import make_run
 
     make_run(folder, size=3, picks=((1, 0), (0, 0)))
-
-

@@ -14,39 +14,41 @@ DEEP = "[" * 100_000
 RAW = ("1e999", "-1e999", "NaN", DIGITS, DEEP, "-0", "1e-320", '"' + "x" * 3000 + '"', '"\\ud800"', "tru", "{}{}")
 HOSTILE = (
     "", " ", "-", "--", "-1", "0", "1", "2", "3", "1.5", "nan", "inf", "-inf", "1e999", "1e-320", DIGITS, "0x10", "١",
-    "a\0b", "\x1b[31mred", "\ud800", "\udcff\udcfe", "\u202e", "x" * 300, "x/" * 3000, ".", "..", "~",
-    "~nobody/x", "{0..99999999999}.tar", "shard-{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}.tar", "{{{{", "{" * 5000,
-    "[a", "**", "*", "?", "a?b=c", "a?split=x&split=y", "scenes:", "scenes:nope", "scenes:plain?n=0", "scenes:plain?n=-1",
+    "a\0b", "\x1b[31mred", "\ud800", "\udcff\udcfe", "\u202e", "x" * 300, "x/" * 3000, ".", "..", "~", "~nobody/x",
+    "{0..99999999999}.tar", "shard-{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}{0..9}.tar", "{{{{", "{" * 5000, "[a",
+    "**", "*", "?", "a?b=c", "a?split=x&split=y", "scenes:", "scenes:nope", "scenes:plain?n=0", "scenes:plain?n=-1",
     "scenes:plain?n=2&detail=inf", "scenes:plain?n=2&detail=1e308", "scenes:plain?part=2/1", "scenes:plain?part=0/0",
     f"scenes:plain?n={DIGITS}", f"scenes:plain?n=2&seed={DIGITS}", f"scenes:plain?n=2&part=1/{DIGITS}",
     f"scenes:plain?n=2&limit={DIGITS}", "coco:", "hf:", "folder:", "csv:a\0b", "scenes", "scripted:error=nan",
-    "scripted:seed=1e300", "openai:m@http://[::1", "openai:m@http://x:99999999/v1", ",", ",,", "a,b", "%s%n", "{}", "{0}",
-    "[bold]", "[/]", "None", "true", "[]", "'", '"', "=", "a=", "=a", "a.b.c=1", "seed", "config.json", "first", "mean",
-    "random", "references", "length", "cider", "spice", "meteor", "truncate", "sentences",
+    "scripted:seed=1e300", "openai:m@http://[::1", "openai:m@http://x:99999999/v1", ",", ",,", "a,b", "%s%n", "{}",
+    "{0}", "[bold]", "[/]", "None", "true", "[]", "'", '"', "=", "a=", "=a", "a.b.c=1", "seed", "config.json",
+    "first", "mean", "random", "references", "length", "cider", "spice", "meteor", "truncate", "sentences",
 )  # fmt: skip
 SETTINGS = (
-    "seed", "name", "data.train", "data.validation", "data.test", "captioner.name", "captioner.visual", "captioner.frames",
-    "captioner.prompt", "captioner.new", "captioner.new.width", "captioner.new.heads", "captioner.new.layers", "scorer",
-    "captioner.new.prefix_length", "captioner.new.dropout", "scorer.name", "scorer.new", "scorer.new.width",
-    "scorer.new.text_heads", "scorer.new.image_size", "scorer.new.text_width", "scorer.new.projection",
-    "scorer.new.text_layers", "objective.kind", "objective.kl", "objective.decoding", "objective.decoding.samples",
-    "objective.decoding.temperature", "objective.decoding.max_tokens", "objective.baseline", "objective.reward",
-    "objective.rewards", "objective.entropy", "objective.mle", "objective.label_smoothing", "training.steps",
-    "training.batch_size", "training.learning_rate", "training.weight_decay", "training.warmup", "training.clip_norm",
-    "training.schedule", "training.accumulate", "training.parts", "training.lora", "training.lora.rank", "training.bags",
-    "training.checkpoint_every", "training.log_every", "training.precision", "training.trackers", "training.word_dropout",
-    "training.sampler", "training.max_tokens", "validation.every", "validation.select", "validation.decoding.beams",
-    "validation.n", "evaluation.lookalike", "evaluation.gallery", "evaluation.metrics", "evaluation.judges", "bags.size",
-    "bags.file", "bags.kind",
+    "seed", "name", "data.train", "data.validation", "data.test", "captioner.name", "captioner.visual",
+    "captioner.frames", "captioner.prompt", "captioner.new", "captioner.new.width", "captioner.new.heads",
+    "captioner.new.layers", "scorer", "captioner.new.prefix_length", "captioner.new.dropout", "scorer.name",
+    "scorer.new", "scorer.new.width", "scorer.new.text_heads", "scorer.new.image_size", "scorer.new.text_width",
+    "scorer.new.projection", "scorer.new.text_layers", "objective.kind", "objective.kl", "objective.decoding",
+    "objective.decoding.samples", "objective.decoding.temperature", "objective.decoding.max_tokens",
+    "objective.baseline", "objective.reward", "objective.rewards", "objective.entropy", "objective.mle",
+    "objective.label_smoothing", "training.steps", "training.batch_size", "training.learning_rate",
+    "training.weight_decay", "training.warmup", "training.clip_norm", "training.schedule", "training.accumulate",
+    "training.parts", "training.lora", "training.lora.rank", "training.bags", "training.checkpoint_every",
+    "training.log_every", "training.precision", "training.trackers", "training.word_dropout", "training.sampler",
+    "training.max_tokens", "validation.every", "validation.select", "validation.decoding.beams", "validation.n",
+    "evaluation.lookalike", "evaluation.gallery", "evaluation.metrics", "evaluation.judges", "bags.size", "bags.file",
+    "bags.kind",
 )  # fmt: skip
 NUMBERS = ("0", "1", "2", "3", "5", "0.5", "1.0", "-1", "0.0", "1e-9", "1e300", "inf", "nan", "99999999999999999999")
 VALUES = (
-    "0", "1", "2", "3", "5", "7", "-1", "0.5", "1e-9", "1e300", "inf", "-inf", "nan", "true", "false", '""', '"x"', "[]", "{}",
-    "[1, 2]", '["x"]', '{ kind = "x" }', '{ kind = "sample" }', DIGITS, "1" * 300, "99999999999999999999", '"cells"', '"pixels"',
-    '"tokens"', '"bags"', '"a\\u0000b"', '"\\u001b[31m"', '"tiny.toml"', '"other.toml"', '"mle"', '"smile"', '"reinforce"',
-    '"contrastive"', '"cosine"', '"linear"', '"greedy"', '"recall"', '"loss"', '"cider"', '"subprocess:check_output"',
-    '"scenes:plain?n=0"', '"scenes:video?n=3"', '"data.jsonl"', '"bf16"', '"fp16"', '"bags.jsonl"', '"2.json"', '"scenes"', "}",
-    "[[[[", "[" * 5000, "1979-05-27", "1979-05-27T07:32:00Z", '"\\ud800"',
+    "0", "1", "2", "3", "5", "7", "-1", "0.5", "1e-9", "1e300", "inf", "-inf", "nan", "true", "false", '""', '"x"',
+    "[]", "{}", "[1, 2]", '["x"]', '{ kind = "x" }', '{ kind = "sample" }', DIGITS, "1" * 300, "99999999999999999999",
+    '"cells"', '"pixels"', '"tokens"', '"bags"', '"a\\u0000b"', '"\\u001b[31m"', '"tiny.toml"', '"other.toml"',
+    '"mle"', '"smile"', '"reinforce"', '"contrastive"', '"cosine"', '"linear"', '"greedy"', '"recall"', '"loss"',
+    '"cider"', '"subprocess:check_output"', '"scenes:plain?n=0"', '"scenes:video?n=3"', '"data.jsonl"', '"bf16"',
+    '"fp16"', '"bags.jsonl"', '"2.json"', '"scenes"', "}", "[[[[", "[" * 5000, "1979-05-27", "1979-05-27T07:32:00Z",
+    '"\\ud800"',
 )  # fmt: skip
 
 Change = Callable[[random.Random, Path], None]
@@ -107,6 +109,9 @@ def damage(chance: random.Random, path: Path, others: list[Path]) -> str:
     return f"{path.name}: {change.__name__}"
 
 
+INSERTED = (b"\0", b"\xff\xfe", b"\n\n", b'"', b",", b"\t", b"\x1b[31m", b"{", bytes(range(256)))
+
+
 def _bytes(chance: random.Random, path: Path) -> None:
     data = bytearray(path.read_bytes())
     how = chance.choice(("flip", "cut", "zero", "double", "empty", "insert", "remove"))
@@ -124,7 +129,7 @@ def _bytes(chance: random.Random, path: Path) -> None:
     elif how == "empty":
         data.clear()
     elif how == "insert":
-        data[at:at] = chance.choice((b"\0", b"\xff\xfe", b"\n\n", b'"', b",", b"\t", b"\x1b[31m", b"{", bytes(range(256))))
+        data[at:at] = chance.choice(INSERTED)
     else:
         del data[at:end]
     path.write_bytes(data)
@@ -195,7 +200,8 @@ def _changed_json(chance: random.Random, text: str) -> bytes:
     places = _places(value, ())
     place = chance.choice(places)
     raws: list[Any] = [_RAW.format(number) for number in range(len(RAW))]
-    new = chance.choice([None, True, -1, 0, 1.5, 10**30, "", "\0", "\x1b[31m", "..", [], {}, [[]], {"a": {}}, ["x"], *raws])
+    plain: list[Any] = [None, True, -1, 0, 1.5, 10**30, "", "\0", "\x1b[31m", "..", [], {}, [[]], {"a": {}}, ["x"]]
+    new = chance.choice([*plain, *raws])
     value = _replaced(value, place, new, chance)
     told = json.dumps(value)
     for number, raw in enumerate(RAW):

@@ -18,11 +18,11 @@ def made_corpus(root: Path) -> dict[str, Path]:
     """The corpus below ``root`` with tiny models of its own; the cache of features goes there, too."""
     import torch
 
-    from tellapart.build import build_captioner, build_scorer
     from tellapart.metrics import meteor
-    from tellapart.recipe import NewCaptioner, NewScorer
+    from tellapart.recipe.schema import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes
     from tellapart.scorers import load_scorer
+    from tellapart.training.new_models import build_captioner, build_scorer
 
     os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}
     meteor(["a dog"], [["a cat"]])  # its tables are made once
@@ -46,7 +46,8 @@ REPLIES: tuple[tuple[int, bytes], ...] = (
         ([{"text": GOOD}], {}), ([{"text": 7}], {}), ([7], {}), ({"a": 1}, {}),
     )),
     (200, b"[" * 100_000), (200, b"\xff\xfe"), (200, b""), (200, b'{"choices": [' + b"9" * 5000), (200, b"null"),
-    (400, b'{"error": {"message": "\\ud800\\u001b[31mno"}}'), (422, b"[" * 100_000), (500, b"\x1b[2J"), (404, b"9" * 5000),
+    (400, b'{"error": {"message": "\\ud800\\u001b[31mno"}}'), (422, b"[" * 100_000),
+    (500, b"\x1b[2J"), (404, b"9" * 5000),
     (301, b""), (401, b"\0"), (999, b"{}"),
 )  # fmt: skip
 

@@ -3,10 +3,10 @@
     python tests/fuzz/fuzzer.py --seed 0 --cases 2000          # all, with what failed in the end
     python tests/fuzz/fuzzer.py --seed 0 --case 17 --keep DIR  # one again, its files left in DIR, its output shown
 
-A case is a function of (seed, number): a valid command of `COMMANDS`, its files copied from the corpus, and one to three
-changes to either. It must end within `SECONDS`, with exit status 0, 1 or 2; a failure is one line on stderr that begins
-with "tellapart: "; nothing that a terminal obeys is printed; no temporary file stays behind, and after exit status 2 no
-new file at all.
+A case is a function of (seed, number): a valid command of `COMMANDS`, its files copied from the corpus, and one to
+three changes to either. It must end within `SECONDS`, with exit status 0, 1 or 2; a failure is one line on stderr that
+begins with "tellapart: "; nothing that a terminal obeys is printed; no temporary file stays behind, and after exit
+status 2 no new file at all.
 """
 
 from __future__ import annotations
@@ -45,10 +45,11 @@ TEXTS = f"--metrics {LIGHT} --resamples 5"
 CAPTION = "caption %captioner {} -o out.jsonl --max-tokens 2 --beams 1"
 LAYOUTS = (
     "csv:@data.csv", "@data.tsv", "@data.parquet", "@shard-000.tar", "webdataset:@shard-{000..000}.tar", "hf:@saved",
-    "coco:@coco.json?images=@photos", "karpathy:@karpathy.json?images=@photos&split=test", "flickr8k:@flickr?split=test",
-    "conceptual:@cc.tsv?images=@photos", "nocaps:@nocaps_val_captions.json?images=@photos&domain=in",
-    "concadia:@wiki_split.json?images=@photos&text=both", "imagecode:@imagecode/valid_data.json?only=described",
-    "msrvtt:@clips/msrvtt.json?images=@clips", "tgif:@clips/tgif.tsv?images=@clips", "msvd:@clips?language=english",
+    "coco:@coco.json?images=@photos", "karpathy:@karpathy.json?images=@photos&split=test",
+    "flickr8k:@flickr?split=test", "conceptual:@cc.tsv?images=@photos",
+    "nocaps:@nocaps_val_captions.json?images=@photos&domain=in", "concadia:@wiki_split.json?images=@photos&text=both",
+    "imagecode:@imagecode/valid_data.json?only=described", "msrvtt:@clips/msrvtt.json?images=@clips",
+    "tgif:@clips/tgif.tsv?images=@clips", "msvd:@clips?language=english",
     "scenes:plain?n=4&split=test&seed=3&part=1/2", "jsonl:@data.jsonl", "@photos", "@photos/0.png", "@clips",
 )  # fmt: skip
 # (how often, arguments): @NAME is a copy of that file or folder of the corpus, %NAME the original.
@@ -86,9 +87,11 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (2, "boost @photos -o b.jsonl --mllm openai:m@{server} --stages describe --shard 1/2 --ledger l.jsonl"),
     (3, "boost-merge @boosted/1.jsonl @boosted/2.jsonl -o m.jsonl --json"),
     (3, "report @run -o page.html"), (1, "report @run"),
-    (1, "claims --list --json"), (1, "claims nope --quick"), (1, "tables 9 --seeds quick"), (1, "bench nope --repeat 1"),
+    (1, "claims --list --json"), (1, "claims nope --quick"), (1, "tables 9 --seeds quick"),
+    (1, "bench nope --repeat 1"),
     (1, "cache --json"), (1, "demo --out run"), (1, "--version"),
 )  # fmt: skip
+PLACE = re.compile(r"(?<![\w.])([@%])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|part|again)$|\.\d{3,}$")
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
@@ -115,7 +118,7 @@ class Outcome:
     wrong: str = ""
     found: str = ""
 
-    def told(self, seed: int) -> str:
+    def report(self, seed: int) -> str:
         """For a report: how to replay it, and what was wrong."""
         changes = "; ".join(self.changes)
         return f"seed {seed} case {self.number}: {self.wrong}\n  {self.command}\n  changed: {changes}\n{self.found}"
@@ -170,7 +173,7 @@ class Fuzzer:
                 (work / name).symlink_to(self.corpus[name])
             shutil.copy(self.corpus["data.jsonl"], work)
         words = command.replace("{server}", self.server).split(" ")
-        arguments = [re.sub(r"(?<![\w.])([@%])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)", put, word) for word in words]
+        arguments = [PLACE.sub(put, word) for word in words]
         changes: list[str] = []
         others = sorted(path for path in self.corpus.values() if path.is_file())
         for _ in range(count):
@@ -280,11 +283,14 @@ def time_limit() -> Iterator[None]:
 @contextlib.contextmanager
 def surroundings(home: Path, work: Path, temporary: Path) -> Iterator[None]:
     """A folder, a home and a place for temporary files of the case's own; long work ends where it begins."""
+    from tellapart.boost.retry import Patient
+
     here, argv = Path.cwd(), sys.argv
     os.chdir(work)
     patches = [
         mock.patch.dict(os.environ, {"HOME": str(home), "HF_HUB_OFFLINE": "1"}),
         mock.patch.object(tempfile, "tempdir", str(temporary)),
+        mock.patch.dict(Patient.__init__.__kwdefaults__ or {}, patience=1.0),
         *(mock.patch(name, new) for name, new in long_work()),
     ]
     try:
@@ -300,7 +306,7 @@ def surroundings(home: Path, work: Path, temporary: Path) -> Iterator[None]:
 
 def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     """What is replaced, by which: training after its first step, servers that wait, claims, demo."""
-    from tellapart import train as training
+    from tellapart.training import loop as training
 
     steps = Counter[str]()
     real = training.train_step
@@ -318,9 +324,9 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
         listener.close()
         ready("http://127.0.0.1:1/")
 
-    yield "tellapart.train.train_step", first_step
+    yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.review.serve.serve", served
-    yield "tellapart.demo.run_demo", began
+    yield "tellapart.cli.demo.run_demo", began
     yield "tellapart.claims.lab.Lab.__init__", began
     yield "tellapart.bench.run_bench", began
     yield "tellapart.boost.retry.random.uniform", lambda low, high: 0.0
@@ -371,17 +377,18 @@ def main() -> None:
         if chosen.plain:
             for place, (_, command) in enumerate(COMMANDS):
                 outcome = fuzzer.run(place, command, random.Random(0), 0)
-                print(outcome.status, f"{outcome.seconds:.2f}", outcome.command, outcome.err[-300:] if outcome.status in "12" else "", outcome.wrong, outcome.found)
+                print(outcome.status, f"{outcome.seconds:.2f}", outcome.command, outcome.err[-300:], outcome.found)
             return
         for number in numbers:
             outcome = fuzzer.case(number)
             if outcome.wrong:
                 wrong.append(outcome)
-                print(outcome.told(chosen.seed).encode("utf-8", "backslashreplace").decode(), flush=True)
+                print(outcome.report(chosen.seed).encode("utf-8", "backslashreplace").decode(), flush=True)
             if chosen.case is not None:
                 print(outcome.command, outcome.changes, outcome.status, outcome.out, outcome.err, sep="\n")
         print(summary(fuzzer.counts))
-        print(f"{len(wrong)} of {len(numbers)} wrong; {time.monotonic() - began:.0f} s")
+        spent = f"{time.monotonic() - began:.0f} s, {time.process_time():.0f} s of processor time"
+        print(f"{len(wrong)} of {len(numbers)} wrong; {spent}")
     if chosen.keep is None:
         shutil.rmtree(root)
     sys.exit(bool(wrong))

@@ -1,0 +1,49 @@
+"""Two thousand damaged commands: no traceback, no hang, nothing left behind, one line for each failure."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "report"))  # a sample run
+
+from fuzz_setting import made_corpus, odd_server
+from fuzzer import COMMANDS, Fuzzer, bounded_memory, summary
+
+SEED, CASES = 16, 2000
+# Commands that end in an error as they stand: a server that answers badly, names that are none.
+REFUSED = ("claims nope", "tables 9", "bench nope", "boost @data", "boost @photos")
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzer]:
+    root, cache = tmp_path_factory.mktemp("fuzz"), os.environ["TELLAPART_CACHE"]
+    with odd_server() as server:
+        corpus = made_corpus(root)
+        with bounded_memory():
+            yield Fuzzer(SEED, corpus, root / "cases", server)
+    os.environ["TELLAPART_CACHE"] = cache
+
+
+def test_every_command_is_valid_as_it_stands(fuzzer: Fuzzer) -> None:
+    """What is refused before anything is damaged tests nothing."""
+    for place, (_, command) in enumerate(COMMANDS):
+        outcome = fuzzer.run(place, command, random.Random(0), 0)
+        assert not outcome.wrong, outcome.report(SEED)
+        assert outcome.status in ("0", "began") or command.startswith(REFUSED), (command, outcome.err)
+    fuzzer.counts.clear()
+
+
+def test_damaged_commands_end_in_one_line(fuzzer: Fuzzer) -> None:
+    wrong = [outcome for number in range(CASES) if (outcome := fuzzer.case(number)).wrong]
+    print(f"seed {SEED}, {CASES:,} cases\n{summary(fuzzer.counts)}")
+    told = "\n".join(outcome.report(SEED)[-3000:] for outcome in wrong[:5])
+    again = f"python tests/fuzz/fuzzer.py --seed {SEED} --case NUMBER --keep FOLDER"
+    assert not wrong, f"{len(wrong)} of {CASES:,} cases:\n{told}\none again: {again}\n{summary(fuzzer.counts)}"
