@@ -221,10 +221,11 @@ class ClipCap(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            if visual.ndim != 2:
+            cells = self.model.config.visual == "cells"
+            if visual.ndim != (3 if cells else 2):
                 raise UsageError(
-                    f"ClipCap reads one row of numbers for each picture, and these features are "
-                    f"{'×'.join(map(str, visual.shape[1:]))}; expected features of whole pictures"
+                    f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
+                    f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others with --features"
                 )
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)

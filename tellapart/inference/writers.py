@@ -120,7 +120,7 @@ def ids_of(text: str, format: str, path: Path) -> set[str]:
         if format == "csv" and number == 1:
             continue
         try:
-            found.add(str(line[0] if format == "csv" else json.loads(line)["id"]))
+            found.add(str(line[0] if format == "csv" else parse_json(line)["id"]))
         except (ValueError, KeyError, IndexError, TypeError):
             raise UsageError(
                 f"{path}, line {number}: not a caption as this command writes them; mend or remove the "

@@ -105,6 +105,9 @@ def hanta() -> Tagger:
     return tag
 
 
+LONGEST_WORD = 100
+
+
 @cache
 def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
     """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
@@ -113,7 +116,8 @@ def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
     tagger = HanoverTagger("morphmodel_en.pgz")
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
-        tokens = _TOKEN.findall(caption.replace("’", "'"))
+        # The tagger's time grows with the square of a word's length, and no word is as long as this.
+        tokens = [token[:LONGEST_WORD] for token in _TOKEN.findall(caption.replace("’", "'"))]
         tagged = tagger.tag_sent(tokens) if tokens else []
         return [(word.lower(), lemma.lower(), pos) for word, lemma, pos in tagged if not pos.startswith("PU")]
 

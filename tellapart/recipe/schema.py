@@ -153,14 +153,14 @@ class Training(Strict):
     max_reference_tokens: int | None = Field(
         None, ge=2, description="longer references are cut there and counted; by default what the model has room for"
     )
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, le=1000)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     schedule_every: int = Field(
         1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
     )
     warmup: int = Field(0, ge=0)
     optimiser: Literal["adam", "adamw"] = "adamw"
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1000)
     betas: tuple[Moment, Moment] = (0.9, 0.999)
     clip_norm: float = Field(1.0, gt=0)
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
@@ -338,7 +338,7 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
         raise UsageError(f"{path} cannot be read ({error.strerror}); {expected}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
-    except ValueError as error:  # also numbers of thousands of digits, and what is nested too deeply
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and what is nested too deeply
         raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
     for setting in settings:
         apply_setting(table, setting)

@@ -63,7 +63,7 @@ def _references(folder: Path) -> None:
     rows = [{"image": f"photos/{name}", "captions": [text, f"there is {text}"]} for name, text in LINES.items()]
     _lines(folder / "data.jsonl", [{**row, "id": Path(row["image"]).name} for row in rows])
     _json(folder / "refs.json", {name: [text, f"there is {text}"] for name, text in LINES.items()})
-    (folder / "refs.tsv").write_text("".join(f"{name}#0\t{text}\n" for name, text in LINES.items()))
+    (folder / "refs.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in LINES.items()))
     images = [{"id": number, "file_name": name} for number, name in enumerate(NAMES)]
     told = [{"id": number, "image_id": number, "caption": text} for number, text in enumerate(CAPTIONS)]
     _json(folder / "coco.json", {"images": images, "annotations": told})
