@@ -35,7 +35,7 @@ def table(results: dict[str, Any]) -> list[str]:
 def setting(results: dict[str, Any], metric: str) -> tuple[str, str, str]:
     """n, and of a recall the number of candidates and chance."""
     n = max((found[metric]["n"] for found in results["systems"].values() if metric in found), default=0)
-    among = results["candidates"].get(metric)
+    among = results.get("candidates", {}).get(metric)
     if among is None:
         return f"{n:,}", "", ""
     size = f"{among['fewest']}" if among["fewest"] == among["most"] else f"{among['fewest']}–{among['most']}"

@@ -122,10 +122,9 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:
         return (id(folder),)
-    parts = (recipe.get("data", {}).get("validation"), recipe.get("scorer"), recipe.get("validation", {}),
-             recipe.get("evaluation", {}).get("lookalike"))  # fmt: skip
-    told = {key: value for key, value in parts[2].items() if key == "decoding"}
-    return (folder.log.validated, json.dumps([parts[0], parts[1], told, parts[3]], sort_keys=True, default=str))
+    how = {key: recipe.get("validation", {}).get(key) for key in ("decoding", "limit")}
+    pictures, among = recipe.get("data", {}).get("validation"), recipe.get("evaluation", {}).get("lookalike")
+    return (json.dumps([pictures, recipe.get("scorer"), how, among], sort_keys=True, default=str),)
 
 
 def _tested(results: Results | None, key: str | None) -> Measured | None:

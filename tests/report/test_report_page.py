@@ -347,6 +347,8 @@ def test_several_runs_share_a_page_with_one_table(tmp_path: Path, monkeypatch: p
     )
     rows = root.all("section", class_="overview")[0].all("tbody")[0].all("tr")
     assert [row.all("a")[0].text for row in rows] == ["short", "long"]
+    labels = [cell.attributes["data-label"] for cell in rows[0].all("td")]  # what stands there on a narrow screen
+    assert labels[1] == "R@1 among 10 look-alikes, n = 500, 10 candidates, chance 10.0"
     assert [row.all("td")[1].all(class_="value")[0].text for row in rows] == ["59.0", "74.0"]
     for row, section in zip(rows, root.all("section", class_="run"), strict=True):
         assert row.all("a")[0].attributes["href"] == f"#{section.attributes['id']}"

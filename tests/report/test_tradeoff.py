@@ -71,8 +71,10 @@ def test_runs_that_logged_no_cider_are_drawn_by_their_tests(tmp_path: Path) -> N
 def test_runs_that_were_validated_otherwise_are_not_drawn_together(tmp_path: Path) -> None:
     runs = [logged(tmp_path / name, name, 4) for name in ("a", "b", "c")]
     (runs[1] / "recipe.toml").write_text('[data]\nvalidation = "flickr8k:x"\n')
+    log = (runs[0] / "log.jsonl").read_text()
+    (runs[0] / "log.jsonl").write_text(log.replace('"best": ', '"n": 200, "best": '))  # 0.1 did not log it
     (section,) = read_page(build_report(runs, tmp_path / "page.html")).all("section", class_="trade")
-    assert len(section.all("svg")[0].all("g", class_="course")) == 2
+    assert len(section.all("svg")[0].all("g", class_="course")) == 2 and "n = 200" in section.text
     assert "Not comparable, so not drawn: b" in section.text
 
 
