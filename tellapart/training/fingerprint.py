@@ -163,8 +163,8 @@ class Identities:
         bare, mark, options = name.partition("?")
         if bare == "clipcap":  # made of others, which its options name
             pairs = [pair.partition("=") for pair in options.split("&")]
-            return "clipcap?" + "&".join(f"{key}={self.model(value)}" for key, _, value in pairs)
-        return model_identity(bare) + mark + options
+            return "clipcap" + mark + "&".join(f"{key}={self.model(value) if value else ''}" for key, _, value in pairs)
+        return (model_identity(bare) if bare else "") + mark + options
 
 
 def model_identity(name: str) -> str:

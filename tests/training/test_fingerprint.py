@@ -19,7 +19,7 @@ from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.recipe.schema import Recipe, Training, check_recipe, read_recipe, to_toml
 from tellapart.training import fingerprint
-from tellapart.training.fingerprint import canonical, content_of, fingerprint_of_0_1
+from tellapart.training.fingerprint import Identities, canonical, content_of, fingerprint_of_0_1
 from tellapart.training.loop import train
 from tellapart.training.run_folder import Run
 from tellapart.utils.versions import VERSIONS
@@ -271,6 +271,16 @@ def test_a_key_with_a_new_name_keeps_its_canonical_one(tmp_path: Path) -> None:
     then = Later.model_validate(table)
     assert then.training.gradient_accumulation_steps == 2
     assert content_of(then) == content_of(now) and fingerprint_of_0_1(then) == fingerprint_of_0_1(now)
+
+
+def test_names_that_are_no_local_model_stand_for_themselves() -> None:
+    """Nor is the current folder hashed where a name is empty."""
+    of_name = Identities().model
+    for name in ("org/model", "org/model?prompt=a picture of ", "my.module:make?k=1", "clipcap", "clipcap?", "?x=1"):
+        assert of_name(name) == name
+    parts = of_name("clipcap?vision=scenes&language_model=gpt2")
+    assert re.fullmatch(r"clipcap\?vision=weights:[0-9a-f]{32}&language_model=gpt2", parts)
+    assert of_name("scenes?prompt=x") == f"{of_name('scenes')}?prompt=x"
 
 
 def test_large_weights_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
