@@ -1,0 +1,154 @@
+"""One registry per kind of part: what can be named in a recipe or on the command line, and all that is said about it.
+
+Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
+registers an `Entry`; the recipe schema, the choices and errors of the command line, reports and the tables of the
+docs read the entries. Parts come from three places:
+
+- modules of the package that the registry names (``package``), imported on first use, so no list needs extending;
+- installed packages with an entry point of the registry's ``group``, which loads to an `Entry` or to its factory;
+- `Registry.register`, called by a program.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from tellapart.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Direction = Literal["higher", "lower"]
+Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Generic[Factory]):
+    """One part. Subclass it (frozen, ``kw_only``) where a kind has more to say.
+
+    name: what people type. factory: makes the part, or is it; a function itself, never a string. It imports torch
+    inside where the registry is read by commands that do without. help: one line. options: the pydantic model or
+    dataclass of its settings. needs: names of what it requires, such as ``references`` or ``scorer``. label: what
+    reports and tables call it. direction: whether a higher or a lower value is better, where one is.
+    """
+
+    name: str
+    factory: Factory
+    help: str = ""
+    options: type[Any] | None = None
+    needs: tuple[str, ...] = ()
+    label: str = ""
+    direction: Direction | None = None
+
+    @property
+    def title(self) -> str:
+        """The label, or the name where there is none."""
+        return self.label or self.name
+
+
+E = TypeVar("E", bound=Entry[Callable[..., Any]])
+
+
+class Registry(Mapping[str, E], Generic[E]):
+    """The entries of one kind by name: those of the package first, then those of installed packages.
+
+    kind: what an error calls a part, such as ``objective``. entry: the class of the entries; a plug-in whose entry
+    point loads to a plain factory becomes ``entry(name=…, factory=…, help=first line of its docstring)``. group: the
+    group of the entry points. package: a module, or a package whose modules all register their parts.
+
+    Iterating and ``in`` import no plug-in; looking an entry up does. A built-in name wins over an installed one.
+    """
+
+    def __init__(self, kind: str, entry: type[E], *, group: str = "", package: str = "") -> None:
+        self.kind, self.entry, self.group, self.package = kind, entry, group, package
+        self._entries: dict[str, E] = {}
+        self._plugins: dict[tuple[str, str], E] = {}
+        self._imported = not package
+
+    def register(self, entry: E) -> E:
+        """Add an entry and return it. Raises `ValueError` for a name that another entry has."""
+        if entry.name in self._entries:
+            raise ValueError(f"{self.kind} '{entry.name}' is registered already")
+        self._entries[entry.name] = entry
+        return entry
+
+    def find(self, name: str) -> E:
+        """The entry of that name. Raises `UsageError` of one line: with the nearest name, or why a plug-in fails."""
+        self._import_builtin()
+        if name in self._entries:
+            return self._entries[name]
+        if (point := self.installed().get(name)) is not None:
+            return self._load(point)
+        raise UsageError(f"no {self.kind} is called '{name}'{nearest(name, self)}")
+
+    def entries(self, *, broken: Callable[[str], None] | None = None) -> list[E]:
+        """All entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line instead."""
+        found = []
+        for name in self:
+            try:
+                found.append(self.find(name))
+            except UsageError as error:
+                if broken is None:
+                    raise
+                broken(str(error))
+        return found
+
+    def installed(self) -> dict[str, EntryPoint]:
+        """What installed packages offer, by name, without importing it."""
+        from importlib.metadata import entry_points
+
+        return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
+
+    def _load(self, point: EntryPoint) -> E:
+        key = (point.name, point.value)
+        if key not in self._plugins:
+            whose = f"{self.kind} '{point.name}' of the installed package {package_of(point)}"
+            try:
+                part = point.load()
+            except Exception as error:
+                line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+                raise UsageError(f"{whose} cannot be loaded: {line}") from error
+            if not isinstance(part, self.entry):
+                if isinstance(part, Entry) or not callable(part):
+                    raise UsageError(f"{whose} is a {type(part).__name__}; expected a {self.entry.__name__} or factory")
+                part = self.entry(name=point.name, factory=part, help=first_line(part))
+            self._plugins[key] = replace(part, name=point.name)
+        return self._plugins[key]
+
+    def _import_builtin(self) -> None:
+        if self._imported:
+            return
+        self._imported = True  # set first: the modules import the registry
+        module = importlib.import_module(self.package)
+        for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
+            importlib.import_module(f"{self.package}.{found.name}")
+
+    def __getitem__(self, name: str) -> E:
+        if name not in self:
+            raise KeyError(name)
+        return self.find(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._import_builtin()
+        yield from dict.fromkeys([*self._entries, *self.installed()])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return name in list(self)
+
+
+def package_of(point: EntryPoint) -> str:
+    """The distribution that an entry point belongs to."""
+    return point.dist.name if point.dist is not None else point.value
+
+
+def first_line(part: object) -> str:
+    """The first line of a docstring; empty without one."""
+    return (inspect.getdoc(part) or "").partition("\n")[0]
