@@ -192,10 +192,10 @@ def test_ids_with_unequal_numbers_are_trouble() -> None:
 
 def test_mbleu_cuts_every_caption_once() -> None:
     # An initial at a line's end looks at the next line: tokenized anew in each list, it would flip.
-    lists = [["a Wii U.", "A Wii U.", "a Wii U."], ["a dog", "a cat", "a dog"]]
+    lists = [["a Wii U.", "A Wii U.", "a dog"], ["a dog", "a cat", "a dog"]]
     said = iter(ptb_tokenize([text for texts in lists for text in texts]))
     cut = [[next(said) for _ in texts] for texts in lists]
-    assert cut[0] == ["a wii u", "a wii u.", "a wii u."]
+    assert cut[0] == ["a wii u", "a wii u.", "a dog"]
     counts = mbleu_counts(lists)
     for number, texts in enumerate(cut):
         for slot, text in enumerate(texts):
