@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.lexicon import article, ground_core, participle, plural, senses
-from tellapart.scenes.reading import phrases, read, tokens
+from tellapart.scenes.parser import parse_caption, phrases, tokens
 from tellapart.scenes.relations import INVERSE
 
 Word = tuple[str, str]  # value, and the word or phrase for it
@@ -52,7 +52,7 @@ class Facts:
 
 def facts_of(caption: str) -> Facts:
     """What one caption says. Never fails: what is no phrase of `scenes` is passed over."""
-    reading, used = read(caption), _used(caption)
+    reading, used = parse_caption(caption), _used(caption)
 
     def word(slot: str, value: str) -> Word:
         return value, used.get((slot, value)) or v.WORDS[slot][value][0]

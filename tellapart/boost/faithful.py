@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.stages import NAMES, TITLES
 from tellapart.scenes.matching import align
-from tellapart.scenes.reading import read
-from tellapart.scenes.truth import judge
+from tellapart.scenes.parser import parse_caption
+from tellapart.scenes.truth import count_claims
 
 if TYPE_CHECKING:
     from tellapart.scenes.world import Scene
@@ -168,12 +168,12 @@ def _changed(scene: Scene, claim: Claim) -> Scene:
 
 
 def _all_true(captions: Iterable[str], scene: Scene) -> bool:
-    return all(judged.correct == judged.claims for judged in (judge(caption, scene) for caption in captions))
+    return all(judged.correct == judged.claims for judged in (count_claims(caption, scene) for caption in captions))
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
     """Each value that a caption gives an object, or the ground; mentions mean the objects of which most is true."""
-    reading = read(text)
+    reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
     for mention, number in zip(reading.mentions, meant, strict=True):

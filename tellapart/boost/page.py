@@ -145,12 +145,12 @@ def _card(one: Shown, unsaid: dict[str, list[Span]] | None, album: Any) -> Card:
 
 
 def _caption(one: Shown, stage: str, new: list[Span]) -> Caption:
-    from tellapart.scenes.truth import mark
+    from tellapart.scenes.truth import mark_caption
 
     text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
     if one.item.truth is None or not text:
         return Caption(TITLES[stage], pieces(text, (), new), why, None)
-    marked = mark(text, one.item.truth)
+    marked = mark_caption(text, one.item.truth)
     return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))
 
 

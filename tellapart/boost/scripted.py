@@ -16,9 +16,9 @@ from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.chance import Chance
 from tellapart.scenes.grammar import full_description
-from tellapart.scenes.reading import read
+from tellapart.scenes.parser import parse_caption
+from tellapart.scenes.random_stream import RandomStream
 from tellapart.types import Item
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Scripted:
             line = "the scripted describer knows pictures of scenes alone; name a model with --mllm"
             raise BackendError(line, fatal=True)
         asked = (*(m.text for m in request.messages), request.temperature, request.seed)
-        chance = Chance("describe", self.seed, scene.content_key(), *asked)
+        chance = RandomStream("describe", self.seed, scene.content_key(), *asked)
         return full_description(mistaken(scene, self.error, chance), chance)
 
 
@@ -81,13 +81,13 @@ def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dic
     return found
 
 
-def mistaken(scene: Scene, error: float, chance: Chance) -> Scene:
+def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
     """The scene as a careless eye sees it: each value another one of the world with probability ``error``."""
     shapes = v.UNSEEN_SHAPES if scene.objects[0].shape in v.UNSEEN_SHAPES else v.SHAPES
     options = {"shape": shapes, "colour": v.COLOURS, "size": v.SIZES, "texture": v.TEXTURES, "motion": v.MOTIONS}
 
     def seen(slot: str, value: str, all_of_them: Sequence[str]) -> str:
-        return chance.pick([other for other in all_of_them if other != value]) if chance.happens(error) else value
+        return chance.choice([other for other in all_of_them if other != value]) if chance.bernoulli(error) else value
 
     objects = []
     for thing in scene.objects:
@@ -174,7 +174,7 @@ def _alike(ours: Thing, theirs: Thing) -> float:
 
 def _of_scenes(captions: Sequence[str]) -> list[str]:
     """The captions, or a `BackendError` where most of their words are none of `scenes`."""
-    readings = [read(caption) for caption in captions]
+    readings = [parse_caption(caption) for caption in captions]
     if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
         raise BackendError(
             f"the scripted backend knows the words of scenes, and not '{captions[0][:60]}'; name a model with --llm",

@@ -124,10 +124,10 @@ class Statistics:
             self.sample[place] = one
 
     def _judge(self, one: Shown) -> None:
-        from tellapart.scenes.truth import judge
+        from tellapart.scenes.truth import count_claims
 
         for kind, text in captions(one):
-            judged = judge(text, one.item.truth)
+            judged = count_claims(text, one.item.truth)
             for what in ("claims", "correct", "attributes", "recalled"):
                 self.claims[kind][what] += getattr(judged, what)
         if "describe" in one.texts and "holistic" in one.texts:

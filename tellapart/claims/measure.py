@@ -38,9 +38,9 @@ class Heard:
 
     @cached_property
     def judgements(self) -> list[Any]:
-        from tellapart.scenes.truth import judge
+        from tellapart.scenes.truth import count_claims
 
-        return [judge(text, item.truth) for text, item in zip(self.firsts, self.items, strict=True)]
+        return [count_claims(text, item.truth) for text, item in zip(self.firsts, self.items, strict=True)]
 
     @cached_property
     def text_features(self) -> np.ndarray:

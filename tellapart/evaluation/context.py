@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.retrieval import CandidateSets, Retrieval
     from tellapart.metrics.bert_score import BERTScore
     from tellapart.metrics.embedding import EMScore
-    from tellapart.scenes.truth import Judgement
+    from tellapart.scenes.truth import ClaimCounts
     from tellapart.types import Item
 
 POOL = 100  # pictures in a random pool (papers 2 and 3)
@@ -269,16 +269,16 @@ class Context:
             lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
         )
 
-    def judgements(self, slot: Slot) -> list[Judgement]:
+    def judgements(self, slot: Slot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
         from tellapart.progress import track
-        from tellapart.scenes.truth import judge
+        from tellapart.scenes.truth import count_claims
 
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))
         return self.once(
             ("judgements", id(slot)),
-            lambda: [judge(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
+            lambda: [count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
         )
 
     def scorer_name(self) -> str:

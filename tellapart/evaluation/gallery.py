@@ -28,7 +28,7 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
     ids throughout, the target first among the candidates, scores are cosines by candidate. Where the truth of the
     items is known, a system has ``"claims": {"correct", "of", "false": [[start, end, why]]}`` as well: which characters
-    of its caption claim what is not so (`tellapart.scenes.truth.mark`). The first system
+    of its caption claim what is not so (`tellapart.scenes.truth.mark_caption`). The first system
     is the baseline: sets where a later system hits and it misses ("won"), the reverse ("lost"), where all miss and
     where all hit, in fixed shares, each kind spread evenly over the data. Empty where no look-alike metric was
     computed.
@@ -120,9 +120,9 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
     """What a gallery keeps of a caption's claims: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
     if truth is None:
         return {}
-    from tellapart.scenes.truth import mark
+    from tellapart.scenes.truth import mark_caption
 
-    marked = mark(caption, truth)
+    marked = mark_caption(caption, truth)
     return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
 
 

@@ -339,7 +339,7 @@ def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
 
 
 def _rate(above: str, below: str) -> Metric:
-    """Percent: one count of `scenes.truth.Judgement` over another, both summed over captions before dividing."""
+    """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
 
     def measure(context: Context, slot: Slot) -> Measured:
         counts_N2 = np.array([(getattr(j, above), getattr(j, below)) for j in context.judgements(slot)], dtype=float)
@@ -371,14 +371,15 @@ def _percent(counts_R2: np.ndarray) -> np.ndarray:
 def _listener_accuracy(context: Context, slot: Slot) -> Measured:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
     from tellapart.progress import track
-    from tellapart.scenes.truth import listen
+    from tellapart.scenes.truth import listener_probabilities
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None
     value_N = np.full(len(items), np.nan)
     for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
         place = int(np.flatnonzero(members == target)[0])
-        value_N[target] = listen(slot.captions[target], [items[member].truth for member in members])[place]
+        candidates = [items[member].truth for member in members]
+        value_N[target] = listener_probabilities(slot.captions[target], candidates)[place]
     return Measured(100 * value_N)
 
 

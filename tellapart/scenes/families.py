@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from .chance import Chance
+from .random_stream import RandomStream
 from .relations import chain, holds, overlaps
 from .vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
 
@@ -82,17 +82,17 @@ def split_class(split: str) -> int:
     return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
 
 
-def _draw_objects(chance: Chance, count: int, unseen: bool, moving: bool) -> list[Object]:
+def _draw_objects(rng: RandomStream, count: int, unseen: bool, moving: bool) -> list[Object]:
     objects: list[Object] = []
     while len(objects) < count:
-        shape = chance.weighted(*_SHAPES[unseen])
-        if any(o.shape == shape for o in objects) and not chance.happens(0.3):
+        shape = rng.weighted_choice(*_SHAPES[unseen])
+        if any(o.shape == shape for o in objects) and not rng.bernoulli(0.3):
             continue
-        colour = chance.weighted(*_COLOURS)
+        colour = rng.weighted_choice(*_COLOURS)
         if any((o.shape, o.colour) == (shape, colour) for o in objects):
             continue
-        size, texture = chance.weighted(*_SIZES), chance.weighted(*_TEXTURES)
-        motion = chance.weighted(*_MOTIONS) if moving else ""
+        size, texture = rng.weighted_choice(*_SIZES), rng.weighted_choice(*_TEXTURES)
+        motion = rng.weighted_choice(*_MOTIONS) if moving else ""
         objects.append(Object(shape, colour, size, texture, 0, 0, motion))
     return objects
 
@@ -102,19 +102,19 @@ def _roomy(objects: list[Object], cells: list[tuple[int, int]]) -> bool:
     return all(max(abs(a[0] - b[0]), abs(a[1] - b[1])) > 1 for a, b in itertools.combinations(large, 2))
 
 
-def _place(chance: Chance, objects: list[Object], covered: bool) -> list[Object]:
+def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Object]:
     """Put the objects into cells; with ``covered`` the last one goes in front of the first."""
     free = objects[:-1] if covered else objects
     for _ in range(6):
-        cells = chance.sample(_CELLS, len(free))
+        cells = rng.sample(_CELLS, len(free))
         if _roomy(free, cells):
             break
     placed = []
     for o, (column, row) in zip(free, cells, strict=True):
-        x, y = (_CENTRES[c] + chance.below(2 * _JITTER + 1) - _JITTER for c in (column, row))
+        x, y = (_CENTRES[c] + rng.randrange(2 * _JITTER + 1) - _JITTER for c in (column, row))
         placed.append(replace(o, x=x, y=y))
     if covered:
-        dx, dy = (chance.pick((-6, -5, 5, 6)) for _ in range(2))
+        dx, dy = (rng.choice((-6, -5, 5, 6)) for _ in range(2))
         placed.append(replace(objects[-1], x=placed[0].x + dx, y=placed[0].y + dy))
     return placed
 
@@ -129,52 +129,54 @@ def _shift(values: list[int], together: list[int], residue: int) -> int:
     raise AssertionError("one or two objects reach every residue of 7")
 
 
-def base(chance: Chance, split: str, domain: str, moving: bool) -> Content:
+def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:
     """The scene from which a family departs."""
-    count = chance.weighted(*_COUNTS)
-    objects = _draw_objects(chance, count, domain == "unseen", moving)
-    covered = chance.happens(0.25) and objects[0].colour != objects[-1].colour
+    count = rng.weighted_choice(*_COUNTS)
+    objects = _draw_objects(rng, count, domain == "unseen", moving)
+    covered = rng.bernoulli(0.25) and objects[0].colour != objects[-1].colour
     if covered:
         objects[0], objects[-1] = replace(objects[0], size="large"), replace(objects[-1], size="small")
-    objects = _place(chance, objects, covered)
+    objects = _place(rng, objects, covered)
     together = [0, len(objects) - 1] if covered else [0]
     wanted = split_class(split)
     dx = _shift([o.x for o in objects], together, wanted % 7)
     dy = _shift([o.y for o in objects], together, wanted // 7)
     for i in together:
         objects[i] = replace(objects[i], x=objects[i].x + dx, y=objects[i].y + dy)
-    return Content(tuple(objects), chance.weighted(*_GROUNDS[domain == "alt"]), chance.below(GRAINS))
+    return Content(tuple(objects), rng.weighted_choice(*_GROUNDS[domain == "alt"]), rng.randrange(GRAINS))
 
 
 def _with(thing: Object, changes: dict[str, Any]) -> Object:
     return replace(thing, **changes)
 
 
-def _other(chance: Chance, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
-    while (value := chance.weighted(*table)) == now:
+def _other(rng: RandomStream, table: tuple[tuple[str, ...], tuple[float, ...]], now: str) -> str:
+    while (value := rng.weighted_choice(*table)) == now:
         pass
     return value
 
 
-def _edit_slot(slot: str, table: tuple[tuple[str, ...], tuple[float, ...]]) -> Callable[[Chance, Content], Content]:
-    def edit(chance: Chance, content: Content) -> Content:
+def _edit_slot(
+    slot: str, table: tuple[tuple[str, ...], tuple[float, ...]]
+) -> Callable[[RandomStream, Content], Content]:
+    def edit(rng: RandomStream, content: Content) -> Content:
         objects = list(content.objects)
-        i = chance.below(len(objects))
-        value = _other(chance, table, getattr(objects[i], slot))
+        i = rng.randrange(len(objects))
+        value = _other(rng, table, getattr(objects[i], slot))
         objects[i] = _with(objects[i], {slot: value})
         return replace(content, objects=tuple(objects))
 
     return edit
 
 
-def _edit_ground(chance: Chance, content: Content) -> Content:
-    return replace(content, ground=_other(chance, _GROUNDS[False], content.ground))
+def _edit_ground(rng: RandomStream, content: Content) -> Content:
+    return replace(content, ground=_other(rng, _GROUNDS[False], content.ground))
 
 
-def _swap(slots: tuple[str, ...]) -> Callable[[Chance, Content], Content]:
-    def edit(chance: Chance, content: Content) -> Content:
+def _swap(slots: tuple[str, ...]) -> Callable[[RandomStream, Content], Content]:
+    def edit(rng: RandomStream, content: Content) -> Content:
         objects = list(content.objects)
-        i, j = chance.sample(range(len(objects)), 2)
+        i, j = rng.sample(range(len(objects)), 2)
         a, b = objects[i], objects[j]
         objects[i] = _with(a, {s: getattr(b, s) for s in slots})
         objects[j] = _with(b, {s: getattr(a, s) for s in slots})
@@ -189,7 +191,7 @@ _MOVING = (0.2, 0.13, 0.1, 0.07, 0.06, 0.1, 0.07, 0.03, 0.02, 0.22)
 
 
 @lru_cache(maxsize=2)
-def _edits(unseen: bool) -> dict[str, Callable[[Chance, Content], Content]]:
+def _edits(unseen: bool) -> dict[str, Callable[[RandomStream, Content], Content]]:
     return {
         "colour": _edit_slot("colour", _COLOURS),
         "texture": _edit_slot("texture", _TEXTURES),
@@ -235,12 +237,12 @@ def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
     return content.objects[i], content.objects[j]
 
 
-def members(origin: Content, chance: Chance, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
+def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
     """The base and ``count - 1`` scenes one edit away from it, told apart by their full descriptions."""
     edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
     family = [origin]
     while len(family) < count:
-        candidate = edits[chance.weighted(_KINDS, weights)](chance, origin)
+        candidate = edits[rng.weighted_choice(_KINDS, weights)](rng, origin)
         if _sound(origin, candidate) and not any(fits(candidate, m) or fits(m, candidate) for m in family):
             family.append(candidate)
     return tuple(family)

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from . import vocabulary as v
-from .chance import Chance
 from .families import Object
 from .lexicon import NOISE, article, participle, plural, senses
+from .random_stream import RandomStream
 from .relations import INVERSE, between, holds, natural, reading_order
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _ALT_OWN = 0.65
 """How often alt-text uses a word of its own where it has one."""
 
 
-def describe(scene: SceneTruth, chance: Chance, detail: float) -> str:
+def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     """One reference in the manner of the scene's domain.
 
     Each colour, size, texture and relation is named with probability ``detail`` (what is usual, such as a
@@ -27,43 +27,43 @@ def describe(scene: SceneTruth, chance: Chance, detail: float) -> str:
     with ``detail`` to the 1.5th. The ground belongs to the gist and is named at any detail. At 0 nothing but
     the gist is left ("a shape on the grass"), at 1 everything is said.
     """
-    if not detail or chance.happens(0.3 * (1 - min(1.0, 2 * detail))):
-        gist = _gist(scene, chance)
-        return _alt_dress(scene, gist, chance) if scene.domain == "alt" else gist
+    if not detail or rng.bernoulli(0.3 * (1 - min(1.0, 2 * detail))):
+        gist = _gist(scene, rng)
+        return _alt_dress(scene, gist, rng) if scene.domain == "alt" else gist
     if scene.domain == "alt":
-        return _alt(scene, chance, detail)
-    return _plain(scene, chance, detail)
+        return _alt(scene, rng, detail)
+    return _plain(scene, rng, detail)
 
 
-def full_description(scene: SceneTruth, chance: Chance | None = None) -> str:
+def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     """Every object with every attribute, the chain of relations, the ground; true of no look-alike.
 
-    With ``chance`` another wording of the same (other synonyms, order and frame); without, the usual words.
+    With ``rng`` another wording of the same (other synonyms, order and frame); without, the usual words.
     25 to 45 words for a picture, up to 60 for a clip.
     """
     order = reading_order(scene.objects)
-    if chance is not None and chance.happens(0.5):
+    if rng is not None and rng.bernoulli(0.5):
         order.reverse()
-    names = [_noun_phrase(scene, scene.objects[i], chance, 1.0, everything=True) for i in order]
+    names = [_noun_phrase(scene, scene.objects[i], rng, 1.0, everything=True) for i in order]
     text = names[0]
     for place, (i, j) in enumerate(itertools.pairwise(order)):
         phrases = v.RELATIONS[_linked(scene, i, j)]
         if len(order) == 4:
             phrases = tuple(p for p in phrases if len(p.split()) <= 2) or phrases[:1]
         lead = "is" if place == 0 and len(order) > 2 else "which is"
-        if chance is not None:
-            verb = chance.pick(_verbs(scene)[:4])
-            lead = chance.pick(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
-        text += f" {lead} {_word(phrases, chance)} {names[place + 1]}"
-    ground = _word(v.GROUNDS[scene.ground], chance)
-    return _framed(text, ground, scene, chance)
+        if rng is not None:
+            verb = rng.choice(_verbs(scene)[:4])
+            lead = rng.choice(("is", verb) if place == 0 and len(order) > 2 else ("which is", f"that {verb}"))
+        text += f" {lead} {_word(phrases, rng)} {names[place + 1]}"
+    ground = _word(v.GROUNDS[scene.ground], rng)
+    return _framed(text, ground, scene, rng)
 
 
 def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
     """``count`` different full descriptions. Raises ValueError where so many cannot be found."""
     found: dict[str, None] = {}
     for turn in range(40 * count):
-        found.setdefault(full_description(scene, Chance("paraphrase", scene.id, seed, turn)))
+        found.setdefault(full_description(scene, RandomStream("paraphrase", scene.id, seed, turn)))
         if len(found) == count:
             return tuple(found)
     raise ValueError(f"{count} different descriptions of {scene.id} asked for, {len(found)} found")
@@ -92,8 +92,8 @@ def _generated(kind: str, key: tuple[str, ...]) -> bool:
     )
 
 
-def _word(options: tuple[str, ...], chance: Chance | None) -> str:
-    return options[0] if chance is None else chance.zipf(options)
+def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
+    return options[0] if rng is None else rng.zipf_choice(options)
 
 
 def _verbs(scene: SceneTruth) -> tuple[str, ...]:
@@ -101,17 +101,17 @@ def _verbs(scene: SceneTruth) -> tuple[str, ...]:
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
-def _synonym(scene: SceneTruth, kind: str, value: str, chance: Chance | None) -> str:
+def _synonym(scene: SceneTruth, kind: str, value: str, rng: RandomStream | None) -> str:
     own = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
-    if own and chance is not None and chance.happens(_ALT_OWN):
-        return chance.zipf(own)
-    return _word(v.WORDS[kind][value], chance)
+    if own and rng is not None and rng.bernoulli(_ALT_OWN):
+        return rng.zipf_choice(own)
+    return _word(v.WORDS[kind][value], rng)
 
 
 def _noun_phrase(
     scene: SceneTruth,
     thing: Object,
-    chance: Chance | None,
+    rng: RandomStream | None,
     detail: float,
     *,
     everything: bool = False,
@@ -122,32 +122,32 @@ def _noun_phrase(
     def named(slot: str) -> str:
         value = getattr(thing, slot)
         odds = detail * detail if v.UNMARKED.get(slot) == value else detail
-        if everything or (chance is not None and chance.happens(odds)):
-            return _plain_synonym(slot, value, chance) if everything else _synonym(scene, slot, value, chance)
+        if everything or (rng is not None and rng.bernoulli(odds)):
+            return _plain_synonym(slot, value, rng) if everything else _synonym(scene, slot, value, rng)
         return ""
 
     size, colour, texture = named("size"), named("colour"), named("texture")
-    if chance is not None and chance.happens(0.2):
+    if rng is not None and rng.bernoulli(0.2):
         colour, texture = texture, colour
     if everything:
-        noun = _plain_synonym("shape", thing.shape, chance)
-    elif chance is not None and chance.happens(min(1.0, 2 * detail)):
-        noun = _synonym(scene, "shape", thing.shape, chance)
+        noun = _plain_synonym("shape", thing.shape, rng)
+    elif rng is not None and rng.bernoulli(min(1.0, 2 * detail)):
+        noun = _synonym(scene, "shape", thing.shape, rng)
     else:
-        noun = _word(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC, chance)
+        noun = _word(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC, rng)
     phrase = " ".join(word for word in (size, colour, texture, noun) if word)
     if bare:
         return phrase
     phrase = article(phrase)
     motion = named("motion") if scene.length > 1 else ""
     if motion:
-        participial = chance is not None and chance.happens(0.3)
+        participial = rng is not None and rng.bernoulli(0.3)
         phrase += f" {participle(motion)}" if participial else f" that {motion}"
     return phrase
 
 
-def _plain_synonym(slot: str, value: str, chance: Chance | None) -> str:
-    return _word(v.WORDS[slot][value], chance)
+def _plain_synonym(slot: str, value: str, rng: RandomStream | None) -> str:
+    return _word(v.WORDS[slot][value], rng)
 
 
 def _linked(scene: SceneTruth, i: int, j: int) -> str:
@@ -160,13 +160,13 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
     return natural(scene.objects, i, j)
 
 
-def _framed(text: str, ground: str, scene: SceneTruth, chance: Chance | None) -> str:
+def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
     """The chain in a sentence with its ground; two objects get a longer frame than four, to even the lengths."""
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
     if count == 4:
         return f"{text}, all {ground}"
-    if count == 3 and chance is not None and chance.happens(0.3):
+    if count == 3 and rng is not None and rng.bernoulli(0.3):
         return f"in this {kind} {ground} {text}"
     if count == 2:
         openers = (f"in this {kind} there is", f"here in this {kind} we see", "what we can see here is")
@@ -174,58 +174,58 @@ def _framed(text: str, ground: str, scene: SceneTruth, chance: Chance | None) ->
     else:
         openers = (f"in this {kind}", "there", "here")
         closers = (f"and everything is {ground}", f"and all of them are {ground}")
-    return f"{_word(openers, chance)} {text} {_word(closers, chance)}"
+    return f"{_word(openers, rng)} {text} {_word(closers, rng)}"
 
 
-def _gist(scene: SceneTruth, chance: Chance) -> str:
+def _gist(scene: SceneTruth, rng: RandomStream) -> str:
     """A sentence without a single detail: how many things, or one of them, and perhaps the ground."""
     count = len(scene.objects)
-    noun = chance.zipf(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
-    kind = chance.below(4)
+    noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
+    kind = rng.randrange(4)
     if kind < 2:
         text = article(noun) if scene.domain != "alt" else noun
     elif kind == 2:
         number = {2: "two", 3: "three", 4: "four"}[count]
-        text = "a pair of" if count == 2 and chance.happens(0.3) else number
+        text = "a pair of" if count == 2 and rng.bernoulli(0.3) else number
         text += f" {plural(noun)}"
     else:
-        text = f"{chance.pick(v.GROUPS) if count > 2 else 'two'} {plural(noun)}"
-    return _grounded(scene, text, chance, 0.0, verb=kind < 2 and scene.domain != "alt")
+        text = f"{rng.choice(v.GROUPS) if count > 2 else 'two'} {plural(noun)}"
+    return _grounded(scene, text, rng, 0.0, verb=kind < 2 and scene.domain != "alt")
 
 
-def _grounded(scene: SceneTruth, text: str, chance: Chance, detail: float, *, verb: bool) -> str:
+def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
     """The sentence with a frame, and the ground before or after."""
-    said = chance.happens(0.75 + 0.25 * detail)
+    said = rng.bernoulli(0.75 + 0.25 * detail)
     if not said:
-        opener = chance.zipf(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
-        return f"{opener} {text}".strip() if verb and chance.happens(0.6) else text
-    ground = _synonym(scene, "ground", scene.ground, chance)
+        opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
+        return f"{opener} {text}".strip() if verb and rng.bernoulli(0.6) else text
+    ground = _synonym(scene, "ground", scene.ground, rng)
     if scene.domain == "alt":
         return f"{text} {ground}"
-    if verb and chance.happens(0.12):
-        return f"{ground} {chance.pick(('there is', 'we see', chance.zipf(_verbs(scene))))} {text}"
-    if verb and chance.happens(0.3):
-        return f"{text} {chance.zipf(_verbs(scene))} {ground}"
+    if verb and rng.bernoulli(0.12):
+        return f"{ground} {rng.choice(('there is', 'we see', rng.zipf_choice(_verbs(scene))))} {text}"
+    if verb and rng.bernoulli(0.3):
+        return f"{text} {rng.zipf_choice(_verbs(scene))} {ground}"
     return f"{text} {ground}"
 
 
-def _mentioned(scene: SceneTruth, chance: Chance, detail: float) -> list[int]:
+def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
     """Which objects are named, in what order: large ones come first more often."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
-    first = chance.weighted(range(count), weights)
-    others = [i for i in range(count) if i != first and chance.happens(detail**1.5)]
+    first = rng.weighted_choice(range(count), weights)
+    others = [i for i in range(count) if i != first and rng.bernoulli(detail**1.5)]
     if len(others) < 2:
         return [first, *others]
     order = [i for i in reading_order(scene.objects) if i == first or i in others]
-    return order[::-1] if chance.happens(0.5) else order
+    return order[::-1] if rng.bernoulli(0.5) else order
 
 
-def _relation(scene: SceneTruth, i: int, j: int, chance: Chance, detail: float) -> str:
+def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
     """A phrase for how i stands to j; nearness at times, where it is true and details are few."""
-    if detail < 1 and chance.happens(0.2) and holds("near", scene.objects, i, j):
-        return _synonym(scene, "relation", "near", chance)
-    return _synonym(scene, "relation", _linked(scene, i, j), chance)
+    if detail < 1 and rng.bernoulli(0.2) and holds("near", scene.objects, i, j):
+        return _synonym(scene, "relation", "near", rng)
+    return _synonym(scene, "relation", _linked(scene, i, j), rng)
 
 
 def _betweenness(scene: SceneTruth, i: int) -> tuple[int, int] | None:
@@ -237,71 +237,71 @@ def _betweenness(scene: SceneTruth, i: int) -> tuple[int, int] | None:
     return None
 
 
-def _plain(scene: SceneTruth, chance: Chance, detail: float) -> str:
-    order = _mentioned(scene, chance, detail)
+def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
+    order = _mentioned(scene, rng, detail)
     said: dict[str, int] = {}
     for i in order:
         # "a thing and a thing" would be a stutter: what cannot be told from what was named is left out.
-        said.setdefault(_noun_phrase(scene, scene.objects[i], chance, detail), i)
+        said.setdefault(_noun_phrase(scene, scene.objects[i], rng, detail), i)
     names, order = list(said), list(said.values())
-    middle = _betweenness(scene, order[0]) if detail < 1 and chance.happens(detail / 2) else None
+    middle = _betweenness(scene, order[0]) if detail < 1 and rng.bernoulli(detail / 2) else None
     if middle is not None:
-        sides = [_noun_phrase(scene, scene.objects[i], chance, detail) for i in middle]
+        sides = [_noun_phrase(scene, scene.objects[i], rng, detail) for i in middle]
         if len({names[0], *sides}) == 3:
-            phrase = _synonym(scene, "relation", "between", chance)
+            phrase = _synonym(scene, "relation", "between", rng)
             text = f"{names[0]} {phrase} {sides[0]} and {sides[1]}"
-            return _grounded(scene, text, chance, detail, verb=False)
+            return _grounded(scene, text, rng, detail, verb=False)
     text, related = names[0], False
     for place, (i, j) in enumerate(itertools.pairwise(order)):
-        if chance.happens(detail):
+        if rng.bernoulli(detail):
             moving = scene.length > 1
-            lead = chance.pick(("which is ", f"that {chance.zipf(_verbs(scene))} ")) if place else ""
-            if not place and (moving or chance.happens(0.4)):
-                lead = chance.pick(("is ", f"{chance.zipf(_verbs(scene))} "))
-            text += f" {lead}{_relation(scene, i, j, chance, detail)} {names[place + 1]}"
+            lead = rng.choice(("which is ", f"that {rng.zipf_choice(_verbs(scene))} ")) if place else ""
+            if not place and (moving or rng.bernoulli(0.4)):
+                lead = rng.choice(("is ", f"{rng.zipf_choice(_verbs(scene))} "))
+            text += f" {lead}{_relation(scene, i, j, rng, detail)} {names[place + 1]}"
             related = True
         else:
-            text += f" {chance.pick(('and', 'and', 'with'))} {names[place + 1]}"
+            text += f" {rng.choice(('and', 'and', 'with'))} {names[place + 1]}"
             related = False
-    return _grounded(scene, text, chance, detail, verb=len(order) == 1 and not related)
+    return _grounded(scene, text, rng, detail, verb=len(order) == 1 and not related)
 
 
-def _alt(scene: SceneTruth, chance: Chance, detail: float) -> str:
-    order = _mentioned(scene, chance, detail)
+def _alt(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
+    order = _mentioned(scene, rng, detail)
     text, last = "", ""
     for place, i in enumerate(order):
-        name = _alt_name(scene, scene.objects[i], chance, detail)
+        name = _alt_name(scene, scene.objects[i], rng, detail)
         if name == last:
             continue
         link = ""
         if place:
             previous = order[place - 1]
-            related = chance.happens(detail) and last
-            link = _relation(scene, previous, i, chance, detail) if related else chance.pick(("and", "with"))
+            related = rng.bernoulli(detail) and last
+            link = _relation(scene, previous, i, rng, detail) if related else rng.choice(("and", "with"))
         text, last = f"{text} {link} {name}".strip(), name
-    return _alt_dress(scene, _grounded(scene, text, chance, detail, verb=False), chance)
+    return _alt_dress(scene, _grounded(scene, text, rng, detail, verb=False), rng)
 
 
-def _alt_name(scene: SceneTruth, thing: Object, chance: Chance, detail: float) -> str:
-    name = _noun_phrase(scene, thing, chance, detail, bare=True)
-    if scene.length == 1 or not chance.happens(detail * detail if thing.motion == "still" else detail):
+def _alt_name(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float) -> str:
+    name = _noun_phrase(scene, thing, rng, detail, bare=True)
+    if scene.length == 1 or not rng.bernoulli(detail * detail if thing.motion == "still" else detail):
         return name
-    doing = participle(_synonym(scene, "motion", thing.motion, chance))
+    doing = participle(_synonym(scene, "motion", thing.motion, rng))
     # Without "is" between them, "moving left" and "left of" would stutter.
     return f"{name} {doing}{'wards' if doing.endswith(('left', 'right')) else ''}"
 
 
-def _alt_dress(scene: SceneTruth, text: str, chance: Chance) -> str:
+def _alt_dress(scene: SceneTruth, text: str, rng: RandomStream) -> str:
     """Prefix, tail and title case, as found around pictures on the web."""
-    if chance.happens(0.3):
-        text = f"{chance.zipf(v.ALT_PREFIXES)} {text}"
-    kind = chance.uniform()
+    if rng.bernoulli(0.3):
+        text = f"{rng.zipf_choice(v.ALT_PREFIXES)} {text}"
+    kind = rng.uniform()
     if kind < 0.35:
-        text = f"{text}{chance.pick((' ', ', ', ' | '))}{chance.zipf(v.ALT_TAILS)}"
+        text = f"{text}{rng.choice((' ', ', ', ' | '))}{rng.zipf_choice(v.ALT_TAILS)}"
     elif kind < 0.45:
-        number = f"{chance.below(10000):04d}"
-        text = f"{text} {chance.zipf(v.ALT_FILES)}_{number}.{chance.zipf(v.ALT_ENDINGS)}"
-    return text.title() if chance.happens(0.6) else text
+        number = f"{rng.randrange(10000):04d}"
+        text = f"{text} {rng.zipf_choice(v.ALT_FILES)}_{number}.{rng.zipf_choice(v.ALT_ENDINGS)}"
+    return text.title() if rng.bernoulli(0.6) else text
 
 
 __all__ = ["content_words", "describe", "full_description", "paraphrases"]

@@ -7,23 +7,23 @@ from functools import lru_cache
 
 import numpy as np
 
-from .chance import Chance
+from .random_stream import RandomStream
 
 Paint = Callable[["Canvas"], np.ndarray]
 
 
 class Canvas:
-    """Coordinates in 0..64 whatever the size in pixels, a base colour, and frozen chance."""
+    """Coordinates in 0..64 whatever the size in pixels, a base colour, and frozen rng."""
 
     def __init__(self, size: int, *name: object) -> None:
         self.size = size
-        self.chance = Chance("ground", *name)
+        self.rng = RandomStream("ground", *name)
         steps = (np.arange(size) + 0.5) * 64 / size
         self.x, self.y = steps[None, :], steps[:, None]
 
     def noise(self, cells: int) -> np.ndarray:
         """Smooth noise in [-1, 1] with ``cells`` hills a side, size × size."""
-        lattice = np.array([[self.chance.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
+        lattice = np.array([[self.rng.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
         at = (np.arange(self.size) + 0.5) * cells / self.size
         low = at.astype(int)
         part = at - low
@@ -38,7 +38,7 @@ class Canvas:
         """Where little boxes fall, as a boolean array."""
         mask = np.zeros((self.size, self.size), bool)
         for _ in range(count):
-            cx, cy = self.chance.uniform() * 64, self.chance.uniform() * 64
+            cx, cy = self.rng.uniform() * 64, self.rng.uniform() * 64
             mask |= (abs(self.x - cx) < width) & (abs(self.y - cy) < height)
         return mask
 
@@ -71,7 +71,7 @@ def _snow(c: Canvas) -> np.ndarray:
 
 
 def _water(c: Canvas) -> np.ndarray:
-    line = _wave((c.y + 1.8 * _wave(c.x / 16.0 + c.chance.uniform())) / 8.0 + 0.35 * c.noise(3))
+    line = _wave((c.y + 1.8 * _wave(c.x / 16.0 + c.rng.uniform())) / 8.0 + 0.35 * c.noise(3))
     out = c.flat(142, 196, 222) + 5 * c.noise(4)[..., None]
     return out + np.where(line > 0.86, 26.0, np.where(line < -0.9, -14.0, 0.0))[..., None]
 
@@ -84,7 +84,7 @@ def _sky(c: Canvas) -> np.ndarray:
 
 def _wood(c: Canvas) -> np.ndarray:
     plank = np.floor(c.y / 12.8)
-    tone = np.array([c.chance.uniform() for _ in range(6)])[plank.astype(int)] * 20 - 10
+    tone = np.array([c.rng.uniform() for _ in range(6)])[plank.astype(int)] * 20 - 10
     grain = _wave((c.y + 1.4 * c.noise(3)) / 3.2) * 5
     out = c.flat(214, 176, 132) + (tone + grain)[..., None]
     joint = (c.y % 12.8 < 1.1) | ((abs((c.x + plank * 23) % 64 - 20) < 0.55) & (c.y > -1))
@@ -102,7 +102,7 @@ def _stone(c: Canvas) -> np.ndarray:
 def _brick(c: Canvas) -> np.ndarray:
     row = np.floor(c.y / 8)
     across = c.x + 8 * (row % 2)
-    tones = np.array([c.chance.uniform() for _ in range(64)]) * 20 - 10
+    tones = np.array([c.rng.uniform() for _ in range(64)]) * 20 - 10
     which = (row * 5 + np.floor(across / 16)).astype(int) % 64
     out = c.flat(200, 146, 118) + tones[which][..., None]
     out[(c.y % 8 < 1.1) | (across % 16 < 1.1)] = (232, 216, 204)

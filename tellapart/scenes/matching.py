@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .reading import Mention, Reading
+from .parser import Mention, ParsedCaption
 from .relations import between, holds
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[
     return holds(str(claim[0]), objects, *who)
 
 
-def align(reading: Reading, scene: Scene) -> tuple[int, tuple[int, ...]]:
+def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
     """The best score and, for each mention, the number of the object it means (-1: none is left for it).
 
     Different mentions mean different objects. Exact over attributes and relations for up to six mentions;
@@ -50,15 +50,15 @@ def align(reading: Reading, scene: Scene) -> tuple[int, tuple[int, ...]]:
     """
     facts = scene.facts
     count, objects = len(facts), range(len(facts))
-    table = [[worth(m, facts[o]) for o in objects] for m in reading.mentions]
+    table = [[worth(m, facts[o]) for o in objects] for m in parsed.mentions]
     if not table:
         return 0, ()
     if len(table) == 1:
         best = max(objects, key=table[0].__getitem__)
-        return table[0][best] + _relations(reading, (best,), scene), (best,)
-    none = [worth(m, None) for m in reading.mentions]
+        return table[0][best] + _relations(parsed, (best,), scene), (best,)
+    none = [worth(m, None) for m in parsed.mentions]
     if len(table) <= _EXACT:
-        return _Search(reading, scene, table, none).run()
+        return _Search(parsed, scene, table, none).run()
     # Best score for each set of objects already taken.
     states: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for row, spare in zip(table, none, strict=True):
@@ -71,20 +71,20 @@ def align(reading: Reading, scene: Scene) -> tuple[int, tuple[int, ...]]:
                     following[key] = (total, (*meant, o))
         states = following
     score, meant = states.get((1 << count) - 1) or max(states.values())
-    return score + _relations(reading, meant, scene), meant
+    return score + _relations(parsed, meant, scene), meant
 
 
-def _relations(reading: Reading, meant: tuple[int, ...], scene: Scene) -> int:
-    return sum(CLAIM if related(claim, meant, scene.objects) else -CLAIM for claim in reading.relations)
+def _relations(parsed: ParsedCaption, meant: tuple[int, ...], scene: Scene) -> int:
+    return sum(CLAIM if related(claim, meant, scene.objects) else -CLAIM for claim in parsed.relations)
 
 
 class _Search:
     """Depth first over assignments, leaving a branch that cannot beat the best any more."""
 
-    def __init__(self, reading: Reading, scene: Scene, table: list[list[int]], none: list[int]) -> None:
-        self.reading, self.scene, self.table, self.none = reading, scene, table, none
+    def __init__(self, parsed: ParsedCaption, scene: Scene, table: list[list[int]], none: list[int]) -> None:
+        self.parsed, self.scene, self.table, self.none = parsed, scene, table, none
         self.spare = max(0, len(table) - len(table[0]))
-        self.bound = [CLAIM * len(reading.relations)] * (len(table) + 1)
+        self.bound = [CLAIM * len(parsed.relations)] * (len(table) + 1)
         for at in range(len(table) - 1, -1, -1):
             self.bound[at] = self.bound[at + 1] + max(*table[at], none[at])
         self.best, self.meant = -(1 << 30), (-1,) * len(table)
@@ -97,7 +97,7 @@ class _Search:
         if score + self.bound[at] <= self.best:
             return
         if at == len(self.table):
-            score += _relations(self.reading, meant, self.scene) if self.reading.relations else 0
+            score += _relations(self.parsed, meant, self.scene) if self.parsed.relations else 0
             if score > self.best:
                 self.best, self.meant = score, meant
             return

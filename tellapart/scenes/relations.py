@@ -1,6 +1,6 @@
 """Where objects stand to each other: exact tests on places, used by the grammar and by the truth alike.
 
-Places are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
+ClaimWords are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards.
 """
 
 from __future__ import annotations

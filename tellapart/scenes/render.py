@@ -9,7 +9,7 @@ import numpy as np
 from .families import DIAMETERS, Object
 from .grounds import ground
 from .relations import UNITS
-from .stamps import FINE, stamp
+from .sprites import FINE, sprite
 
 if TYPE_CHECKING:
     from .scene_truth import SceneTruth
@@ -84,7 +84,7 @@ def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
 def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> None:
     size = canvas.shape[0]
     fine_x, fine_y = x * size * FINE // UNITS, y * size * FINE // UNITS
-    cut = stamp(thing.shape, thing.texture, diameter, size, fine_x % FINE, fine_y % FINE)
+    cut = sprite(thing.shape, thing.texture, diameter, size, fine_x % FINE, fine_y % FINE)
     half = cut.keep.shape[0] // 2
     left, top = fine_x // FINE - half, fine_y // FINE - half
     x0, y0, x1, y1 = max(0, left), max(0, top), min(size, left + 2 * half), min(size, top + 2 * half)

@@ -14,22 +14,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .matching import CLAIM, align, related
-from .reading import Mention, Reading, Words, read, spans
+from .parser import Mention, ParsedCaption, Words, parse_caption, token_spans
 from .relations import INVERSE
 
 if TYPE_CHECKING:
     from .world import Scene
 
 __all__ = [
-    "GraphScore", "Judgement", "Marked", "Mention", "Reading", "corpus", "corpus_graph_f", "judge", "listen",
-    "listener_accuracy", "mark", "per_caption", "read", "scene_graph_f",
+    "ClaimCounts",
+    "GraphScore",
+    "MarkedCaption",
+    "Mention",
+    "ParsedCaption",
+    "caption_rates",
+    "corpus_rates",
+    "corpus_scene_graph_f",
+    "count_claims",
+    "listener_accuracy",
+    "listener_probabilities",
+    "mark_caption",
+    "parse_caption",
+    "scene_graph_f",
 ]  # fmt: skip
 
 _FIELDS = ("shape", "colour", "size", "texture", "motion")
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ClaimCounts:
     """Counts for one caption.
 
     claims               all claims, see above
@@ -78,7 +90,7 @@ NOT_SO = "not so in the picture"
 TOO_MANY = "more than there are"
 
 
-class _Count:
+class _ClaimCounter:
     """The tally of one caption. ``false`` has the words of each claim that is not true, and why."""
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
@@ -116,8 +128,8 @@ class _Count:
                 why = ELSEWHERE
             self.false.append((mention.words.get((_FIELDS[slot], value), ()), why))
 
-    def grounds(self, reading: Reading) -> None:
-        said = set(reading.grounds)
+    def grounds(self, parsed: ParsedCaption) -> None:
+        said = set(parsed.grounds)
         self.claims += len(said)
         for ground in said:
             if ground != self.scene.ground:
@@ -130,25 +142,25 @@ class _Count:
             else:
                 self.conflicts += 1
                 why = CONTRADICTED
-            self.refuse(ground, reading.grounds, reading.places.grounds, why)
+            self.refuse(ground, parsed.grounds, parsed.claim_words.grounds, why)
 
-    def loose(self, reading: Reading) -> None:
-        said = set(reading.loose)
+    def loose(self, parsed: ParsedCaption) -> None:
+        said = set(parsed.loose)
         self.claims += len(said)
         for slot, value in said:
             if any(f[_FIELDS.index(slot)] == value for f in self.facts):
                 self.correct += 1
             else:
                 self.invented += 1
-                self.refuse((slot, value), reading.loose, reading.places.loose, NOWHERE)
+                self.refuse((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
 
-    def relations(self, reading: Reading) -> None:
+    def relations(self, parsed: ParsedCaption) -> None:
         tied = list(range(len(self.facts)))
-        for claim in dict.fromkeys(reading.relations):
+        for claim in dict.fromkeys(parsed.relations):
             self.claims += 1
             if not related(claim, self.meant, self.scene.objects):
                 self.wrong_relations += 1
-                self.refuse(claim, reading.relations, reading.places.relations, NOT_SO)
+                self.refuse(claim, parsed.relations, parsed.claim_words.relations, NOT_SO)
                 continue
             self.correct += 1
             first, *others = (self.meant[int(m)] for m in claim[1:])
@@ -158,34 +170,34 @@ class _Count:
                     old, new = tied[other], tied[first]
                     tied = [new if t == old else t for t in tied]
 
-    def number(self, reading: Reading) -> None:
-        if reading.number is None:
+    def number(self, parsed: ParsedCaption) -> None:
+        if parsed.number is None:
             return
         self.claims += 1
-        if reading.number == len(self.scene.objects):
+        if parsed.number == len(self.scene.objects):
             self.correct += 1
         else:
-            self.false.append((reading.places.number, NOT_SO))
+            self.false.append((parsed.claim_words.number, NOT_SO))
 
-    def refuse(self, claim: object, said: Sequence[object], places: Sequence[Words], why: str) -> None:
+    def refuse(self, claim: object, said: Sequence[object], claim_words: Sequence[Words], why: str) -> None:
         """A claim that may have been made more than once is false wherever it was."""
-        self.false += [(words, why) for own, words in zip(said, places, strict=True) if own == claim]
+        self.false += [(words, why) for own, words in zip(said, claim_words, strict=True) if own == claim]
 
 
-def _tally(reading: Reading, scene: Scene) -> _Count:
-    _, meant = align(reading, scene)
-    count = _Count(scene, meant)
-    for mention, at in zip(reading.mentions, meant, strict=True):
+def _tally(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
+    _, meant = align(parsed, scene)
+    count = _ClaimCounter(scene, meant)
+    for mention, at in zip(parsed.mentions, meant, strict=True):
         count.mention(mention, at)
-    count.grounds(reading)
-    count.loose(reading)
-    count.relations(reading)
-    count.number(reading)
+    count.grounds(parsed)
+    count.loose(parsed)
+    count.relations(parsed)
+    count.number(parsed)
     return count
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedCaption:
     """A caption's claims: ``correct`` of ``claims`` are true; ``false`` are (start, end, why), in characters of the
     caption, ascending, of the words that make the others."""
 
@@ -194,9 +206,9 @@ class Marked:
     false: tuple[tuple[int, int, str], ...]
 
 
-def mark(caption: str, scene: Scene) -> Marked:
-    """Which words of a caption claim what is not true of the scene, by the rules of `judge`. Never raises."""
-    count, where = _tally(read(caption), scene), spans(caption)
+def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
+    """Which words of a caption claim what is not true of the scene, by the rules of `count_claims`. Never raises."""
+    count, where = _tally(parse_caption(caption), scene), token_spans(caption)
     why: dict[int, str] = {}
     for words, reason in count.false:
         for word in words:
@@ -208,15 +220,15 @@ def mark(caption: str, scene: Scene) -> Marked:
             found[-1] = (found[-1][0], end, why[word])
         else:
             found.append((start, end, why[word]))
-    return Marked(count.claims, count.correct, tuple(found))
+    return MarkedCaption(count.claims, count.correct, tuple(found))
 
 
-def judge(caption: str | Reading, scene: Scene) -> Judgement:
+def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
     """What a caption gets right and wrong about a scene. Never raises; an empty caption claims nothing."""
-    reading = read(caption) if isinstance(caption, str) else caption
-    count = _tally(reading, scene)
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    count = _tally(parsed, scene)
     things = len(scene.objects)
-    return Judgement(
+    return ClaimCounts(
         claims=count.claims,
         correct=count.correct,
         bound=count.bound,
@@ -226,21 +238,21 @@ def judge(caption: str | Reading, scene: Scene) -> Judgement:
         conflicts=count.conflicts,
         attributes=things * (5 if scene.length > 1 else 4) + things,
         recalled=count.recalled,
-        repetitions=_repetitions(reading, scene),
-        words=len(reading.words),
+        repetitions=_repetitions(parsed, scene),
+        words=len(parsed.words),
     )
 
 
-def _repetitions(reading: Reading, scene: Scene) -> int:
-    total = len(reading.grounds) - len(set(reading.grounds)) + len(reading.relations) - len(set(reading.relations))
+def _repetitions(parsed: ParsedCaption, scene: Scene) -> int:
+    total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
     said: dict[object, int] = {}
-    for mention in reading.mentions:
+    for mention in parsed.mentions:
         said[mention.signature()] = said.get(mention.signature(), 0) + 1
-    for mention in reading.mentions:
+    for mention in parsed.mentions:
         times = said.pop(mention.signature(), 0)
         if times > 1:
             total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
-    return total + _stutters(reading.words)
+    return total + _stutters(parsed.words)
 
 
 def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
@@ -260,8 +272,8 @@ def _stutters(words: tuple[str, ...]) -> int:
     return total
 
 
-def per_caption(judgements: Sequence[Judgement]) -> dict[str, np.ndarray]:
-    """The values of `corpus` caption by caption, in percent; NaN where a caption's denominator is 0."""
+def caption_rates(judgements: Sequence[ClaimCounts]) -> dict[str, np.ndarray]:
+    """The values of `corpus_rates` caption by caption, in percent; NaN where a caption's denominator is 0."""
 
     def ratio(above: list[int], below: list[int]) -> np.ndarray:
         top, bottom = np.array(above, float), np.array(below, float)
@@ -277,7 +289,7 @@ def per_caption(judgements: Sequence[Judgement]) -> dict[str, np.ndarray]:
     }
 
 
-def corpus(judgements: Sequence[Judgement]) -> dict[str, float]:
+def corpus_rates(judgements: Sequence[ClaimCounts]) -> dict[str, float]:
     """Rates over a corpus, in percent, counts summed over captions before dividing; NaN where nothing is to divide.
 
     attribute_precision  correct claims of all claims
@@ -301,39 +313,39 @@ def corpus(judgements: Sequence[Judgement]) -> dict[str, float]:
     }
 
 
-def agreement(caption: str | Reading, scene: Scene) -> int:
+def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
     """Claims satisfied less claims contradicted, in units of 1/64 claim.
 
     What is bound to an object, a relation, the ground and the number count whole; an attribute bound to
     nothing counts half. Values that contradict each other count as contradicted, all of them.
     """
-    reading = read(caption) if isinstance(caption, str) else caption
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
     # Ties by shape choose among assignments only: cut them off.
-    score = align(reading, scene)[0] // CLAIM * CLAIM
-    grounds = set(reading.grounds)
+    score = align(parsed, scene)[0] // CLAIM * CLAIM
+    grounds = set(parsed.grounds)
     if len(grounds) == 1:
         score += CLAIM if scene.ground in grounds else -CLAIM
     else:
         score -= CLAIM * len(grounds)
-    if reading.number is not None:
-        score += CLAIM if reading.number == len(scene.objects) else -CLAIM
-    for slot, value in set(reading.loose):
+    if parsed.number is not None:
+        score += CLAIM if parsed.number == len(scene.objects) else -CLAIM
+    for slot, value in set(parsed.loose):
         there = any(f[_FIELDS.index(slot)] == value for f in scene.facts)
         score += CLAIM // 2 if there else -CLAIM // 2
     return score
 
 
-def listen(caption: str | Reading, candidates: Sequence[Scene]) -> np.ndarray:
+def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
     """probability_K that an exact listener picks each candidate: even among those that agree best.
 
     A caption that says nothing picks evenly among all. Raises ValueError without candidates.
     """
     if not candidates:
         raise ValueError("a listener needs at least one candidate")
-    reading = read(caption) if isinstance(caption, str) else caption
-    if reading.empty:
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    if parsed.empty:
         return np.full(len(candidates), 1 / len(candidates))
-    score_K = np.array([agreement(reading, scene) for scene in candidates])
+    score_K = np.array([agreement(parsed, scene) for scene in candidates])
     best_K = score_K == score_K.max()
     return best_K / best_K.sum()
 
@@ -347,7 +359,9 @@ def listener_accuracy(
     """
     places = targets if targets is not None else [0] * len(captions)
     rows = zip(captions, candidates, places, strict=True)
-    picked_N = np.array([listen(caption, scenes)[place] for caption, scenes, place in rows], dtype=float)
+    picked_N = np.array(
+        [listener_probabilities(caption, scenes)[place] for caption, scenes, place in rows], dtype=float
+    )
     return (100 * float(picked_N.mean()) if len(picked_N) else float("nan")), picked_N
 
 
@@ -360,19 +374,19 @@ class GraphScore:
     f: float
 
 
-def _graph_counts(caption: str | Reading, scene: Scene) -> tuple[int, int, int, int]:
+def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
     """Tuples said, of them true, tuples of the scene, of them said."""
-    reading = read(caption) if isinstance(caption, str) else caption
-    said: set[tuple[str, ...]] = {("ground", g) for g in reading.grounds}
-    for mention in reading.mentions:
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    said: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
+    for mention in parsed.mentions:
         name = mention.shape or "thing"
         said.add((name,))
         for slot, values in mention.values.items():
             # Values that contradict each other match nothing.
             mark = () if len(values) == 1 else ("contradicted",)
             said |= {(name, slot, value, *mark) for value in values}
-    for kind, *who in reading.relations:
-        names = [reading.mentions[int(m)].shape or "thing" for m in who]
+    for kind, *who in parsed.relations:
+        names = [parsed.mentions[int(m)].shape or "thing" for m in who]
         said.add(_relation_tuple(str(kind), names))
     said.discard(("thing",))
     facts = scene.facts
@@ -394,7 +408,7 @@ def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
     return (kind, *(sorted(names) if kind == "near" else names))
 
 
-def scene_graph_f(caption: str | Reading, scene: Scene) -> GraphScore:
+def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
     """F-score over scene-graph tuples in the manner of SPICE, without its parser's errors.
 
     Tuples: (shape), (shape, slot, value), (relation, shape, shape), (ground). Objects go by their shape's
@@ -404,7 +418,7 @@ def scene_graph_f(caption: str | Reading, scene: Scene) -> GraphScore:
     return _score(_graph_counts(caption, scene))
 
 
-def corpus_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
+def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
     """The same with tuples summed over a corpus before dividing."""
     counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
     said, true, real, told = (sum(c[k] for c in counts) for k in range(4))

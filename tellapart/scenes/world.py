@@ -14,9 +14,9 @@ import numpy as np
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
-from .chance import Chance, digest, permuted
 from .families import Content, base, members
 from .grammar import describe, full_description
+from .random_stream import RandomStream, digest, permuted
 from .render import draw
 from .scene_truth import SceneTruth
 from .vocabulary import DOMAINS
@@ -33,7 +33,7 @@ class Scene(SceneTruth):
     @cached_property
     def references(self) -> tuple[str, ...]:
         """What people might say: true, short, details only with probability ``detail``."""
-        return tuple(describe(self, Chance("reference", self.id, k), self.detail) for k in range(self.count))
+        return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
     def description(self) -> str:
@@ -200,6 +200,6 @@ def _whole(name: str, value: int, low: int, high: int) -> None:
 def _member(stream: tuple[str, str, str, int], family: int, member: int) -> Content:
     kind, domain, split, _ = stream
     moving = kind == "clips"
-    chance = Chance(*stream, family)
-    origin = base(chance, split, domain, moving)
-    return members(origin, chance, member + 1, domain, moving)[member]
+    rng = RandomStream(*stream, family)
+    origin = base(rng, split, domain, moving)
+    return members(origin, rng, member + 1, domain, moving)[member]

@@ -15,7 +15,7 @@ from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
 from tellapart.boost.statistics import Statistics
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import judge, mark
+from tellapart.scenes.truth import count_claims, mark_caption
 from tellapart.types import Item
 
 SCENES = Scenes(3, seed=2)
@@ -64,11 +64,11 @@ def test_every_caption_stands_beside_its_picture(made: Statistics) -> None:
 def test_words_that_no_source_has_and_false_claims_are_marked(made: Statistics) -> None:
     text = "a red star by a moon"
     page = render(made)
-    told = judge(text, SCENES[0])
+    told = count_claims(text, SCENES[0])
     assert told.correct < told.claims and f"{told.correct} of {told.claims} claims right" in page
     # "red" and "by" are in neither the blended caption nor the description; what is false is marked as that.
     assert '<mark class="new" title="in no source">by</mark>' in page
-    start, end, why = mark(text, SCENES[0]).false[0]
+    start, end, why = mark_caption(text, SCENES[0]).false[0]
     assert f'<mark title="{why}">{text[start:end]}</mark>' in page
     assert ">a house<" in page.replace("\n", ""), "a describer has no text to be held against"
     # The second item has no truth, and a description only: nothing of it is marked.

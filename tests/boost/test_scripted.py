@@ -13,7 +13,7 @@ from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scene, Scenes
-from tellapart.scenes.truth import corpus, judge, read
+from tellapart.scenes.truth import corpus_rates, count_claims, parse_caption
 
 SCENES = list(Scenes(200, seed=31))
 
@@ -43,8 +43,8 @@ def test_what_is_said_again_reads_as_the_same_facts(frames: int) -> None:
 
 
 def test_a_full_description_said_again_is_as_true_and_as_full() -> None:
-    judged = [judge(say(facts_of(scene.description)), scene) for scene in SCENES]
-    assert corpus(judged)["attribute_precision"] == corpus(judged)["attribute_recall"] == 100
+    judged = [count_claims(say(facts_of(scene.description)), scene) for scene in SCENES]
+    assert corpus_rates(judged)["attribute_precision"] == corpus_rates(judged)["attribute_recall"] == 100
 
 
 def test_words_stay_those_that_were_used() -> None:
@@ -90,17 +90,19 @@ def test_people_win_conflicts(correct: str, new: str, added: str) -> None:
 
 def test_without_errors_everything_said_is_true_and_nearly_all_is_said() -> None:
     captions = [boosted(scene, Scripted()) for scene in SCENES]
-    rates = {name: corpus([judge(c[name], s) for c, s in zip(captions, SCENES, strict=True)]) for name in NAMES}
+    rates = {
+        name: corpus_rates([count_claims(c[name], s) for c, s in zip(captions, SCENES, strict=True)]) for name in NAMES
+    }
     assert rates["describe"]["attribute_precision"] == rates["describe"]["attribute_recall"] == 100
     assert rates["blend"]["attribute_precision"] > 99 and rates["holistic"]["attribute_precision"] > 99
-    people = corpus([judge(s.references[0], s) for s in SCENES])["attribute_recall"]
+    people = corpus_rates([count_claims(s.references[0], s) for s in SCENES])["attribute_recall"]
     assert people + 15 < rates["blend"]["attribute_recall"] < rates["holistic"]["attribute_recall"] - 30
 
 
 def test_the_error_rate_is_the_describers() -> None:
     for error in (0.1, 0.4):
         said = [boosted(scene, Scripted(error))["describe"] for scene in SCENES]
-        judged = [judge(text, scene) for text, scene in zip(said, SCENES, strict=True)]
+        judged = [count_claims(text, scene) for text, scene in zip(said, SCENES, strict=True)]
         wrong = sum(j.hallucinations + j.binding_errors for j in judged)
         open_to_error = sum(j.attributes - len(s.objects) + 1 for j, s in zip(judged, SCENES, strict=True))
         # Of two things that are both wrong, alignment may find one right: a little below the rate.
@@ -147,8 +149,8 @@ def test_holistic_says_nothing_that_contradicts_people() -> None:
 
 def _found(blended: str, holistic: str) -> list[bool]:
     """For each mention of the blended caption whether the holistic one has it with all its values."""
-    whole = read(holistic).mentions
+    whole = parse_caption(holistic).mentions
     return [
         any(m.shape == (own.shape or m.shape) and own.values.items() <= m.values.items() for m in whole)
-        for own in read(blended).mentions
+        for own in parse_caption(blended).mentions
     ]

@@ -27,16 +27,15 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     from tellapart.captioners import load_captioner, write_captions
     from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
-    from tellapart.scenes.truth import corpus, judge
+    from tellapart.scenes.truth import corpus_rates, count_claims
     from tellapart.scorers import load_scorer
 
     scenes = list(Scenes(60, split="test", seed=5))
     captioner, scorer = load_captioner("scenes"), load_scorer("scenes")
     images = [scene.image() for scene in scenes]
     captions = write_captions(captioner, captioner.encode(captioner.pixels(images)).detach(), Decoding())
-    assert (
-        corpus([judge(text, scene) for text, scene in zip(captions, scenes, strict=True)])["attribute_precision"] > 80
-    )
+    counts = [count_claims(text, scene) for text, scene in zip(captions, scenes, strict=True)]
+    assert corpus_rates(counts)["attribute_precision"] > 80
     texts = scorer.text_features([scene.description for scene in scenes])
     found = (texts @ scorer.image_features(scorer.pixels(images)).T).argmax(1)
     assert sum(int(found[i]) == i for i in range(60)) >= 25, "chance is one"

@@ -344,9 +344,9 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     false = dict(zip(true, list(true.values())[1:] + list(true.values())[:1], strict=True))  # of another picture
     results = evaluate({"true": true, "said": said, "false": false}, items=items)
     for name, captions in (("true", true), ("said", said), ("false", false)):
-        judged = [truth.judge(captions[item.id], item.truth) for item in items]
-        each = truth.per_caption(judged)
-        for metric, value in truth.corpus(judged).items():
+        judged = [truth.count_claims(captions[item.id], item.truth) for item in items]
+        each = truth.caption_rates(judged)
+        for metric, value in truth.corpus_rates(judged).items():
             if metric != "repetition_rate":  # lexical here: it is measured on real pictures, too
                 assert results.systems[name][metric].value == pytest.approx(value)
                 np.testing.assert_allclose(results.values[name][metric], each[metric])
@@ -381,7 +381,7 @@ def test_the_gallery_marks_what_captions_claim_falsely_where_the_truth_is_known(
     for one in sets:
         own, other = one["systems"]["own"]["claims"], one["systems"]["one"]["claims"]
         assert own["correct"] == own["of"] > 4 and own["false"] == []
-        judged = truth.judge("a red star and a ring", truths[one["target"]])
+        judged = truth.count_claims("a red star and a ring", truths[one["target"]])
         assert (other["correct"], other["of"]) == (judged.correct, judged.claims)
         assert all(
             "a red star and a ring"[start:end] in ("red", "star", "ring", "red star")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tellapart.scenes import Scenes, grammar
-from tellapart.scenes.chance import Chance
 from tellapart.scenes.lexicon import article, participle, plural, senses
-from tellapart.scenes.truth import judge, read
+from tellapart.scenes.random_stream import RandomStream
+from tellapart.scenes.truth import count_claims, parse_caption
 
 EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen") for frames in (1, 8)]
 WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")
@@ -46,26 +46,26 @@ def test_synonyms_have_a_long_tail() -> None:
 def test_references_are_true(domain: str, frames: int, detail: float) -> None:
     for scene in Scenes(120, domain=domain, frames=frames, detail=detail, seed=11):
         for text in scene.references:
-            found = judge(text, scene)
+            found = count_claims(text, scene)
             assert found.correct == found.claims, (text, found)
             assert not found.hallucinations + found.binding_errors + found.repetitions, (text, found)
-            assert not read(text).unknown, text
-            assert not read(text).loose, text
+            assert not parse_caption(text).unknown, text
+            assert not parse_caption(text).loose, text
 
 
 @pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
 def test_without_detail_no_attribute_is_named(domain: str, frames: int) -> None:
     for scene in Scenes(300, domain=domain, frames=frames, detail=0):
         for text in scene.references:
-            assert not any(m.shape or m.values for m in read(text).mentions), text
-            assert not read(text).relations
+            assert not any(m.shape or m.values for m in parse_caption(text).mentions), text
+            assert not parse_caption(text).relations
 
 
 def test_detail_raises_what_is_said() -> None:
     recall = []
     for detail in (0.0, 0.1, 0.3, 0.6, 1.0):
         scenes = Scenes(200, detail=detail)
-        recall.append(np.mean([judge(r, s).attribute_recall for s in scenes for r in s.references]))
+        recall.append(np.mean([count_claims(r, s).attribute_recall for s in scenes for r in s.references]))
     assert recall == sorted(recall)
     assert recall[1] < 0.12
     assert recall[4] > 0.95
@@ -74,7 +74,7 @@ def test_detail_raises_what_is_said() -> None:
 def test_everything_at_full_detail() -> None:
     for scene in Scenes(200, detail=1.0):
         for text in scene.references:
-            found = judge(text, scene)
+            found = count_claims(text, scene)
             assert found.recalled == found.attributes, text
 
 
@@ -85,16 +85,16 @@ def test_references_are_short_and_varied() -> None:
     assert np.quantile(lengths, 0.98) <= 14
     assert texts == [t.lower() for t in texts]
     assert all(len(set(s.references)) > 1 for s in Scenes(200))
-    named_first = {read(r).mentions[0].shape for r in Scenes(100)._at(0).references}
+    named_first = {parse_caption(r).mentions[0].shape for r in Scenes(100)._at(0).references}
     assert len(named_first) > 1
 
 
 def test_most_references_do_not_tell_look_alikes_apart() -> None:
-    from tellapart.scenes.truth import listen
+    from tellapart.scenes.truth import listener_probabilities
 
     scenes = Scenes(500)
     picked = [
-        listen(scene.references[0], family)[k]
+        listener_probabilities(scene.references[0], family)[k]
         for family in map(scenes.family_of, range(100))
         for k, scene in enumerate(family)
     ]
@@ -106,7 +106,7 @@ def test_full_descriptions_tell_everything(domain: str, frames: int) -> None:
     longest = 45 if frames == 1 else 60
     for scene in Scenes(150, domain=domain, frames=frames, seed=12):
         for text in (scene.description, *grammar.paraphrases(scene, 3)):
-            found = judge(text, scene)
+            found = count_claims(text, scene)
             assert found.recalled == found.attributes, text
             assert found.correct == found.claims
             assert not found.repetitions
@@ -122,8 +122,8 @@ def test_paraphrases_differ() -> None:
 
 def test_describe_at_any_detail() -> None:
     scene = Scenes(3)[0]
-    assert grammar.describe(scene, Chance(1), 0.5) == grammar.describe(scene, Chance(1), 0.5)
-    assert len(grammar.describe(scene, Chance(1), 1.0)) > len(grammar.describe(scene, Chance(1), 0.0))
+    assert grammar.describe(scene, RandomStream(1), 0.5) == grammar.describe(scene, RandomStream(1), 0.5)
+    assert len(grammar.describe(scene, RandomStream(1), 1.0)) > len(grammar.describe(scene, RandomStream(1), 0.0))
 
 
 def test_alt_text_has_its_own_manner() -> None:
@@ -137,7 +137,7 @@ def test_alt_text_has_its_own_manner() -> None:
 
 def test_clips_mention_motion_now_and_then() -> None:
     texts = [r for s in Scenes(300, frames=8) for r in s.references]
-    moving = sum(any("motion" in m.values for m in read(t).mentions) for t in texts)
+    moving = sum(any("motion" in m.values for m in parse_caption(t).mentions) for t in texts)
     assert 0.1 * len(texts) < moving < 0.6 * len(texts)
 
 

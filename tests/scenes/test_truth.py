@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.scenes import Object, Scene, Scenes, grammar
-from tellapart.scenes.chance import Chance
 from tellapart.scenes.lexicon import senses
+from tellapart.scenes.random_stream import RandomStream
 from tellapart.scenes.truth import (
-    corpus,
-    corpus_graph_f,
-    judge,
-    listen,
+    caption_rates,
+    corpus_rates,
+    corpus_scene_graph_f,
+    count_claims,
     listener_accuracy,
-    mark,
-    per_caption,
-    read,
+    listener_probabilities,
+    mark_caption,
+    parse_caption,
     scene_graph_f,
 )
 
@@ -34,7 +34,7 @@ def scene(star: str = "red", heart: str = "blue", star_x: int = 25, ground: str 
 
 
 def said(text: str) -> list[tuple[str, dict]]:
-    return [(m.shape, m.values) for m in read(text).mentions]
+    return [(m.shape, m.values) for m in parse_caption(text).mentions]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def said(text: str) -> list[tuple[str, dict]]:
     ],
 )  # fmt: skip
 def test_the_words_of_false_claims_are_marked(text: str, false: list[str], correct: int, claims: int) -> None:
-    marked = mark(text, scene())
+    marked = mark_caption(text, scene())
     assert (marked.correct, marked.claims) == (correct, claims)
     assert [f"{text[start:end]}: {why}" for start, end, why in marked.false] == false
 
 
 @given(st.text(alphabet=st.sampled_from([*" ,.İßa", *"two red blue star hearts left of ring on sand"]), max_size=60))
 def test_marks_agree_with_the_judge_on_any_text(text: str) -> None:
-    marked, judged = mark(text, scene()), judge(text, scene())
+    marked, judged = mark_caption(text, scene()), count_claims(text, scene())
     assert (marked.claims, marked.correct) == (judged.claims, judged.correct)
     assert bool(marked.false) == (judged.correct < judged.claims)
     ends = [end for span in marked.false for end in span[:2]]
@@ -69,22 +69,22 @@ def test_marks_agree_with_the_judge_on_any_text(text: str) -> None:
 def test_marks_of_captions_of_other_scenes() -> None:
     """Real captions: a description of one scene read against the next one's truth."""
     for own, other in pairwise(Scenes(60)):
-        assert not mark(own.description, own).false
-        marked, judged = mark(own.description, other), judge(own.description, other)
+        assert not mark_caption(own.description, own).false
+        marked, judged = mark_caption(own.description, other), count_claims(own.description, other)
         assert (marked.claims, marked.correct) == (judged.claims, judged.correct)
         assert bool(marked.false) == (judged.correct < judged.claims)
 
 
 def test_reading_a_sentence() -> None:
-    reading = read("A tiny scarlet starlet sits to the left of a big valentine, on the lawn.")
+    parsed = parse_caption("A tiny scarlet starlet sits to the left of a big valentine, on the lawn.")
     assert said("A tiny scarlet starlet sits to the left of a big valentine, on the lawn.") == [
         ("star", {"size": ("small",), "colour": ("red",)}),
         ("heart", {"size": ("large",)}),
     ]
-    assert reading.relations == (("left of", 0, 1),)
-    assert reading.grounds == ("grass",)
-    assert not reading.unknown
-    assert not reading.loose
+    assert parsed.relations == (("left of", 0, 1),)
+    assert parsed.grounds == ("grass",)
+    assert not parsed.unknown
+    assert not parsed.loose
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_reading_a_sentence() -> None:
     ],
 )
 def test_relations_bind_to_their_objects(text: str, relations: tuple) -> None:
-    assert read(text).relations == relations
+    assert parse_caption(text).relations == relations
 
 
 @pytest.mark.parametrize(
@@ -124,23 +124,23 @@ def test_relations_bind_to_their_objects(text: str, relations: tuple) -> None:
 )  # fmt: skip
 def test_attributes_bind_to_their_objects(text: str, mentions: list) -> None:
     assert said(text) == mentions
-    assert not read(text).loose
-    assert not read(text).unknown
+    assert not parse_caption(text).loose
+    assert not parse_caption(text).unknown
 
 
 def test_what_is_bound_to_nothing_and_what_is_not_known() -> None:
-    reading = read("star heart red blue wombat")
-    assert reading.loose == (("colour", "red"), ("colour", "blue"))
-    assert reading.unknown == ("wombat",)
-    assert read("three shapes").number == 3
-    assert read("three stars").number is None
-    assert read("").empty
-    assert read("a thing").empty
-    assert not read("two things").empty
+    parsed = parse_caption("star heart red blue wombat")
+    assert parsed.loose == (("colour", "red"), ("colour", "blue"))
+    assert parsed.unknown == ("wombat",)
+    assert parse_caption("three shapes").number == 3
+    assert parse_caption("three stars").number is None
+    assert parse_caption("").empty
+    assert parse_caption("a thing").empty
+    assert not parse_caption("two things").empty
 
 
 def test_a_true_sentence() -> None:
-    found = judge("a red star left of a blue heart on the grass", scene())
+    found = count_claims("a red star left of a blue heart on the grass", scene())
     assert (found.claims, found.correct, found.bound) == (6, 6, 4)
     assert (found.attributes, found.recalled) == (10, 6)
     assert found.attribute_precision == 1
@@ -148,41 +148,41 @@ def test_a_true_sentence() -> None:
 
 
 def test_swapped_colours_are_binding_errors() -> None:
-    found = judge("a blue star and a red heart", scene())
+    found = count_claims("a blue star and a red heart", scene())
     assert found.binding_errors == 2
     assert found.hallucinations == 0
     assert found.correct == 2
 
 
 def test_what_is_nowhere_is_a_hallucination() -> None:
-    assert judge("a green star", scene()).hallucinations == 1
-    assert judge("a red star and a ring", scene()).hallucinations == 1
-    assert judge("a star in the snow", scene()).hallucinations == 1
-    assert judge("a star, a heart and a star", scene()).hallucinations == 1
-    assert judge("a rising star", scene()).hallucinations == 1
-    assert judge("a star on the grass", scene()).hallucinations == 0
+    assert count_claims("a green star", scene()).hallucinations == 1
+    assert count_claims("a red star and a ring", scene()).hallucinations == 1
+    assert count_claims("a star in the snow", scene()).hallucinations == 1
+    assert count_claims("a star, a heart and a star", scene()).hallucinations == 1
+    assert count_claims("a rising star", scene()).hallucinations == 1
+    assert count_claims("a star on the grass", scene()).hallucinations == 0
 
 
 def test_wrong_relations() -> None:
-    found = judge("a star right of a heart", scene())
+    found = count_claims("a star right of a heart", scene())
     assert found.relation_errors == 1
     assert found.correct == 2
-    assert judge("a heart right of a star", scene()).relation_errors == 0
+    assert count_claims("a heart right of a star", scene()).relation_errors == 0
 
 
 def test_contradictions_never_count_as_right() -> None:
-    found = judge("a red blue green star", scene())
+    found = count_claims("a red blue green star", scene())
     assert (found.claims, found.correct) == (4, 1)
     assert (found.conflicts, found.binding_errors, found.hallucinations) == (1, 1, 1)
-    assert judge("a star on the grass in the snow", scene()).correct == 1
+    assert count_claims("a star on the grass in the snow", scene()).correct == 1
     assert scene_graph_f("a red blue green star", scene()).precision == 0.25
 
 
 def test_the_best_assignment_is_found() -> None:
     twins = Scene("t", tuple(Object("star", c, s, "plain", x, 64) for c, s, x in _TWINS), "sand", 0)
-    found = judge("a large star left of a small star and a green star", twins)
+    found = count_claims("a large star left of a small star and a green star", twins)
     assert found.correct == found.claims
-    assert judge("a large star right of a small star and a green star", twins).correct == found.claims - 1
+    assert count_claims("a large star right of a small star and a green star", twins).correct == found.claims - 1
 
 
 _TWINS = (("red", "small", 64), ("blue", "large", 25), ("green", "medium", 103))
@@ -201,65 +201,65 @@ _TWINS = (("red", "small", 64), ("blue", "large", 25), ("green", "medium", 103))
     ],
 )
 def test_repetitions(text: str, times: int) -> None:
-    assert judge(text, scene()).repetitions == times
+    assert count_claims(text, scene()).repetitions == times
 
 
 def test_two_stars_are_no_repetition_where_there_are_two() -> None:
     twins = Scene("t", tuple(Object("star", c, s, "plain", x, 64) for c, s, x in _TWINS), "sand", 0)
-    assert judge("a star and a star", twins).repetitions == 0
-    assert judge("two stars", twins).correct == 2
-    assert judge("four stars", twins).repetitions == 1
+    assert count_claims("a star and a star", twins).repetitions == 0
+    assert count_claims("two stars", twins).correct == 2
+    assert count_claims("four stars", twins).repetitions == 1
 
 
 def test_corpus_rates_by_hand() -> None:
     captions = ["a red star", "a blue star and a ring", "", "star star"]
-    judgements = [judge(c, scene()) for c in captions]
-    rates = corpus(judgements)
+    judgements = [count_claims(c, scene()) for c in captions]
+    rates = corpus_rates(judgements)
     # Claims 2 + 3 + 0 + 2; correct 2 + 1 + 0 + 1; the second star of the last one is a heart.
     assert rates["attribute_precision"] == pytest.approx(100 * 4 / 7)
     assert rates["attribute_recall"] == pytest.approx(100 * 4 / 40)
     assert rates["hallucination_rate"] == pytest.approx(100 * 1 / 7)
     assert rates["binding_error_rate"] == pytest.approx(100 * 2 / 7)
     assert rates["repetition_rate"] == 25
-    each = per_caption(judgements)
+    each = caption_rates(judgements)
     assert each["attribute_precision"][0] == 100
     assert math.isnan(each["attribute_precision"][2])
     assert set(each) == set(rates)
-    assert math.isnan(corpus([])["attribute_precision"])
+    assert math.isnan(corpus_rates([])["attribute_precision"])
 
 
 def test_the_listener_picks_who_fits() -> None:
     target, swapped, moved, snowy = scene(), scene("blue", "red"), scene(star_x=103), scene(ground="snow")
     everyone = [target, swapped, moved, snowy]
-    assert listen("a red star left of a blue heart on the grass", everyone).tolist() == [1, 0, 0, 0]
-    assert listen("a red star", everyone) == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
-    assert listen("a heart in the snow", everyone).tolist() == [0, 0, 0, 1]
+    assert listener_probabilities("a red star left of a blue heart on the grass", everyone).tolist() == [1, 0, 0, 0]
+    assert listener_probabilities("a red star", everyone) == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3])
+    assert listener_probabilities("a heart in the snow", everyone).tolist() == [0, 0, 0, 1]
     for nothing in ("", "a thing", "wombats of the world"):
-        assert listen(nothing, everyone).tolist() == [0.25] * 4
+        assert listener_probabilities(nothing, everyone).tolist() == [0.25] * 4
     with pytest.raises(ValueError, match="candidate"):
-        listen("a star", [])
+        listener_probabilities("a star", [])
 
 
 def test_word_lists_do_not_win() -> None:
     target, swapped, green = scene(), scene("blue", "red"), scene("green")
     everyone = [target, swapped, green]
-    bound = listen("a red star and a blue heart", everyone)[0]
-    listed = listen("star heart red blue", everyone)[0]
+    bound = listener_probabilities("a red star and a blue heart", everyone)[0]
+    listed = listener_probabilities("star heart red blue", everyone)[0]
     assert bound == 1
     assert listed == 0.5
-    assert listen("red blue green star", everyone).tolist() == pytest.approx([1 / 3] * 3)
+    assert listener_probabilities("red blue green star", everyone).tolist() == pytest.approx([1 / 3] * 3)
     every_colour = "red blue green yellow orange purple black white pink brown gray turquoise"
-    assert listen(f"{every_colour} star", everyone)[0] == pytest.approx(1 / 3)
+    assert listener_probabilities(f"{every_colour} star", everyone)[0] == pytest.approx(1 / 3)
     # A wrong word bound outweighs the same right word hanging loose.
-    assert listen("a green star, red", everyone)[0] == 0
+    assert listener_probabilities("a green star, red", everyone)[0] == 0
 
 
 def test_a_loose_word_weighs_half() -> None:
     green = Scene("g", tuple(Object(s, c, "small", "plain", x, 64) for s, c, x in _GREEN), "sand", 0)
     red = Scene("r", tuple(Object(s, c, "small", t, x, 64) for s, c, t, x in _RED), "sand", 0)
     # One word bound to the star against two that hang loose.
-    assert listen("a green star, red striped", [green, red]).tolist() == [0.5, 0.5]
-    assert listen("a green star, red", [green, red]).tolist() == [1, 0]
+    assert listener_probabilities("a green star, red striped", [green, red]).tolist() == [0.5, 0.5]
+    assert listener_probabilities("a green star, red", [green, red]).tolist() == [1, 0]
 
 
 _GREEN = (("star", "green", 25), ("heart", "blue", 103))
@@ -280,15 +280,18 @@ def test_full_descriptions_always_single_out_their_scene(options: dict) -> None:
     for number in range(0, len(scenes.families()), 2):
         family = scenes.family_of(number)
         for k, one in enumerate(family):
-            text = one.description if k % 2 else grammar.full_description(one, Chance(number, k))
-            assert listen(text, family)[k] == 1, text
+            text = one.description if k % 2 else grammar.full_description(one, RandomStream(number, k))
+            assert listener_probabilities(text, family)[k] == 1, text
 
 
 def test_descriptions_of_others_are_caught() -> None:
     scenes = Scenes(400, seed=22)
     for number in range(80):
         base, *others = scenes.family_of(number)
-        assert all(judge(other.description, base).correct < judge(other.description, base).claims for other in others)
+        assert all(
+            count_claims(other.description, base).correct < count_claims(other.description, base).claims
+            for other in others
+        )
 
 
 def test_scene_graph_f_by_hand() -> None:
@@ -300,7 +303,7 @@ def test_scene_graph_f_by_hand() -> None:
     assert scene_graph_f("a heart right of a red star", scene()) == score
     assert scene_graph_f("a blue star", scene()).precision == 0.5
     assert scene_graph_f("", scene()).f == 0
-    pair = corpus_graph_f(["a red star left of a heart", "a blue star"], [scene(), scene()])
+    pair = corpus_scene_graph_f(["a red star left of a heart", "a blue star"], [scene(), scene()])
     assert pair.precision == pytest.approx(5 / 6)
     assert pair.recall == 0.25
 
@@ -329,13 +332,13 @@ def test_any_list_of_words_can_be_read(words: list[str]) -> None:
 
 def _check_bounds(text: str) -> None:
     for one in SOME:
-        found = judge(text, one)
+        found = count_claims(text, one)
         wrong = found.binding_errors + found.hallucinations + found.conflicts + found.relation_errors
         assert 0 <= found.correct <= found.claims
         assert found.correct + wrong <= found.claims <= found.correct + wrong + 1  # a wrong number is no error else
         assert 0 <= found.recalled <= found.attributes
         assert 0 <= scene_graph_f(text, one).f <= 1
-    assert listen(text, SOME).sum() == pytest.approx(1)
+    assert listener_probabilities(text, SOME).sum() == pytest.approx(1)
 
 
 def test_speed_of_judging() -> None:
@@ -344,11 +347,11 @@ def test_speed_of_judging() -> None:
     captions = [s.references[0] for s in scenes]
     start = time.process_time()
     for text, one in zip(captions, scenes, strict=True):
-        judge(text, one)
+        count_claims(text, one)
     rate = len(scenes) / (time.process_time() - start)
     assert rate > 1000, f"{rate:.0f} captions a second"
 
 
 def test_readings_are_kept() -> None:
-    assert read("a red star") is read("a red star")
-    assert np.isnan(judge("", scene()).attribute_precision)
+    assert parse_caption("a red star") is parse_caption("a red star")
+    assert np.isnan(count_claims("", scene()).attribute_precision)

@@ -9,8 +9,8 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.scenes import Object, Scene, Scenes
-from tellapart.scenes.chance import permuted
 from tellapart.scenes.families import split_class
+from tellapart.scenes.random_stream import permuted
 from tellapart.scenes.relations import between, chain, holds, natural
 from tellapart.scenes.vocabulary import UNSEEN_SHAPES
 from tellapart.utils.versions import VERSIONS

@@ -34,7 +34,7 @@ def _zipf(length: int, power: float) -> tuple[float, ...]:
     return tuple(round((rank + 1) ** -power, 9) for rank in range(length))
 
 
-class Chance:
+class RandomStream:
     """A stream of choices, fixed by the parts it is made from."""
 
     def __init__(self, *parts: object) -> None:
@@ -44,26 +44,26 @@ class Chance:
         """In [0, 1)."""
         return self._random()
 
-    def below(self, stop: int) -> int:
+    def randrange(self, stop: int) -> int:
         """An integer in 0..stop-1."""
         return int(self._random() * stop)
 
-    def happens(self, probability: float) -> bool:
+    def bernoulli(self, probability: float) -> bool:
         """True with this probability: never at 0, always at 1."""
         return self._random() < probability
 
-    def pick(self, options: Sequence[T]) -> T:
+    def choice(self, options: Sequence[T]) -> T:
         """Each option alike."""
         return options[int(self._random() * len(options))]
 
-    def weighted(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
+    def weighted_choice(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
         """Each option in proportion to its weight."""
         sums = _cumulative(weights)
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
-    def zipf(self, options: Sequence[T], power: float = 1.2) -> T:
+    def zipf_choice(self, options: Sequence[T], power: float = 1.2) -> T:
         """The option of rank r in proportion to r^-power: a favourite, and a long tail."""
-        return self.weighted(options, _zipf(len(options), power))
+        return self.weighted_choice(options, _zipf(len(options), power))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
         """``count`` different options, in random order."""

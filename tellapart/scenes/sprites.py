@@ -21,7 +21,7 @@ _WHOLE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class Sprite:
     """Weights in 0..256 of height × width × 1; ``keep`` is what stays of the ground."""
 
     keep: np.ndarray
@@ -104,7 +104,7 @@ def _blurred(weight: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=16384)
-def stamp(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int) -> Stamp:
+def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int) -> Sprite:
     """The cut-out of a shape.
 
     ``diameter`` in units of 1/128 of the width; ``scale`` the picture's width in pixels; ``dx``, ``dy`` in
@@ -130,4 +130,4 @@ def stamp(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int)
     offset = max(1, scale // 56)
     shade = _blurred(np.pad(covered, ((offset, 0), (offset // 2, 0)))[: covered.shape[0], : covered.shape[1]])
     keep = (_WHOLE - covered) * (_WHOLE - shade * 2 // 5) // _WHOLE
-    return Stamp(keep[..., None], (inner - tinted)[..., None], tinted[..., None], (covered - inner)[..., None])
+    return Sprite(keep[..., None], (inner - tinted)[..., None], tinted[..., None], (covered - inner)[..., None])

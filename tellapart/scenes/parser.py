@@ -33,8 +33,8 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Which words make the claims of a `Reading` that belong to no single mention, in the order of its fields."""
+class ClaimWords:
+    """Which words make the claims of a `ParsedCaption` that belong to no single mention, in the order of its fields."""
 
     relations: tuple[Words, ...] = ()
     grounds: tuple[Words, ...] = ()
@@ -43,7 +43,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedCaption:
     """What a caption says; relations refer to mentions by number.
 
     ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
@@ -58,7 +58,7 @@ class Reading:
     loose: tuple[tuple[str, str], ...]
     number: int | None
     unknown: tuple[str, ...]
-    places: Places = field(default=Places(), compare=False)
+    claim_words: ClaimWords = field(default=ClaimWords(), compare=False)
 
     @property
     def empty(self) -> bool:
@@ -67,7 +67,7 @@ class Reading:
         return not (said or self.relations or self.grounds or self.loose or self.number)
 
 
-class _Reader:
+class _Parser:
     def __init__(self) -> None:
         self.mentions: list[Mention] = []
         self.relations: list[tuple[str | int, ...]] = []
@@ -75,7 +75,7 @@ class _Reader:
         self.loose: list[tuple[str, str]] = []
         self.unknown: list[str] = []
         self.pending: list[tuple[str, str, Words]] = []
-        self.places: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
+        self.claim_words: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
         self.here: Words = ()
         """The words that are being read."""
         self.counted: Words = ()
@@ -105,7 +105,7 @@ class _Reader:
                 _say(self.mentions[self.current], slot, value, words)
             else:
                 self.loose.append((slot, value))
-                self.places["loose"].append(words)
+                self.claim_words["loose"].append(words)
         self.pending.clear()
         self.count = 0
 
@@ -136,7 +136,7 @@ class _Reader:
             # "green grass": an adjective of the ground says nothing about an object.
             self.pending.clear()
             self.grounds.append(sense.value)
-            self.places["grounds"].append(here)
+            self.claim_words["grounds"].append(here)
             self.relation, self.between = "", []
         elif kind in ("number", "group"):
             self.flush()
@@ -190,11 +190,11 @@ class _Reader:
             self.between.append(at)
             if len(self.between) == 2:
                 self.relations.append(("between", self.subject, *self.between))
-                self.places["relations"].append(self.tying)
+                self.claim_words["relations"].append(self.tying)
                 self.relation, self.between = "", []
         elif self.relation:
             self.relations.append((self.relation, self.subject, at))
-            self.places["relations"].append(self.tying)
+            self.claim_words["relations"].append(self.tying)
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
@@ -218,7 +218,7 @@ def tokens(caption: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
 
 
-def spans(caption: str) -> list[tuple[int, int]]:
+def token_spans(caption: str) -> list[tuple[int, int]]:
     """Where each of a caption's `tokens` starts and ends in it, in characters."""
     lowered = [character.lower() for character in caption]  # of one character may become two
     where = [at for at, own in enumerate(lowered) for _ in own]
@@ -243,31 +243,31 @@ def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
 
 
 @lru_cache(maxsize=65536)
-def read(caption: str) -> Reading:
+def parse_caption(caption: str) -> ParsedCaption:
     """What a caption says, synonyms resolved; made for whole sentences, alt-text, and broken output alike.
 
     Never raises. The result is shared between calls: do not change it.
     """
-    words, reader = tokens(caption), _Reader()
+    words, parser = tokens(caption), _Parser()
     for at, length, sense in phrases(words):
         if sense is not None:
-            reader.take(sense, words[at], tuple(range(len(words)))[at : at + length])
+            parser.take(sense, words[at], tuple(range(len(words)))[at : at + length])
         elif words[at] == "the":
-            reader.flush()
-            reader.definite = reader.fresh = True
+            parser.flush()
+            parser.definite = parser.fresh = True
         elif not words[at].isdigit():
-            reader.unknown.extend(words[at : at + length])
-    reader.flush()
-    whole = reader.number if reader.number == len(reader.mentions) else 0
-    return Reading(
+            parser.unknown.extend(words[at : at + length])
+    parser.flush()
+    whole = parser.number if parser.number == len(parser.mentions) else 0
+    return ParsedCaption(
         words,
-        tuple(reader.mentions),
-        tuple(reader.relations),
-        tuple(reader.grounds),
-        tuple(reader.loose),
+        tuple(parser.mentions),
+        tuple(parser.relations),
+        tuple(parser.grounds),
+        tuple(parser.loose),
         whole or None,
-        tuple(reader.unknown),
-        Places(**{name: tuple(words) for name, words in reader.places.items()}, number=reader.numbering),
+        tuple(parser.unknown),
+        ClaimWords(**{name: tuple(words) for name, words in parser.claim_words.items()}, number=parser.numbering),
     )
 
 
