@@ -163,7 +163,8 @@ class Identities:
         bare, mark, options = name.partition("?")
         if bare == "clipcap":  # made of others, which its options name
             pairs = [pair.partition("=") for pair in options.split("&")]
-            return "clipcap" + mark + "&".join(f"{key}={self.model(value) if value else ''}" for key, _, value in pairs)
+            named = (f"{key}{equals}{self.model(value) if value else ''}" for key, equals, value in pairs)
+            return bare + mark + "&".join(named)
         return (model_identity(bare) if bare else "") + mark + options
 
 
