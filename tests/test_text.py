@@ -86,6 +86,54 @@ def test_an_encoding_without_the_character_ends_no_command(
     assert rb"\u72ac" in out.buffer.getvalue()  # type: ignore[attr-defined]
 
 
+def test_mostly_unreadable_pictures_are_exit_status_1(cli: Cli, tiny_captioner: Path, tmp_path: Path) -> None:
+    from tellapart.scenes import Scenes
+
+    folder, out = tmp_path / "photos", tmp_path / "c.jsonl"
+    folder.mkdir()
+    Scenes(1)[0].image().save(folder / "good.png")
+    (folder / "bad0.png").write_text("Dear all")
+    command = ("caption", tiny_captioner, folder, "-o", out, "--max-tokens", 2, "--beams", 1, "--overwrite")
+    assert cli(*command).status == 0
+    for number in range(1, 9):
+        (folder / f"bad{number}.png").write_text("Dear all")
+    done = cli(*command)
+    assert done.status == 1 and "9 of 10 pictures could not be read, more than half" in done.err.splitlines()[-1]
+    assert len(out.read_text().splitlines()) == 1
+
+
+NEW = """name = "n"
+data = { train = "scenes:plain?n=4", validation = "scenes:plain?n=4" }
+objective = { kind = "reinforce", kl = 0.1 }
+training = { steps = 1, batch_size = 2, learning_rate = 1e-3 }
+scorer = { name = "scenes" }
+captioner = { new = { vision = "scenes", width = 16, heads = 2 } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("heads = 2", "heads = 3", "width = 16 is no multiple of heads = 3"),
+        ("heads = 2", 'heads = 2, visual = "cells"', "visual = 'cells' and mapper = 'linear' go together"),
+        ("", "", "objective.kl holds to the model that training starts from"),
+        ("1e-3", "inf", "training.learning_rate must be a finite number"),
+        ("1e-3", "1e300", "training.learning_rate must be less than or equal to 1000"),
+        ("1e-3", "9" * 5000, "is not TOML"),
+        ("1e-3", "[" * 5000, "is not TOML"),
+        ('"scenes"', '"a\\u0000b"', "is broken text (control characters)"),
+        ("scenes:plain?n=4", "shards/{0..99999999999}.tar", "stands for more than 1,000,000 files"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_one_line(cli: Cli, tmp_path: Path, old: str, new: str, line: str) -> None:
+    recipe = tmp_path / "n.toml"
+    recipe.write_text(NEW.replace(old, new, 1) if old else NEW)
+    if "shards" in new:
+        recipe.write_text(NEW.replace("kl = 0.1", "kl = 0.0").replace(old, new, 1))
+    done = cli("train", recipe, "--out", tmp_path / "run")
+    assert done.status == 2 and line in done.line and not (tmp_path / "run").exists()
+
+
 def test_readers_clean_captions_and_ids_but_never_paths(tmp_path: Path) -> None:
     from PIL import Image
 
@@ -96,4 +144,4 @@ def test_readers_clean_captions_and_ids_but_never_paths(tmp_path: Path) -> None:
     (item,) = open_data(str(tmp_path / "d.jsonl"))
     assert item.references == ("a dog\ufffd [1m",) and item.id == "\ufffd x" and item.picture.image().size == (3, 2)
     (item,) = open_data(f"folder:{tmp_path}")
-    assert item.id == " [31m.png" and item.picture.image().size == (3, 2)
+    assert item.id == "%1B[31m.png" and item.picture.image().size == (3, 2)

@@ -155,6 +155,7 @@ def caption(
     say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
     for line in dataset.report():
         say(line)
+    dataset.refuse_mostly_unreadable()
 
 
 def caption_decoding(

@@ -67,6 +67,7 @@ def boost(
     show_all({**summary.to_json(), "statistics": found.to_json()}, [table(summary)], found, out, as_json)
     for line in dataset.report():
         say(line)
+    dataset.refuse_mostly_unreadable()
     if summary.unanswered:
         raise TellapartError(
             f"{summary.unanswered:,} of {summary.items:,} items lack an answer because the server failed, and keep "

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from tellapart.errors import PictureError, UsageError, nearest
+from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
@@ -142,6 +142,15 @@ class Dataset(Sequence[Item]):
             self.unreadable.line(len(self)),
         ]
         return [line for line in lines if line]
+
+    def refuse_mostly_unreadable(self) -> None:
+        """Raises `TellapartError` where more than half of the pictures could not be read: what was made of the rest
+        is written, and hardly what was meant."""
+        if 2 * len(self.unreadable) > len(self) > 0:
+            raise TellapartError(
+                f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, more than half; what was made "
+                "of the others is written; mend the pictures, or name those that can be read"
+            )
 
     def __repr__(self) -> str:
         return f"Dataset({self.spec!r}, {len(self):,} items)"

@@ -44,6 +44,14 @@ class NewCaptioner(Strict):
     min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
     max_tokens: int = Field(64, ge=4, description="positions of the language model, prefix included")
 
+    @model_validator(mode="after")
+    def divides_its_width(self) -> NewCaptioner:
+        if self.width % self.heads:
+            raise ValueError(f"width = {self.width} is no multiple of heads = {self.heads}; choose one that is")
+        if (self.visual == "cells") != (self.mapper == "linear"):
+            raise ValueError("visual = 'cells' and mapper = 'linear' go together: a prefix position for each cell")
+        return self
+
 
 class NewRecurrent(Strict):
     """Paper 4's captioner to be trained from scratch: an LSTM behind a vision encoder, or behind ``features``."""
@@ -70,6 +78,14 @@ class NewScorer(Strict):
     dropout: float = Field(0.0, ge=0, lt=1)
     min_count: int = Field(1, ge=1)
     max_tokens: int = Field(48, ge=4)
+
+    @model_validator(mode="after")
+    def divides_its_width(self) -> NewScorer:
+        if self.text_width % self.text_heads:
+            raise ValueError(
+                f"text_width = {self.text_width} is no multiple of text_heads = {self.text_heads}; choose one that is"
+            )
+        return self
 
 
 class Lora(Strict):
@@ -289,6 +305,8 @@ class Recipe(Strict):
                 "training.max_reference_tokens cuts references that are learned, and objective 'reinforce' learns "
                 "none; leave it out"
             )
+        if rewarded and rewarded.kl and self.captioner and self.captioner.new is not None:
+            yield "objective.kl holds to the model that training starts from, and [captioner.new] is none; name one"
         if rewarded and self.captioner and self.captioner.new_words is not None:
             yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
         if rewarded and self.training.checkpointing:

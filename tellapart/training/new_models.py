@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from PIL import Image
 
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
+from tellapart.errors import UsageError
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config
 from tellapart.recipe.schema import NewCaptioner, NewRecurrent, NewScorer
@@ -63,7 +65,9 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    tower: Any = vision_of.model.vision_model
+    tower: Any = getattr(vision_of.model, "vision_model", None)
+    if tower is None:
+        raise UsageError(f"{vision_of.name} has no vision tower to copy; name another with captioner.new.vision")
     config = ClipCapConfig(
         vision_config=tower.config,
         text_config=text,
@@ -74,7 +78,10 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
     model = ClipCapModel(config)
     with torch.no_grad():
         model.vision.load_state_dict(tower.state_dict())
-    return ClipCap(model, tokenizer, vision_of.processor, name)
+    made = ClipCap(model, tokenizer, vision_of.processor, name)
+    if new.visual == "cells" and made.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
+        raise UsageError(f"{vision_of.name} gives no features of cells; leave out captioner.new.visual")
+    return made
 
 
 def build_recurrent(

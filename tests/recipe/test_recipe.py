@@ -225,7 +225,7 @@ def test_settings_are_read_as_toml_or_as_plain_text(tmp_path: Path) -> None:
 def test_naming_a_model_replaces_the_description_of_a_new_one(tmp_path: Path) -> None:
     recipe = read(tmp_path, MLE, "captioner.name=org/model")
     assert recipe.captioner is not None and (recipe.captioner.name, recipe.captioner.new) == ("org/model", None)
-    again = read(tmp_path, REINFORCE, "captioner.new={vision='scenes', width=32}")
+    again = read(tmp_path, REINFORCE, "captioner.new={vision='scenes', width=48}")
     assert again.captioner is not None and again.captioner.name is None and again.captioner.new is not None
 
 
