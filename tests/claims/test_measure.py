@@ -13,7 +13,7 @@ from tellapart.claims.measure import MEASURES, Heard, measure
 from tellapart.claims.rule import Sample
 from tellapart.claims.tokens import caption_pair
 from tellapart.scenes import Scenes
-from tellapart.scenes.truth import judge
+from tellapart.scenes.truth import count_claims
 
 SCENES = Scenes(10, split="test", detail=0.9)
 
@@ -57,7 +57,7 @@ def test_the_sentences_of_figure_5_differ_by_one_true_word() -> None:
     for scene in SCENES:
         rich, plain = (text.split() for text in caption_pair(scene))
         assert rich[1] == scene.objects[0].colour and rich[2:] == plain[1:] and plain[1] in rich
-        assert all(j.correct == j.claims for j in (judge(" ".join(rich), scene), judge(" ".join(plain), scene)))
+        assert all(j.correct == j.claims for j in (count_claims(" ".join(rich), scene), count_claims(" ".join(plain), scene)))
 
 
 def test_boosted_captions_are_an_arm_and_what_they_keep_out_is_measured(tmp_path: Path) -> None:
