@@ -57,7 +57,9 @@ def test_the_sentences_of_figure_5_differ_by_one_true_word() -> None:
     for scene in SCENES:
         rich, plain = (text.split() for text in caption_pair(scene))
         assert rich[1] == scene.objects[0].colour and rich[2:] == plain[1:] and plain[1] in rich
-        assert all(j.correct == j.claims for j in (count_claims(" ".join(rich), scene), count_claims(" ".join(plain), scene)))
+        assert all(
+            j.correct == j.claims for j in (count_claims(" ".join(rich), scene), count_claims(" ".join(plain), scene))
+        )
 
 
 def test_boosted_captions_are_an_arm_and_what_they_keep_out_is_measured(tmp_path: Path) -> None:
