@@ -28,6 +28,7 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError
 from tellapart.types import Item
+from tellapart.utils.files import write_errors
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
 
@@ -73,7 +74,7 @@ class Ledger:
         self._waiting: list[_Waiting] = []
         self._end = 0  # up to where the file is in the table
         self._unread = 0
-        with self._said_plainly():
+        with self._write_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             # O_APPEND: what is written goes behind whatever another process has written since.
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -81,7 +82,7 @@ class Ledger:
         try:
             self._read = path.open("rb", buffering=0)
             self._table = _new_table()
-            with self._said_plainly(), self._locked():
+            with self._write_errors(), self._locked():
                 self._catch_up()
         except BaseException:
             os.close(self._file)
@@ -139,7 +140,7 @@ class Ledger:
         with self._line:
             group, self._waiting = self._waiting, []
         try:
-            with self._said_plainly(), self._locked():
+            with self._write_errors(), self._locked():
                 self._append(group)
         except BaseException:
             with self._line:  # each of the others tries for itself
@@ -206,13 +207,8 @@ class Ledger:
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    @contextlib.contextmanager
-    def _said_plainly(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            kept = "what it holds is kept; mend that and run the same command again"
-            raise TellapartError(f"{self.path}: {error.strerror or error}; {kept}") from None
+    def _write_errors(self) -> contextlib.AbstractContextManager[None]:
+        return write_errors(self.path, "what it holds is kept; mend that and run the same command again")
 
 
 def _sync_folder(folder: Path) -> None:

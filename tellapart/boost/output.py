@@ -22,10 +22,10 @@ from typing import Any
 
 from tellapart.boost.job import Boosted
 from tellapart.boost.types import Stage
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text
+from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.json_text import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
@@ -37,18 +37,18 @@ class Output:
     def __init__(self, path: Path, made: dict[str, Any]) -> None:
         self.path, self.made = path, made
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with said_plainly(path):
+        with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
 
     def write(self, record: dict[str, Any]) -> None:
         """One line."""
-        with said_plainly(self.path):
+        with _write_errors(self.path):
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def take_captions_of(self, stage: str) -> None:
         """Make the texts of ``stage`` the captions of all that was written, where it has one."""
-        with said_plainly(self.path):
+        with _write_errors(self.path):
             self._file.close()
             again = self._temporary.with_name(f"{self._temporary.name}.again")
             try:
@@ -70,12 +70,12 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            with said_plainly(self.path), self._file:
+            with _write_errors(self.path), self._file:
                 if kind is None:
                     self._file.flush()
                     os.fsync(self._file.fileno())
             if kind is None:
-                with said_plainly(self.path):
+                with _write_errors(self.path):
                     replace_text(made_file(self.path), json.dumps(self.made, indent=1) + "\n")
                     self._temporary.replace(self.path)
         finally:
@@ -113,7 +113,7 @@ def drawn(picture: Picture, out: Path) -> Path:
     folder = out.with_name(f"{out.stem}_pictures")
     path = folder / f"{picture.key()}.png"
     if not path.exists():
-        with said_plainly(path):
+        with _write_errors(path):
             folder.mkdir(exist_ok=True)
             temporary = folder / f".{path.name}.{os.getpid()}"
             picture.image().save(temporary, "PNG")
@@ -216,11 +216,5 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
 
-@contextlib.contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TellapartError(
-            f"{path}: {error.strerror or error}; answers are in the ledger, mend that and go on"
-        ) from None
+def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return write_errors(path, "answers are in the ledger, mend that and go on")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import errno
 import io
 import json
 import os
@@ -22,7 +21,7 @@ from typing import Any, Protocol
 from tellapart.errors import TellapartError, UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
-from tellapart.utils.files import replace_text
+from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.json_text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
@@ -145,12 +144,12 @@ class LineFile:
             raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
         if there:
             self._same_settings(settings)
-        with _said_plainly(path):
+        with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._lock()
-            with _said_plainly(path):
+            with _write_errors(path):
                 if not there:
                     os.ftruncate(self._file, 0)
                     replace_text(self._settings_file, json.dumps(settings, indent=1, sort_keys=True) + "\n")
@@ -261,7 +260,7 @@ class TextFiles:
         """Each file is whole or not there."""
         for written in captions:
             target = self._target(written.item)
-            with _said_plainly(target):
+            with _write_errors(target):
                 replace_text(target, written.caption + "\n", sync=False)
             self.done.add(written.item.id)
 
@@ -280,11 +279,5 @@ def _one_line(text: str) -> str:
     return text
 
 
-@contextlib.contextmanager
-def _said_plainly(path: Path) -> Any:
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space and run the same command again" if full else "name another file with -o"
-        raise TellapartError(f"{path}: {error.strerror or error}; {remedy}") from None
+def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return write_errors(path, "name another file with -o", "free some space and run the same command again")

@@ -1,18 +1,35 @@
-"""Small files that are there whole or not at all."""
+"""Atomic writes, and errors of the file system as one line."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+
+from tellapart.errors import TellapartError
+
+
+@contextlib.contextmanager
+def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Iterator[None]:
+    """Turn an `OSError` into a `TellapartError` of one line: the path, the cause, and ``remedy``.
+
+    ``when_full`` replaces ``remedy`` where the disk or the quota is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        full = when_full is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise TellapartError(f"{path}: {error.strerror or error}; {when_full if full else remedy}") from None
 
 
 def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
-    """Write a file in UTF-8 so that it is either the old one or the new one, never half of it.
+    """Write a UTF-8 file atomically: readers see the old content or the new, never a part.
 
-    A temporary file beside it, flushed to disk unless ``sync`` is off (for very many files), then renamed. ``errors``
-    is what `str.encode` does with a character that UTF-8 has not. Raises `OSError`: the caller knows what to say.
+    Writes a temporary file beside ``path``, flushes it to disk (skip this with ``sync=False`` for very many files) and
+    renames it. ``errors``: the error handler of `str.encode`. Raises `OSError`; see `write_errors`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -23,15 +40,15 @@ def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "str
                 os.fsync(file.fileno())
         temporary.replace(path)
     finally:
-        with contextlib.suppress(OSError):  # what went wrong is told by the first error
+        with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
 
 
 def readable_weights(folder: Path) -> None:
-    """Gives the safetensors in and below ``folder`` the mode of any new file (644 by the usual umask).
+    """Give the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
 
-    safetensors makes them readable by their owner alone. The umask cannot be asked without changing it for all threads;
-    the mode of a file made for the purpose tells it.
+    safetensors makes them readable by their owner alone. Reading the umask would change it for all threads, so the mode
+    is taken from a temporary file.
     """
     probe = folder / f".mode.{os.getpid()}"
     probe.touch()
