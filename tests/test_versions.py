@@ -17,7 +17,7 @@ import torch
 
 from tellapart.bags.sampler import HardAndRandom, Shuffled, WholeBags, random_bags
 from tellapart.boost.scripted import boost_scenes
-from tellapart.captioners.base import write_captions
+from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import check_recipe
 from tellapart.scenes import Scenes
@@ -92,7 +92,7 @@ def decoding(table: dict[str, Any]) -> Result:
         Decoding(kind="beam", beams=3, max_tokens=8),
         Decoding(kind="sample", samples=3, temperature=0.7, max_tokens=8),
     )
-    return digest([write_captions(stage.learner, visual, how, seeds=seeds) for how in ways])
+    return digest([generate_captions(stage.learner, visual, how, seeds=seeds) for how in ways])
 
 
 def loop(table: dict[str, Any]) -> Result:

@@ -13,7 +13,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
-from tellapart.training.final_evaluation import write_captions
+from tellapart.training.final_evaluation import generate_captions
 from tellapart.training.loop import train, upstream
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -24,7 +24,7 @@ def quality(captioner_name: str, scorer_name: str) -> dict[str, float]:
     items = [scene.item() for scene in Scenes(400, split="test", seed=9)]
     captioner, scorer = load_captioner(captioner_name), load_scorer(scorer_name)
     visual = FeatureStore().features(items, captioner.encoder)
-    texts = write_captions(captioner, visual, Decoding(max_tokens=40))
+    texts = generate_captions(captioner, visual, Decoding(max_tokens=40))
     systems = {
         "captions": {item.id: text for item, text in zip(items, texts, strict=True)},
         "full": {item.id: item.truth.description for item in items},

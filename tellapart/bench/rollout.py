@@ -85,7 +85,9 @@ class _Step:
             return captioner.generate(self.visual, decoding)
         with torch.no_grad():
             prefix_BPH = captioner.model.mapper(self.visual)
-            tokens_RT = captioner.generate_after(captioner.model.language_model, prefix_BPH, decoding, captioner.end)
+            tokens_RT = captioner.generate_with_transformers(
+                captioner.model.language_model, prefix_BPH, decoding, captioner.end
+            )
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
     def score(self, decoding: Decoding, number: int, *, usual: bool) -> Taken:

@@ -1,6 +1,6 @@
 """Captioners: from pictures to text."""
 
-from tellapart.captioners.base import Captioner, write_captions
+from tellapart.captioners.base import Captioner, generate_captions
 from tellapart.captioners.load import load_captioner
 
-__all__ = ["Captioner", "load_captioner", "write_captions"]
+__all__ = ["Captioner", "generate_captions", "load_captioner"]

@@ -112,7 +112,7 @@ def output_weight(captioner: Captioner) -> torch.Tensor | None:
     return getattr(layer_of() if layer_of else None, "weight", None)
 
 
-def checkpoint_states(captioner: Captioner) -> None:
+def enable_gradient_checkpointing(captioner: Captioner) -> None:
     """The language model keeps the states between its blocks alone, and computes the others again for the gradient.
 
     Raises `UsageError` for a language model that cannot.

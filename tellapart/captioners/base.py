@@ -122,9 +122,9 @@ class Captioner(ABC):
         ``seeds``, one for each of the B pictures, decide what is sampled: a picture's captions are then the same in
         any batch. Without them torch's own generator does.
         """
-        from tellapart.captioners.stepwise import write_by_steps
+        from tellapart.captioners.stepwise import generate_stepwise
 
-        return write_by_steps(self, visual, decoding, seeds)
+        return generate_stepwise(self, visual, decoding, seeds)
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -159,9 +159,9 @@ class Captioner(ABC):
 
     def save(self, folder: Path) -> None:
         """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
-        from tellapart.models.loading import quieten
+        from tellapart.models.loading import silence_transformers
 
-        quieten()
+        silence_transformers()
         merged = {}
         if self.adapted:
             from tellapart.captioners.lora_weights import merged_weights
@@ -205,7 +205,7 @@ def room_after(text_config: Any, before: int) -> int | None:
     return None if positions is None else max(0, int(positions) - before + 1)
 
 
-def write_captions(
+def generate_captions(
     captioner: Captioner,
     visual: torch.Tensor | Any,
     decoding: Decoding,

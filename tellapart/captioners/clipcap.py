@@ -16,7 +16,7 @@ from transformers import (
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.captioners.prefix import hidden_after, keeps_keys, write_after
+from tellapart.captioners.prefix import generate_after_prefix, hidden_after_prefix, supports_cache
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
@@ -181,7 +181,7 @@ class ClipCapModel(PreTrainedModel):
         prefix_BPH = self.mapper(visual)
         check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
         valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
-        return hidden_after(self.language_model, prefix_BPH, tokens_RT, valid_RT.sum(1))
+        return hidden_after_prefix(self.language_model, prefix_BPH, tokens_RT, valid_RT.sum(1))
 
 
 class ClipCap(Captioner):
@@ -229,15 +229,15 @@ class ClipCap(Captioner):
                 )
             prefix_BPH = self.model.mapper(visual)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
-            quick = decoding.kind != "beam" and keeps_keys(self.model.language_model)
-            write = write_after if quick else self.generate_after
+            quick = decoding.kind != "beam" and supports_cache(self.model.language_model)
+            write = generate_after_prefix if quick else self.generate_with_transformers
             tokens_RT = write(self.model.language_model, prefix_BPH, decoding, self.end, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
 
-    def generate_after(
+    def generate_with_transformers(
         self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """`write_after` by transformers' own ``generate``: in any decoding, all rows to the end of the longest."""
+        """`generate_after_prefix` with transformers' ``generate``: any decoding, every row as long as the longest."""
         pad, start = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
         config = decoding.generation_config(pad=pad, start=start, ends=[end])
         mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)

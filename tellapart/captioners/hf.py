@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.grids import Grids
-from tellapart.captioners.layouts import Group, first, found, layout_of, padded_left, placeholders, prompt_text
+from tellapart.captioners.layouts import Group, find_module, first, layout_of, padded_left, placeholders, prompt_text
 from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
@@ -54,9 +54,11 @@ class Hf(Captioner):
         super().__init__(model, tokenizer, processor.image_processor, name)
         self.whole, self.prompt, self.visual_tokens = processor, prompt, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
-        self.tower: Any = found(model, self.layout.vision) if self.layout.output and self.layout.vision else None
+        self.tower: Any = find_module(model, self.layout.vision) if self.layout.output and self.layout.vision else None
         self.text_config = model.config.get_text_config(decoder=True)
-        self.two_sided = bool(model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False))
+        self.is_encoder_decoder = bool(
+            model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False)
+        )
         self.places = placeholders(model.config)
         self.grids = Grids.of(self.processor, self.visual_tokens)
         self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
@@ -108,7 +110,7 @@ class Hf(Captioner):
         }
 
     def _tile_values(self, tiles: torch.Tensor) -> torch.Tensor:
-        """Tiles B×most×… as the model takes them: pixels, or, for `_hand_on`, what the tower gave."""
+        """Tiles B×most×… as the model takes them: pixels, or, for `_pass_through`, what the tower gave."""
         assert self.tiles is not None
         return self.tiles.squares(tiles) if self.tower is None else tiles.unsqueeze(2)
 
@@ -183,17 +185,17 @@ class Hf(Captioner):
         return self.tower(pixels_BCHW).last_hidden_state
 
     @contextmanager
-    def _kept_pictures(self) -> Iterator[None]:
+    def _precomputed_vision(self) -> Iterator[None]:
         """For the moment the tower hands on what it is given, which is what it gave before."""
         try:
-            with standing_in(self.tower, self._hand_on) if self.tower is not None else nullcontext():
+            with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
                 yield
         except ValueError as error:
             if "do not match" not in str(error):  # the words of transformers for too few or too many places
                 raise
             raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
 
-    def _hand_on(self, pixel_values: torch.Tensor, **_: Any) -> Any:
+    def _pass_through(self, pixel_values: torch.Tensor, **_: Any) -> Any:
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
         states = pixel_values if self.grids else pixel_values.squeeze(1)
@@ -221,7 +223,7 @@ class Hf(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        if self.two_sided:
+        if self.is_encoder_decoder:
             return room_after(self.text_config, 1)
         before = self.asked["input_ids"].shape[1]
         if self.grids is not None:  # of another shape a picture may take more places than the blank one did
@@ -254,7 +256,7 @@ class Hf(Captioner):
             visual = self._encode_frozen(self.pixels([self._blank]))
             tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
             scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
-            with standing_in(self.output_layer, same):
+            with replaced_forward(self.output_layer, identity):
                 states_RTH = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
             layer: Any = self.output_layer
             equal = states_RTH.shape[-1] == layer.weight.shape[1] and torch.allclose(
@@ -271,14 +273,14 @@ class Hf(Captioner):
         visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
         if not self.plain:
             return self._run(visual_R, tokens_RT, valid_RT)
-        with standing_in(self.output_layer, same):
+        with replaced_forward(self.output_layer, identity):
             return self._run(visual_R, tokens_RT, valid_RT)
 
     def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """The model's output at the T positions that score ``tokens``."""
         inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
-        with self._kept_pictures():
-            if self.two_sided:
+        with self._precomputed_vision():
+            if self.is_encoder_decoder:
                 start_R1 = torch.full_like(tokens_RT[:, :1], self._decoder_start)
                 inputs["decoder_input_ids"] = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
             else:
@@ -309,18 +311,18 @@ class Hf(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         inputs = self._inputs(visual)
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        before = 1 if self.two_sided else inputs["input_ids"].shape[1]
-        if not self.two_sided:
+        before = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
+        if not self.is_encoder_decoder:
             check_room(self.text_config, before, decoding.max_tokens)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
         config.suppress_tokens = self.places or None
-        with torch.no_grad(), self._kept_pictures(), self._no_other_settings():
+        with torch.no_grad(), self._precomputed_vision(), self._default_generation_settings():
             samplers = token_samplers(decoding, uniform_RT, before)
             tokens_RT = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
         return to_rollout(tokens_RT[:, before:], self.tokenizer, self.ends, decoding.samples)
 
     @contextmanager
-    def _no_other_settings(self) -> Iterator[None]:
+    def _default_generation_settings(self) -> Iterator[None]:
         """What a checkpoint's own settings of generation say (penalties, temperatures) is left out for the moment."""
         from transformers import GenerationConfig
 
@@ -329,7 +331,7 @@ class Hf(Captioner):
             for owner in owners:
                 own = getattr(owner, "generation_config", None)
                 if own is not None:
-                    start = self._decoder_start if self.two_sided else None
+                    start = self._decoder_start if self.is_encoder_decoder else None
                     owner.generation_config = GenerationConfig(decoder_start_token_id=start)
                     stack.callback(setattr, owner, "generation_config", own)
             yield
@@ -338,8 +340,8 @@ class Hf(Captioner):
     def parts(self) -> dict[str, torch.nn.Module]:
         layout, parts = self.layout, {}
         if layout.vision:
-            parts["vision"] = found(self.model, layout.vision)
-        if any(found(self.model, path) is not None for path in layout.mapper):
+            parts["vision"] = find_module(self.model, layout.vision)
+        if any(find_module(self.model, path) is not None for path in layout.mapper):
             parts["mapper"] = Group(self.model, layout.mapper)
         parts["language_model"] = (
             Group(self.model, layout.language) if first(self.model, layout.language) else self.model
@@ -351,12 +353,12 @@ class Hf(Captioner):
         self.whole.save_pretrained(folder)
 
 
-def same(states: torch.Tensor) -> torch.Tensor:
+def identity(states: torch.Tensor) -> torch.Tensor:
     return states
 
 
 @contextmanager
-def standing_in(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
     """For the moment ``module`` computes ``forward`` instead of what it learnt."""
     module.forward = forward
     try:

@@ -101,10 +101,10 @@ def first(model: nn.Module, paths: tuple[str, ...]) -> str:
 
 def present(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
     """Those of ``paths`` that this model has."""
-    return tuple(path for path in paths if found(model, path) is not None)
+    return tuple(path for path in paths if find_module(model, path) is not None)
 
 
-def found(model: Any, path: str) -> Any:
+def find_module(model: Any, path: str) -> Any:
     for name in path.split("."):
         model = getattr(model, name, None)
     return model
@@ -121,7 +121,7 @@ class Group(nn.Module):
         self.homes: dict[str, Any] = {}
         for path in present(model, paths):
             parent, _, name = path.rpartition(".")
-            setattr(self, name, found(model, path))
+            setattr(self, name, find_module(model, path))
             self.homes[name] = (model.get_submodule(parent), name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from tellapart.captioners.base import OPTIONS_FILE, Captioner
+from tellapart.captioners.custom import load_custom
 from tellapart.captioners.fits import check_fit
-from tellapart.captioners.own import load_own
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.models.loading import checked_folder, reading
+from tellapart.models.loading import checked_model_folder, loading_errors
 from tellapart.models.plugins import code_path
 from tellapart.utils.json_text import parse_json
 
@@ -56,7 +56,7 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
     remembers its own. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
-    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`own`),
+    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`custom`),
     which runs where the command line, `tellapart.models.plugins.allow_code` or an installed entry point names it. Else
     safetensors only; float32. Raises `TellapartError` with the line to type where there is no
     such model, `UsageError` for options that it does not have.
@@ -68,15 +68,15 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
     import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
 
     bare, _, written = name.partition("?")
-    if (made := made_here(bare, written)) is not None:
+    if (made := load_without_folder(bare, written)) is not None:
         made.model.eval().to(device)
         return made
-    where = checked_folder(bare, "captioner")
-    if (maker := remembered(where).get("made_by")) is not None:
-        made = load_own(str(maker), {}, where)
+    where = checked_model_folder(bare, "captioner")
+    if (maker := saved_options(where).get("made_by")) is not None:
+        made = load_custom(str(maker), {}, where)
         made.model.eval().to(device)
         return made
-    with reading(bare, "a captioner: a folder or hub name with config.json and safetensors"):
+    with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if kind in FAMILIES:
             model, family = FAMILIES[kind](where)
@@ -86,28 +86,28 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
                 AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False) if pictures else None
             )
         else:
-            model, family, tokenizer, processor = any_other(where, kind, bare)
+            model, family, tokenizer, processor = load_generic(where, kind, bare)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    options = remembered(where, from_hub=True) | parsed(written, family.options, bare)
+    options = saved_options(where, from_hub=True) | parse_options(written, family.options, bare)
     model.eval().to(device)
-    with reading(bare, "a processor that fits the model"):
+    with loading_errors(bare, "a processor that fits the model"):
         captioner = family(model, tokenizer, processor, str(name), **options)
         check_fit(captioner)
     captioner.chosen = options
     return captioner
 
 
-def made_here(name: str, written: str) -> Captioner | None:
+def load_without_folder(name: str, written: str) -> Captioner | None:
     """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
     from tellapart.captioners import official
 
     if name.endswith(official.ENDINGS):
-        return official.load_official(Path(name).expanduser(), lambda known: parsed(written, known, name))
+        return official.load_official(Path(name).expanduser(), lambda known: parse_options(written, known, name))
     if name == "clipcap":
-        return official.clipcap_from_parts(**new_clipcap(written))
+        return official.build_clipcap(**new_clipcap(written))
     if (path := code_path(name, "captioner")) is not None:
-        return load_own(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
+        return load_custom(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
     return None
 
 
@@ -116,13 +116,13 @@ def new_clipcap(written: str) -> dict[str, Any]:
     from tellapart.captioners import official
 
     told = {"vision": official.CLIP, "language_model": official.GPT2, "mapper": "mlp"}
-    told |= parsed(written, official.PARTS, "clipcap")
+    told |= parse_options(written, official.PARTS, "clipcap")
     if told["mapper"] not in ("mlp", "transformer"):
         raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{told['mapper']}'")
     return {**told, "name": "clipcap"}
 
 
-def any_other(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any, Any]:
+def load_generic(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any, Any]:
     """A model of any other family that `AutoModelForImageTextToText` loads, with its tokenizer and whole processor."""
     from transformers import AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as KNOWN
@@ -154,7 +154,7 @@ def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captione
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
-def remembered(where: str, from_hub: bool = False) -> dict[str, Any]:
+def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     """The options that a captioner was saved with; ``from_hub``: also where it is no folder, but a name of the hub."""
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
@@ -168,7 +168,7 @@ def remembered(where: str, from_hub: bool = False) -> dict[str, Any]:
     return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
 
 
-def parsed(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
+def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
     """``key=value&key=value`` as options that are ``known``. Raises `UsageError` for others."""
     options: dict[str, Any] = {}
     for pair in filter(None, written.split("&")):
@@ -190,8 +190,8 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
-    where = checked_folder(name, "scorer")
-    with reading(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
+    where = checked_model_folder(name, "scorer")
+    with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     return getattr(model, "vision_model", model), processor

@@ -19,7 +19,7 @@ from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
-from tellapart.models.loading import reading
+from tellapart.models.loading import loading_errors
 from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]
@@ -37,9 +37,9 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
     """
     state = read_state(path)
     if any(key.startswith("clip_project.") for key in state):
-        return clipcap_of(state, path, **options({"vision": str, "language_model": str}))
+        return clipcap_from_state(state, path, **options({"vision": str, "language_model": str}))
     if any(key.startswith("text_decoder.") for key in state):
-        return blip_of(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
+        return blip_from_state(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
     some = ", ".join(list(state)[:3]) or "none"
     raise TellapartError(
         f"{path} is no captioner's checkpoint: its weights are called {some}; expected ClipCap's (clip_project.*, "
@@ -68,13 +68,13 @@ def read_state(path: Path) -> State:
 # ClipCap
 
 
-def clipcap_of(state: State, path: Path, vision: str = CLIP, language_model: str = GPT2) -> ClipCap:
+def clipcap_from_state(state: State, path: Path, vision: str = CLIP, language_model: str = GPT2) -> ClipCap:
     """A ClipCap from its weights (mapper and language model) and the two models that it was made from."""
-    mapper, settings = mapper_of(state, path)
-    captioner = clipcap_from_parts(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
+    mapper, settings = mapper_settings(state, path)
+    captioner = build_clipcap(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
     stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
     pair = f"vision={vision} and language_model={language_model}"
-    put(captioner.model, clipcap_names(state), path, stray, pair, skip="vision.")
+    load_weights(captioner.model, clipcap_names(state), path, stray, pair, skip="vision.")
     return captioner
 
 
@@ -86,7 +86,7 @@ def clipcap_names(state: State) -> State:
     }
 
 
-def mapper_of(state: State, path: Path) -> tuple[str, dict[str, int]]:
+def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, int]]:
     """Which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
@@ -104,7 +104,7 @@ def mapper_of(state: State, path: Path) -> tuple[str, dict[str, int]]:
     raise TellapartError(f"{path} has a mapper of another kind; expected ClipCap's MLP or its transformer")
 
 
-def clipcap_from_parts(
+def build_clipcap(
     vision: str,
     language_model: str,
     name: str,
@@ -123,10 +123,10 @@ def clipcap_from_parts(
 
     check_name(vision, "CLIP or SigLIP")
     check_name(language_model, "language model")
-    with reading(vision, "a CLIP or SigLIP with an image processor"):
+    with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
         tower, visual = vision_tower(vision)
         processor = AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
-    with reading(language_model, "a causal language model with its tokenizer, such as gpt2"):
+    with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
         text_config = AutoConfig.from_pretrained(language_model, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
         config = ClipCapConfig(
@@ -185,7 +185,7 @@ BLIP_STRAY = (
 )
 
 
-def blip_of(
+def blip_from_state(
     state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
 ) -> Blip:
     """A BLIP from its weights. ``image_size``: another side than the checkpoint's, position embeddings interpolated."""
@@ -198,11 +198,11 @@ def blip_of(
         raise TellapartError(f"{path} lacks {error.args[0]}; expected a whole BLIP checkpoint") from None
     place = "visual_encoder.pos_embed"
     vision = config.vision_config
-    state[place] = resized_places(state[place], vision.image_size // vision.patch_size)
+    state[place] = resize_position_embeddings(state[place], vision.image_size // vision.patch_size)
     check_name(tokenizer, "tokenizer")
-    with reading(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
+    with loading_errors(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
         words = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
-    marked(words)
+    add_blip_tokens(words)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(
             f"{path} knows {config.text_config.vocab_size} tokens and {tokenizer} {len(words)}; name the tokenizer "
@@ -213,7 +213,7 @@ def blip_of(
         setattr(config.text_config, f"{name}_token_id", value)
     config.text_config.eos_token_id = words.sep_token_id
     model = BlipForConditionalGeneration(config)
-    put(model, blip_names(state), path, BLIP_STRAY, f"tokenizer={tokenizer}")
+    load_weights(model, blip_names(state), path, BLIP_STRAY, f"tokenizer={tokenizer}")
     size = {"height": vision.image_size, "width": vision.image_size}
     captioner = Blip(model.eval(), words, BlipImageProcessorPil(size=size), str(path), prompt)
     captioner.chosen = {"prompt": prompt}
@@ -241,7 +241,7 @@ def blip_config(state: State, image_size: int | None) -> Any:
     vision = {
         "hidden_size": width,
         "intermediate_size": state["visual_encoder.blocks.0.mlp.fc1.weight"].shape[0],
-        "num_hidden_layers": layers(state, r"visual_encoder\.blocks\.(\d+)\."),
+        "num_hidden_layers": count_layers(state, r"visual_encoder\.blocks\.(\d+)\."),
         "num_attention_heads": max(1, width // HEAD_WIDTH),
         "image_size": image_size or side,
         "patch_size": patch,
@@ -252,18 +252,18 @@ def blip_config(state: State, image_size: int | None) -> Any:
         "hidden_size": text_width,
         "encoder_hidden_size": width,
         "intermediate_size": state["text_decoder.bert.encoder.layer.0.intermediate.dense.weight"].shape[0],
-        "num_hidden_layers": layers(state, r"text_decoder\.bert\.encoder\.layer\.(\d+)\."),
+        "num_hidden_layers": count_layers(state, r"text_decoder\.bert\.encoder\.layer\.(\d+)\."),
         "num_attention_heads": max(1, text_width // HEAD_WIDTH),
         "max_position_embeddings": state[f"{words}.position_embeddings.weight"].shape[0],
     }
     return BlipConfig(text_config=text, vision_config=vision)
 
 
-def layers(state: State, pattern: str) -> int:
+def count_layers(state: State, pattern: str) -> int:
     return len({found[1] for key in state if (found := re.match(pattern, key))})
 
 
-def resized_places(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
+def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
     """Position embeddings for side×side patches: bicubic, the class token's left alone (BLIP's own rule)."""
     old = int((places_1PD.shape[1] - 1) ** 0.5)
     if old == side:
@@ -273,7 +273,7 @@ def resized_places(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
     return torch.cat([places_1PD[:, :1], grid.permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
 
 
-def marked(words: Any) -> None:
+def add_blip_tokens(words: Any) -> None:
     """BLIP's two tokens after BERT's own: one that begins a caption, and one that only its text encoder uses."""
     if "[DEC]" not in words.get_vocab():
         words.add_special_tokens({"bos_token": "[DEC]"})
@@ -283,7 +283,7 @@ def marked(words: Any) -> None:
 # Both
 
 
-def put(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
+def load_weights(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
     """Weights into the model: every one of it, but for names that begin with ``skip``, and nothing else.
 
     Keys that match ``stray`` are left out and named. Raises `TellapartError` for keys that are missing or unknown,
@@ -292,7 +292,7 @@ def put(model: Any, state: State, path: Path, stray: str, named: str, skip: str 
     left = sorted(key for key in state if re.match(stray, key))
     wanted = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
     given = {key: tensor for key, tensor in state.items() if key not in left}
-    tied = {key for key in wanted if key not in given and shares(wanted, given, key)}
+    tied = {key for key in wanted if key not in given and is_tied(wanted, given, key)}
     for what, keys in (("lacks", wanted.keys() - given.keys() - tied), ("also has", given.keys() - wanted.keys())):
         if keys:
             raise TellapartError(f"{path} {what} {len(keys)} weights such as {min(keys)}; it does not fit {named}")
@@ -307,7 +307,7 @@ def put(model: Any, state: State, path: Path, stray: str, named: str, skip: str 
         say(f"{path}: left out {len(left)} entries that are no weights of the captioner, such as {left[0]}")
 
 
-def shares(wanted: State, given: State, key: str) -> bool:
+def is_tied(wanted: State, given: State, key: str) -> bool:
     """Whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
     return any(
         other in given and wanted[other].data_ptr() == wanted[key].data_ptr() for other in wanted if other != key

@@ -19,7 +19,7 @@ GROUPS, AT_LEAST = 4, 32  # groups of like length, and rows in one
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on
 
 
-def keeps_keys(model: Any) -> bool:
+def supports_cache(model: Any) -> bool:
     """Whether the language model can go on from the keys and values of what it has read."""
     asked = "is_activation_checkpointing"  # its name in newer transformers
     asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
@@ -28,33 +28,35 @@ def keeps_keys(model: Any) -> bool:
     return model._supports_default_dynamic_cache() and not model._is_stateful
 
 
-def hidden_after(model: Any, prefix_BPH: torch.Tensor, tokens_RT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+def hidden_after_prefix(
+    model: Any, prefix_BPH: torch.Tensor, tokens_RT: torch.Tensor, length_R: torch.Tensor
+) -> torch.Tensor:
     """Last hidden states R×T×H, position t in front of ``tokens[:, t]``; R = B·S, the S rows of a prefix together.
 
     Rows count up to their ``length``; beyond the longest of its group a row's states are zero.
     """
     S, embed = len(tokens_RT) // len(prefix_BPH), model.get_input_embeddings()
     # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-    if S == 1 or tokens_RT.shape[1] == 1 or not keeps_keys(model):
+    if S == 1 or tokens_RT.shape[1] == 1 or not supports_cache(model):
         embeds_RTH = embed(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
         inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
         output = model.base_model(inputs_embeds=inputs, use_cache=False)
         return output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
     read = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-    groups, states = like_long(length_R), []
+    groups, states = length_groups(length_R), []
     for row_N in groups:
         longest, picture_N = int(length_R[row_N].max()), row_N // S
         states_NTH = read.last_hidden_state[picture_N, -1:]
         if longest > 1:
             embeds_NTH = embed(tokens_RT[row_N, : longest - 1]).to(prefix_BPH.dtype)
-            keys = of_rows(read.past_key_values, picture_N)
+            keys = select_rows(read.past_key_values, picture_N)
             rest = model.base_model(inputs_embeds=embeds_NTH, past_key_values=keys, use_cache=True)
             states_NTH = torch.cat([states_NTH, rest.last_hidden_state], dim=1)
         states.append(F.pad(states_NTH, (0, 0, 0, tokens_RT.shape[1] - states_NTH.shape[1])))
     return torch.cat(states)[torch.cat(groups).argsort()]
 
 
-def like_long(length_R: torch.Tensor) -> list[torch.Tensor]:
+def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
     """The rows in groups of like length; in one on a GPU, where a launch costs more than padding."""
     count = min(GROUPS, len(length_R) // AT_LEAST) if length_R.device.type == "cpu" else 1
     return list(length_R.argsort(stable=True).tensor_split(count)) if count > 1 else [
@@ -62,7 +64,7 @@ def like_long(length_R: torch.Tensor) -> list[torch.Tensor]:
     ]  # fmt: skip
 
 
-def of_rows(keys: Cache, row_N: torch.Tensor) -> Cache:
+def select_rows(keys: Cache, row_N: torch.Tensor) -> Cache:
     """The keys and values of these rows, each as often as it is named; ``keys`` stay as they are."""
     chosen = copy.copy(keys)
     chosen.layers = [copy.copy(layer) for layer in keys.layers]
@@ -70,7 +72,7 @@ def of_rows(keys: Cache, row_N: torch.Tensor) -> Cache:
     return chosen
 
 
-def write_after(
+def generate_after_prefix(
     model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Greedy captions after each prefix, or those drawn with ``uniform_RT``, R×T.

@@ -25,7 +25,7 @@ class NextToken(Protocol):
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
 
 
-def write_by_steps(
+def generate_stepwise(
     captioner: NextToken, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None
 ) -> Rollout:
     """Greedy, sampled, or beam search (hypotheses ranked by log p per token), as ``decoding`` says; no gradient."""
@@ -34,7 +34,7 @@ def write_by_steps(
             tokens_RT = beam_search(captioner, visual, decoding)
         else:
             uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-            tokens_RT = one_way(captioner, visual, decoding, uniform_RT)
+            tokens_RT = generate_rows(captioner, visual, decoding, uniform_RT)
     return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
 
@@ -45,7 +45,7 @@ def next_scores(captioner: NextToken, visual: torch.Tensor, tokens_RT: torch.Ten
     return scores_RTV[:, -1].float()
 
 
-def one_way(
+def generate_rows(
     captioner: NextToken, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None
 ) -> torch.Tensor:
     """One caption a row: the likeliest word each time, or the one that is drawn with ``uniform_RT``."""

@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.models.tokens import with_new_words
 
 
-def learn_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
+def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
     """Give the captioner the words of ``texts`` that it lacks and that occur so often, in place; how many there are.
 
     A new word begins as the word for what is unknown, which it was read as before. Raises `UsageError` where the
@@ -31,7 +31,7 @@ def learn_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> i
         tables = [language_model.get_input_embeddings(), language_model.get_output_embeddings()]
         config.text_config.vocab_size = len(tokenizer)
     else:
-        tables = [grown(language_model.embed, len(tokenizer)), grown(language_model.head, len(tokenizer))]
+        tables = [resized(language_model.embed, len(tokenizer)), resized(language_model.head, len(tokenizer))]
         language_model.embed, language_model.head = tables
         config.vocab_size = len(tokenizer)
     unknown = tokenizer.unk_token_id
@@ -43,7 +43,7 @@ def learn_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> i
     return len(tokenizer) - before
 
 
-def grown(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
+def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
     """An embedding or an output layer with more rows; the old ones are as they were."""
     new: nn.Embedding | nn.Linear
     if isinstance(table, nn.Embedding):

@@ -214,11 +214,11 @@ class Lab:
         return lists
 
     def _write(self, model: str, items: list[Item], how: Decoding, seed: int) -> list[str]:
-        from tellapart.captioners import load_captioner, write_captions
+        from tellapart.captioners import generate_captions, load_captioner
 
         captioner = load_captioner(model, best_device())
         seeds = ItemSeeds(tuple(item.id for item in items), seed)
-        return write_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE, seeds)
+        return generate_captions(captioner, np.asarray(self.features(items, captioner)), how, AT_ONCE, seeds)
 
     # Pictures
     def items(self, test: str) -> list[Item]:

@@ -21,7 +21,7 @@ from tellapart.cli.finetune import app as finetune_app
 from tellapart.cli.output import Json, Settings, show, show_run
 from tellapart.cli.recipes import app as recipes_app
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import OPTION, allow_code, allow_typed
+from tellapart.models.plugins import OPTION, allow_code, allow_named_in
 from tellapart.utils.messages import Verbosity, say, set_verbosity, typed_command
 from tellapart.utils.text import for_terminal, single_line
 
@@ -378,7 +378,7 @@ def main() -> None:
     try:
         choose_verbosity(given)
         arguments = without_allowed_code(arguments)
-        allow_typed(arguments)
+        allow_named_in(arguments)
         status = with_command(arguments)(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
     except Exception as error:
         if debug or (line := one_line(error)) is None:

@@ -67,10 +67,10 @@ def load_language_model(name: str, device: str | torch.device = "cpu", *, start:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tellapart.models.loading import checked_folder, reading
+    from tellapart.models.loading import checked_model_folder, loading_errors
 
-    where = checked_folder(name, "language model")
-    with reading(name, "a causal language model such as gpt2"):
+    where = checked_model_folder(name, "language model")
+    with loading_errors(name, "a causal language model such as gpt2"):
         model: Any = AutoModelForCausalLM.from_pretrained(
             where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )

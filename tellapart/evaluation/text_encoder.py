@@ -110,10 +110,10 @@ def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: i
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    from tellapart.models.loading import checked_folder, reading
+    from tellapart.models.loading import checked_model_folder, loading_errors
 
-    where = checked_folder(name, "text encoder")
-    with reading(name, "a text encoder such as roberta-large"):
+    where = checked_model_folder(name, "text encoder")
+    with loading_errors(name, "a text encoder such as roberta-large"):
         model: Any = AutoModel.from_pretrained(
             where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )

@@ -142,13 +142,13 @@ class _Job:
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None) -> list[Written]:
         """Captions of those items that can be read."""
-        from tellapart.captioners.base import write_captions
+        from tellapart.captioners.base import generate_captions
 
         kept, visual = self._visual(items)
         if not kept:
             return []
         seeds = ItemSeeds(tuple(item.id for item in kept))
-        written = write_captions(self._captioner, visual, self._decoding, seeds=seeds)
+        written = generate_captions(self._captioner, visual, self._decoding, seeds=seeds)
         texts = [" ".join(text.split()) for text in written]
         samples = len(texts) // len(kept)
         groups = [tuple(texts[place * samples : (place + 1) * samples]) for place in range(len(kept))]

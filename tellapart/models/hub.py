@@ -20,15 +20,15 @@ def check_name(name: str, kind: str) -> None:
     """
     if Path(name).expanduser().is_dir():
         return
-    near = near_folders(name)
+    near = similar_folders(name)
     if "/" in name and Path(name.split("/")[0]).is_dir():
         expected = "a folder, a run, a hub name, or 'scenes'" if kind in SHIPPED else "a folder or a hub name"
         raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
-    if (why := absent_from_hub(name)) is not None:
+    if (why := missing_on_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
 
 
-def near_folders(name: str) -> str:
+def similar_folders(name: str) -> str:
     """``; did you mean 'out' or 'runs/x'?``, of the model folders and runs that lie here; empty without one."""
     parents = {Path(), RUNS, Path(name).parent}
     folders = [
@@ -44,7 +44,7 @@ def near_folders(name: str) -> str:
     return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
 
 
-def absent_from_hub(name: str) -> str | None:
+def missing_on_hub(name: str) -> str | None:
     """Why ``name`` cannot be had from the hub, in a few words; None where it can, or lies in the hub's cache."""
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError

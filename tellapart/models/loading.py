@@ -42,7 +42,7 @@ def model_folder(name: str, kind: str) -> str:
     return name
 
 
-def checked_folder(name: str, kind: str) -> str:
+def checked_model_folder(name: str, kind: str) -> str:
     """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
     whether it has the name, so that one that is nowhere costs no retries."""
     where = model_folder(name, kind)
@@ -69,7 +69,7 @@ def files_digest(name: str, kind: str) -> str | None:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def quieten() -> None:
+def silence_transformers() -> None:
     """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
     from transformers.utils.logging import disable_progress_bar
 
@@ -83,9 +83,9 @@ def is_news(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def reading(name: str, expected: str) -> Iterator[None]:
+def loading_errors(name: str, expected: str) -> Iterator[None]:
     """Turn what a loader raises into one line that says what to do."""
-    quieten()
+    silence_transformers()
     try:
         yield
     except (TellapartError, MemoryError):

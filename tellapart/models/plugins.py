@@ -39,7 +39,7 @@ def allow_code(*paths: str) -> None:
     _allowed.update(paths)
 
 
-def allow_typed(arguments: Iterable[str]) -> None:
+def allow_named_in(arguments: Iterable[str]) -> None:
     """Lets run what is named anywhere in the words of a command line: who types it wants it."""
     for argument in arguments:
         _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
@@ -70,7 +70,7 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
         )
 
 
-def made_by(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
+def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
     """What ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
 
     Raises `UsageError` of one line where it is not allowed to run (`check_allowed`), there is no such module or

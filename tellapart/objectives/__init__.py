@@ -4,7 +4,7 @@ from tellapart.objectives.base import Loss, Objective
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss, shift_labels
-from tellapart.objectives.reinforce import Reinforce, Term
+from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
 
 __all__ = [
@@ -14,8 +14,8 @@ __all__ = [
     "Mle",
     "Objective",
     "Reinforce",
+    "RewardTerm",
     "Smile",
-    "Term",
     "mle_head_loss",
     "mle_loss",
     "shift_labels",

@@ -50,12 +50,12 @@ class Contrastive(Stateless):
         R, T = tokens_RT.shape
         uniform_RT = torch.rand(R, T) if seeds is None else seeds.uniform("word_dropout", T, R // len(seeds))
         hidden_RT = (uniform_RT.to(tokens_RT.device) < self.word_dropout) & ~torch.isin(tokens_RT, special)
-        if (hides := hiding_token(tokenizer)) is not None:
+        if (hides := mask_token_id(tokenizer)) is not None:
             return tokens_RT.masked_fill(hidden_RT, hides), valid_RT
-        return without(tokens_RT, valid_RT, hidden_RT & valid_RT, tokenizer)
+        return drop_tokens(tokens_RT, valid_RT, hidden_RT & valid_RT, tokenizer)
 
 
-def hiding_token(tokenizer: Any) -> int | None:
+def mask_token_id(tokenizer: Any) -> int | None:
     """The id that stands for a hidden word: the mask or the unknown word; None where neither has a token of its own.
 
     CLIP's tokenizer says that its unknown word is its end token, and a text would end there.
@@ -68,7 +68,7 @@ def hiding_token(tokenizer: Any) -> int | None:
     return None
 
 
-def without(
+def drop_tokens(
     tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows whose hidden tokens are left out, the others in their order, padded on the tokenizer's side."""

@@ -18,14 +18,14 @@ CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
 FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision
 
 
-class Term(Protocol):
+class LossTerm(Protocol):
     """What a loss adds up: its value; with the layer's ``gradient`` it also adds to that."""
 
     def add(self, layer: Layer) -> torch.Tensor: ...
 
 
 def head_loss(
-    hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, terms: Sequence[Term]
+    hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, terms: Sequence[LossTerm]
 ) -> torch.Tensor:
     """The sum of ``terms``, a scalar in float32 (or 64) that can be differentiated once.
 
@@ -49,14 +49,14 @@ class HeadLoss(torch.autograd.Function):
         hidden_BTH: torch.Tensor,
         weight_VH: torch.Tensor,
         bias_V: torch.Tensor | None,
-        terms: tuple[Term, ...],
+        terms: tuple[LossTerm, ...],
         autocast: torch.dtype | None,
         learns: bool,
     ) -> torch.Tensor:
         ctx.save_for_backward(hidden_BTH, weight_VH, bias_V)
         ctx.terms, ctx.autocast = terms, autocast
         wanted = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
-        value, ctx.layer = add_up(Layer(hidden_BTH, weight_VH, bias_V, wanted, autocast), terms)
+        value, ctx.layer = accumulate_terms(Layer(hidden_BTH, weight_VH, bias_V, wanted, autocast), terms)
         return value
 
     @staticmethod
@@ -66,11 +66,11 @@ class HeadLoss(torch.autograd.Function):
         if layer is None:
             hidden_BTH, weight_VH, bias_V = ctx.saved_tensors
             again = Layer(hidden_BTH, weight_VH, bias_V, ctx.needs_input_grad[:3], ctx.autocast)
-            _, layer = add_up(again, ctx.terms)
+            _, layer = accumulate_terms(again, ctx.terms)
         return *layer.gradients(slope), None, None, None
 
 
-def add_up(layer: Layer, terms: Sequence[Term]) -> tuple[torch.Tensor, Layer]:
+def accumulate_terms(layer: Layer, terms: Sequence[LossTerm]) -> tuple[torch.Tensor, Layer]:
     with torch.autocast(layer.hidden_BTH.device.type, enabled=False):
         return torch.stack([term.add(layer) for term in terms]).sum(), layer
 
@@ -131,7 +131,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Whole:
+class VocabularyTerm:
     """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
 
     place_N: which of the B·T hidden states; label_N: their labels. out_NK: words that are left out of the vocabulary
@@ -193,7 +193,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Own:
+class SubsetTerm:
     """Cross-entropy of captions' tokens over K words of each caption's own, times ``share``.
 
     ids_BK: the words; keep_BTK: which of them stand for choice (T may be 1: the same for all tokens); slot_BT: which

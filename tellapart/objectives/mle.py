@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.objectives.base import Loss, Stateless
-from tellapart.objectives.head import Whole, head_loss
+from tellapart.objectives.head import VocabularyTerm, head_loss
 from tellapart.types import Batch
 
 
@@ -43,12 +43,12 @@ def mle_head_loss(
     return head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
 
 
-def mle_term(labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float) -> Whole:
+def mle_term(labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float) -> VocabularyTerm:
     """``part`` times the mean over valid tokens, as a term of `head_loss`."""
-    return Whole(places(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing)
+    return VocabularyTerm(flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing)
 
 
-def places(chosen_BT: torch.Tensor) -> torch.Tensor:
+def flat_positions(chosen_BT: torch.Tensor) -> torch.Tensor:
     """The numbers, of B·T, of the tokens that are chosen."""
     return chosen_BT.flatten().nonzero().squeeze(1)
 
@@ -74,8 +74,8 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
 def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
     """What transformers calls ``labels`` as what a causal model's scores ``logits[:, :-1]`` are to say.
 
-    transformers' labels stand at the places of the tokens themselves, with ``ignore_index`` where there is no loss; the
-    score of a token is the model's output one place before it. Returns labels and validity (bool), both B×(T−1), for
+    transformers' labels stand at the positions of the tokens themselves, with ``ignore_index`` where there is no loss;
+    the score of a token is the output one position before it. Returns labels and validity (bool), both B×(T−1), for
     `mle_loss`, `smile_loss` and their kin:
 
         labels, valid = shift_labels(batch["labels"])
@@ -97,7 +97,7 @@ def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def reference_mle(
+def mle_of_references(
     learner: Any, visual: torch.Tensor, labels_RT: torch.Tensor, valid_RT: torch.Tensor, label_smoothing: float = 0.0
 ) -> torch.Tensor:
     """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores."""
@@ -117,4 +117,4 @@ class Mle(Stateless):
 
     def __call__(self, learner: Any, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        return Loss(reference_mle(learner, batch.visual, batch.tokens_RT, batch.valid_RT, self.label_smoothing))
+        return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT, self.label_smoothing))

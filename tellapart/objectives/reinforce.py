@@ -21,7 +21,7 @@ Baseline = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 @dataclass
-class Term:
+class RewardTerm:
     """One addend of the advantage: weight · (reward − baseline).
 
     Every reward has a baseline of its own, so that one that abstains (NaN) leaves the others as they are. ``greedy``:
@@ -47,7 +47,7 @@ class Reinforce:
 
     def __init__(
         self,
-        terms: Sequence[Term],
+        terms: Sequence[RewardTerm],
         decoding: Decoding,
         *,
         normalise: str = "length+1",
@@ -72,8 +72,8 @@ class Reinforce:
         parts = batch.split(chunks)
         with torch.set_grad_enabled(len(parts) == 1):
             visual = batch.visual if encode is None else torch.cat([encode(part.visual) for part in parts])
-        rollout = self.roll_out(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
-        advantage_BS, logs = self.judge(learner, visual, rollout, batch)
+        rollout = self.generate_rollout(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
+        advantage_BS, logs = self.compute_advantages(learner, visual, rollout, batch)
         captions, tokens = max(1, int((~advantage_BS.isnan()).sum())), int(rollout.valid_RT.sum())
         done = 0
         for part in parts:
@@ -89,12 +89,12 @@ class Reinforce:
                 loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
             if self.kl:
                 start_view = view.detach() if encode is None else part.visual
-                kl = self.divergences(logits_RTV, start_view, told, pixels=encode is not None).sum() / tokens
+                kl = self.kl_divergences(logits_RTV, start_view, told, pixels=encode is not None).sum() / tokens
                 loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
             yield Loss(loss, logs)
             logs = {}  # addends: what is of the whole batch is told once
 
-    def roll_out(
+    def generate_rollout(
         self, learner: Any, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
     ) -> Rollout:
         training = learner.model.training
@@ -105,7 +105,7 @@ class Reinforce:
         learner.model.train(training)
         return rollout
 
-    def judge(
+    def compute_advantages(
         self, learner: Any, visual: torch.Tensor, rollout: Rollout, batch: Batch
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The advantage of every caption, B×S, NaN where all rewards abstain; and what the log says of the batch.
@@ -115,9 +115,9 @@ class Reinforce:
         greedy = None
         if any(term.baseline == "greedy" for term in self.terms):
             one = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
-            greedy = self.roll_out(learner, visual, one, batch.seeds, dropout=False)
+            greedy = self.generate_rollout(learner, visual, one, batch.seeds, dropout=False)
         with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
-            reward_TBS = torch.stack([ask(term, rollout, batch).to(visual.device) for term in self.terms])
+            reward_TBS = torch.stack([compute_reward(term, rollout, batch).to(visual.device) for term in self.terms])
             gain_TBS = torch.stack(
                 [
                     term.weight * (reward_BS - self.baseline(term, reward_BS, greedy, batch))
@@ -125,15 +125,15 @@ class Reinforce:
                 ]
             )
             advantage_BS = gain_TBS.nansum(dim=0).masked_fill(gain_TBS.isnan().all(dim=0), torch.nan)
-            logs = log_of(self.terms, reward_TBS, rollout)
+            logs = reward_logs(self.terms, reward_TBS, rollout)
             if self.exploration is not None:
                 advantage_BS, logs["diversity"] = self.exploration(advantage_BS, rollout)
         return (whitened(advantage_BS) if self.whiten else advantage_BS), logs
 
     @staticmethod
-    def baseline(term: Term, reward_BS: torch.Tensor, greedy: Rollout | None, batch: Batch) -> torch.Tensor:
+    def baseline(term: RewardTerm, reward_BS: torch.Tensor, greedy: Rollout | None, batch: Batch) -> torch.Tensor:
         if greedy is not None and isinstance(term.baseline, str):
-            return ask(term, greedy, batch).to(reward_BS.device)
+            return compute_reward(term, greedy, batch).to(reward_BS.device)
         assert callable(term.baseline)
         return term.baseline(reward_BS, batch)
 
@@ -152,7 +152,7 @@ class Reinforce:
         log_p_NV = (logits_RTV[rollout.valid_RT].float() / self.temperature).log_softmax(-1)
         return -(log_p_NV.exp() * log_p_NV).sum(-1)
 
-    def divergences(
+    def kl_divergences(
         self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
     ) -> torch.Tensor:
         """KL(captioner ‖ start) over the whole vocabulary at each of the N tokens written, in nats."""
@@ -167,20 +167,20 @@ class Reinforce:
 
     def state_dict(self) -> dict[str, Any]:
         """What the baselines remember, in the terms' order."""
-        states = [baseline.state_dict() for baseline in self._remembering()]
+        states = [baseline.state_dict() for baseline in self._stateful_baselines()]
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         # Until rewards could be several, the one baseline's state was the whole.
         states = state.get("baselines", [state] if state else [])
-        for baseline, each in zip(self._remembering(), states, strict=True):
+        for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
 
-    def _remembering(self) -> list[Any]:
+    def _stateful_baselines(self) -> list[Any]:
         return [term.baseline for term in self.terms if hasattr(term.baseline, "state_dict")]
 
 
-def ask(term: Term, rollout: Rollout, batch: Batch) -> torch.Tensor:
+def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
     """The term's rewards B×S as float32; what else a reward of the user's own returns is one line."""
     reward_BS = torch.as_tensor(term.reward(rollout, batch)).float()
     expected = (len(batch.rows_B), rollout.samples)
@@ -199,7 +199,7 @@ def whitened(advantage_BS: torch.Tensor) -> torch.Tensor:
     return (advantage_BS - heard.mean()) / (heard.std(unbiased=False) + 1e-4)
 
 
-def log_of(terms: Sequence[Term], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
+def reward_logs(terms: Sequence[RewardTerm], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
     """The weighted reward, each reward where they are several, and what the captions are like."""
     each = {term.name: float(reward_BS.nanmean()) for term, reward_BS in zip(terms, reward_TBS, strict=True)}
     heard = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not told

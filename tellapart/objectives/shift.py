@@ -12,7 +12,7 @@ from tellapart.errors import UsageError, nearest
 CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a word, and one at its start
 
 
-def other_forms(tokenizer: Any, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
+def alternative_forms(tokenizer: Any, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
     """shift_V: for each token the id of its other form, or its own where it has none (paper 1, section 3.3).
 
     ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word
@@ -20,7 +20,7 @@ def other_forms(tokenizer: Any, V: int, pairs: Sequence[tuple[str, str]] = ()) -
     """
     ids: dict[str, int] = tokenizer.get_vocab()
     shift_V = torch.arange(V)
-    for token, stand_in in pairs or [(token, form) for token in ids if (form := own_form(token, ids))]:
+    for token, stand_in in pairs or [(token, form) for token in ids if (form := alternative_form(token, ids))]:
         for name in (token, stand_in):
             if name not in ids:
                 raise UsageError(f"objective.shift: the tokenizer has no token '{name}'{nearest(name, ids)}")
@@ -33,7 +33,7 @@ def other_forms(tokenizer: Any, V: int, pairs: Sequence[tuple[str, str]] = ()) -
     return shift_V
 
 
-def own_form(token: str, ids: dict[str, int]) -> str | None:
+def alternative_form(token: str, ids: dict[str, int]) -> str | None:
     """The same word as a part inside a word, or without or with the mark of a start: what the vocabulary has."""
     candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
     candidates += [mark + token for mark in STARTS]

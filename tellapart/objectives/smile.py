@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.objectives.base import Loss, Stateless
-from tellapart.objectives.head import Own, Term, Whole, head_loss
-from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, mle_loss, mle_term, places
+from tellapart.objectives.head import LossTerm, SubsetTerm, VocabularyTerm, head_loss
+from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
 from tellapart.types import Batch
 
 Subset = Literal["own", "random", "reverse"]
@@ -51,7 +51,7 @@ def smile_loss(
     uniform_BK: a number in [0, 1) for each word of a random subset, which decides it; without it ``generator`` does.
     Raises ValueError where no token is valid, for a random subset larger than the vocabulary, for λ outside [0, 1].
     """
-    check(labels_BT, valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
+    check_arguments(labels_BT, valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
     V = logits_BTV.shape[-1]
     drawn_BK = random_words(labels_BT, V, random_size, generator, uniform_BK) if subset == "random" else None
@@ -89,24 +89,24 @@ def smile_head_loss(
     Multiplied are the rows of each caption's subset, and the whole layer for its first token where ``first`` is
     ``mle``. ``reverse`` and λ > 0 need the whole vocabulary at each token, and have it a few tokens at a time.
     """
-    check(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
+    check_arguments(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
-    terms: list[Term] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
+    terms: list[LossTerm] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
     share, others_BT = (1 - mle) / count_valid(valid_BT), valid_BT & ~first_BT
     if first == "mle":
-        terms.append(Whole(places(first_BT), target_BT[first_BT], share))
+        terms.append(VocabularyTerm(flat_positions(first_BT), target_BT[first_BT], share))
     if subset == "reverse":
         terms.append(reverse_term(target_BT, valid_BT, others_BT, share))
     elif subset == "own":
-        slot_BT, keep_BT = own_words(target_BT, valid_BT)
-        terms.append(Own(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
+        slot_BT, keep_BT = caption_words(target_BT, valid_BT)
+        terms.append(SubsetTerm(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
     else:
         drawn_BK = random_words(labels_BT, len(weight_VH), random_size, generator, uniform_BK)
         terms.append(random_term(target_BT, drawn_BK, others_BT, share))
     return head_loss(hidden_BTH, weight_VH, bias_V, terms)
 
 
-def check(
+def check_arguments(
     labels_BT: torch.Tensor,
     valid_BT: torch.Tensor,
     V: int,
@@ -154,8 +154,8 @@ def subset_mask(
     return keep_B1V.repeat(1, target_BT.shape[1], 1).scatter_(2, target_BT[..., None], True)
 
 
-def own_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each token's word comes first in its caption, slot_BT, and the places where one does, keep_BT."""
+def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each token's word comes first in its caption, slot_BT, and the positions where one does, keep_BT."""
     same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
     slot_BT = same_BTT.int().argmax(2)
     return slot_BT, valid_BT & (slot_BT == torch.arange(target_BT.shape[1], device=target_BT.device))
@@ -180,20 +180,22 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
     return drawn_BK
 
 
-def random_term(target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float) -> Own:
+def random_term(target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float) -> SubsetTerm:
     """The words: those of the caption, each for its own token alone, and the drawn ones, where none is the label."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
     keep_BTK = torch.cat([label_BTT, drawn_BK[:, None].expand(B, T, K) != target_BT[..., None]], dim=2)
-    return Own(torch.cat([target_BT, drawn_BK], dim=1), keep_BTK, place_T.expand(B, T), counted_BT, share)
+    return SubsetTerm(torch.cat([target_BT, drawn_BK], dim=1), keep_BTK, place_T.expand(B, T), counted_BT, share)
 
 
-def reverse_term(target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float) -> Whole:
+def reverse_term(
+    target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
+) -> VocabularyTerm:
     """The whole vocabulary without the caption's words, the label excepted."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
-    return Whole(places(counted_BT), label_N, share, out_NK=out_NT)
+    return VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless):

@@ -23,7 +23,7 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
     """
     texts, S = rollout.texts, rollout.samples
-    first, second = pairs(len(texts), S)
+    first, second = sample_pairs(len(texts), S)
     _, score_KP = bleus([texts[j] for j in first], [[texts[k]] for k in second])
     said = ptb_tokenize(texts)
     equal_P = np.array([said[j] == said[k] for j, k in zip(first, second, strict=True)])
@@ -41,12 +41,12 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 def edit_distance(rollout: Rollout) -> torch.Tensor:
     """Words to insert, delete or replace between two samples, over those of the longer one: 0 (equal) to 1."""
     said = [text.split() for text in ptb_tokenize(rollout.texts)]
-    couples = zip(*pairs(len(said), rollout.samples), strict=True)
-    value_P = [edits(said[j], said[k]) / max(len(said[j]), len(said[k]), 1) for j, k in couples]
+    couples = zip(*sample_pairs(len(said), rollout.samples), strict=True)
+    value_P = [word_edit_distance(said[j], said[k]) / max(len(said[j]), len(said[k]), 1) for j, k in couples]
     return torch.tensor(value_P).view(-1, rollout.samples, rollout.samples)
 
 
-def edits(a: list[str], b: list[str]) -> int:
+def word_edit_distance(a: list[str], b: list[str]) -> int:
     """Levenshtein's distance in words."""
     row = list(range(len(b) + 1))
     for n, word in enumerate(a, 1):
@@ -56,14 +56,14 @@ def edits(a: list[str], b: list[str]) -> int:
     return row[-1]
 
 
-def pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
+def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
     """Every two of a picture's rows, itself included, picture by picture: B·S·S first ones, and second ones."""
     row_R = np.arange(rows)
     second = np.repeat(row_R.reshape(-1, samples), samples, axis=0)
     return np.repeat(row_R, samples).tolist(), second.reshape(-1).tolist()
 
 
-def distance_of(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
+def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
     """A distance by its name in a recipe."""
     if name == "edit":
         return edit_distance

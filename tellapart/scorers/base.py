@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import code_path, made_by
+from tellapart.models.plugins import call_factory, code_path
 from tellapart.types import Encoder
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.files import readable_weights
@@ -182,9 +182,9 @@ class Scorer:
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def save(self, folder: Path) -> None:
-        from tellapart.models.loading import quieten
+        from tellapart.models.loading import silence_transformers
 
-        quieten()
+        silence_transformers()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
         readable_weights(Path(folder))
@@ -243,15 +243,15 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.models.loading import checked_folder, reading
+    from tellapart.models.loading import checked_model_folder, loading_errors
 
     if (path := code_path(name, "scorer")) is not None:
-        made = made_by(path, "scorer", f"scorer '{name}'", {"device": device})
+        made = call_factory(path, "scorer", f"scorer '{name}'", {"device": device})
         if not isinstance(made, Scorer):
             raise UsageError(f"scorer '{name}' made a {type(made).__name__}; expected a tellapart.scorers.Scorer")
         return made
-    where = checked_folder(name, "scorer")
-    with reading(name, "a scorer such as openai/clip-vit-base-patch32"):
+    where = checked_model_folder(name, "scorer")
+    with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.evaluation.gallery import save_pictures
@@ -61,7 +61,7 @@ def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
         say(f"captions of {len(stage.test_items):,} test pictures: {name}")
         visual = stage.view_of(captioner).rows(stage.test_items)
         seeds = ItemSeeds(tuple(item.id for item in stage.test_items), stage.recipe.seed)
-        texts = write_captions(captioner, visual, decoding, seeds=seeds)
+        texts = generate_captions(captioner, visual, decoding, seeds=seeds)
         systems[name] = {item.id: text for item, text in zip(stage.test_items, texts, strict=True)}
     return systems
 

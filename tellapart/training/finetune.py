@@ -165,10 +165,12 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     from transformers import AutoConfig
 
     import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
-    from tellapart.models.loading import checked_folder
+    from tellapart.models.loading import checked_model_folder
 
     try:
-        text = AutoConfig.from_pretrained(checked_folder(model, "captioner"), trust_remote_code=False).get_text_config()
+        text = AutoConfig.from_pretrained(
+            checked_model_folder(model, "captioner"), trust_remote_code=False
+        ).get_text_config()
         size = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
     except (OSError, ValueError, AttributeError, UsageError):
         return 1  # a wrong name is told when it is loaded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart import __version__
-from tellapart.captioners.load import remembered
+from tellapart.captioners.load import saved_options
 from tellapart.data.specification import parse
 from tellapart.metrics.results import Candidates
 from tellapart.models.loading import model_folder
@@ -92,7 +92,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
         rows="\n".join(rows),
         snippet=snippet(folder, model, recipe),
         model=model,
-        option=f" {OPTION} {maker}" if (maker := remembered(str(folder)).get("made_by")) else "",
+        option=f" {OPTION} {maker}" if (maker := saved_options(str(folder)).get("made_by")) else "",
     )
     return f"---\n{metadata(folder, recipe)}\n---\n{body}"
 
@@ -115,7 +115,7 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
     """Code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's own."""
     decoding = recipe.evaluation.decoding
-    options = remembered(str(folder))
+    options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
     told = {
         "model": model,
@@ -137,7 +137,7 @@ def of_transformers(folder: Path) -> bool:
     """Whether transformers has the class of this model without tellapart and without code of somebody's own."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    return model_type(folder) in CONFIG_MAPPING_NAMES and "made_by" not in remembered(str(folder))
+    return model_type(folder) in CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:

@@ -6,21 +6,21 @@ from typing import Any
 
 from tellapart.errors import UsageError, nearest
 from tellapart.metrics.cider import DocumentFrequencies
-from tellapart.models.plugins import code_path, installed, made_by
+from tellapart.models.plugins import call_factory, code_path, installed
 from tellapart.objectives import Smile
 from tellapart.objectives.exploration import Exploration
-from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, Term
-from tellapart.objectives.shift import other_forms
+from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, RewardTerm
+from tellapart.objectives.shift import alternative_forms
 from tellapart.recipe import objectives as tables
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out, no_baseline
-from tellapart.rewards.distances import distance_of
+from tellapart.rewards.distances import distance_by_name
 
 
 def reinforce_of(settings: tables.Reinforce, stage: Any) -> Reinforce:
     """REINFORCE as the recipe says. ``stage`` has the run's scorer, data, features and start (`stages.Stage`)."""
     names = [table.kind for table in settings.rewards]
     terms = [
-        Term(
+        RewardTerm(
             reward_of(table, stage),
             baseline_of(settings.baseline),
             table.weight,
@@ -50,7 +50,7 @@ def smile_of(settings: tables.Smile, learner: Any) -> Smile:
             f"objective.random_size is {settings.random_size}, and the vocabulary of {learner.name} has {V} words; "
             "lower it (the paper's is 10)"
         )
-    shift_V = other_forms(learner.tokenizer, V, settings.shift) if settings.first == "shift" else None
+    shift_V = alternative_forms(learner.tokenizer, V, settings.shift) if settings.first == "shift" else None
     told = settings.model_dump(exclude={"kind", "shift"})
     return Smile(**told, shift_V=shift_V)
 
@@ -95,7 +95,7 @@ def own_reward(table: tables.Own) -> Reward:
     if (path := code_path(table.reward, "reward")) is None:
         hint = nearest(table.reward, known) if (known := installed("reward")) else ""
         raise UsageError(f"{key}: reward '{table.reward}' is of no installed package{hint}; expected module:factory")
-    reward = made_by(path, "reward", key, table.options)
+    reward = call_factory(path, "reward", key, table.options)
     if not callable(reward):
         raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
     return reward
@@ -111,7 +111,7 @@ def baseline_of(name: str) -> Baseline | tables.Greedy:
 
 
 def exploration_of(table: tables.Exploration) -> Exploration:
-    return Exploration(distance_of(table.distance, table.reference), table.alpha, table.baseline)
+    return Exploration(distance_by_name(table.distance, table.reference), table.alpha, table.baseline)
 
 
 def check_rewards(settings: tables.Reinforce, stage: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.data import open_many
 from tellapart.data.base import Dataset
 from tellapart.errors import MissingExtra, UsageError, nearest
@@ -22,7 +22,7 @@ from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models.device import best_device
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives import Contrastive, Mle, Objective
-from tellapart.objectives.mle import reference_mle
+from tellapart.objectives.mle import mle_of_references
 from tellapart.recipe import objectives as settings_of
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
@@ -91,9 +91,9 @@ class Stage:
             captioner = self._with_frames(self._new(self.recipe.captioner))
             captioner.model.to(self.device)
         if self.recipe.training.checkpointing:
-            from tellapart.captioners.adapt import checkpoint_states
+            from tellapart.captioners.adapt import enable_gradient_checkpointing
 
-            checkpoint_states(captioner)
+            enable_gradient_checkpointing(captioner)
         return captioner
 
     def _new(self, described: Any) -> Captioner:
@@ -118,10 +118,10 @@ class Stage:
 
             set_dropout(captioner, dropout)
         if (often := self.recipe.captioner.new_words) is not None:
-            from tellapart.captioners.words import learn_words
+            from tellapart.captioners.words import add_words
             from tellapart.utils.messages import say
 
-            say(f"{learn_words(captioner, self._texts(), often):,} new words")
+            say(f"{add_words(captioner, self._texts(), often):,} new words")
         if (lora := self.recipe.captioner.lora) is not None:
             from tellapart.captioners.adapt import add_lora
 
@@ -325,7 +325,7 @@ class Stage:
         if self.recipe.objective.kind in ("mle", "smile") or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         seeds = ItemSeeds(tuple(item.id for item in self.validation_items), self.recipe.seed)
-        texts = write_captions(self.learner, visual, self.recipe.validation.decoding, seeds=seeds)
+        texts = generate_captions(self.learner, visual, self.recipe.validation.decoding, seeds=seeds)
         references = [list(item.references) for item in self.validation_items]
         if self.recipe.validation.select == "cider" or all(references):  # what telling apart costs: see the report
             values["cider"] = 100 * cider_d(texts, references)[0]
@@ -365,7 +365,7 @@ class Stage:
         for start in range(0, len(rows), 100):
             tokens_RT, valid_RT = (x.to(self.device) for x in self.learner.pad(rows[start : start + 100]))
             block = torch.as_tensor(visual[start : start + 100]).to(self.device)
-            loss, count = reference_mle(self.learner, block, tokens_RT, valid_RT), int(valid_RT.sum())
+            loss, count = mle_of_references(self.learner, block, tokens_RT, valid_RT), int(valid_RT.sum())
             total, tokens = total + float(loss) * count, tokens + count
         return total / tokens
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners import clipcap, load_captioner, prefix, write_captions
+from tellapart.captioners import clipcap, generate_captions, load_captioner, prefix
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.prefix import keeps_keys
+from tellapart.captioners.prefix import supports_cache
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.vision import grid_resnet_config
@@ -81,7 +81,7 @@ def test_the_samples_of_a_picture_lie_side_by_side(tiny_captioner: Path) -> None
 def test_a_prefix_read_once_for_several_captions_changes_nothing(text: str) -> None:
     """Scores, gradients and what is sampled are those of every row with a prefix of its own."""
     captioner, visual, tokens = of_language_model(text)
-    assert keeps_keys(captioner.model.language_model) == (text != "mamba")
+    assert supports_cache(captioner.model.language_model) == (text != "mamba")
     valid = torch.ones_like(tokens, dtype=torch.bool)
 
     def scores(visual: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -112,7 +112,7 @@ def test_captions_of_like_length_read_together_change_nothing(text: str, monkeyp
 
     plain, plain_gradients = scores()
     monkeypatch.setattr(prefix, "AT_LEAST", 2)
-    assert [len(group) for group in prefix.like_long(valid.sum(1))] == [2, 2, 2]
+    assert [len(group) for group in prefix.length_groups(valid.sum(1))] == [2, 2, 2]
     grouped, grouped_gradients = scores()
     torch.testing.assert_close(grouped, plain, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(grouped_gradients, plain_gradients, atol=1e-6, rtol=1e-3)
@@ -135,7 +135,7 @@ def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pyt
             torch.manual_seed(5)
             with monkeypatch.context() as patch:
                 if plain:
-                    patch.setattr(clipcap, "keeps_keys", lambda model: False)
+                    patch.setattr(clipcap, "supports_cache", lambda model: False)
                 told.append(captioner.generate(visual, decoding))
         return told
 
@@ -187,7 +187,7 @@ def test_decodings_give_what_they_promise(tiny_captioner: Path) -> None:
         ends = (told.tokens_RT == captioner.tokenizer.eos_token_id) & told.valid_RT
         assert (ends.sum(1) <= 1).all(), "nothing is valid after the end"
     assert (
-        write_captions(captioner, visual, Decoding(max_tokens=5))
+        generate_captions(captioner, visual, Decoding(max_tokens=5))
         == captioner.generate(visual, Decoding(max_tokens=5)).texts
     )
 

@@ -10,7 +10,7 @@ import torch
 from families import FAMILIES
 from PIL import Image
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
@@ -95,7 +95,7 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     settings = {"max_new_tokens": 7, "do_sample": False, "suppress_tokens": captioner.places or None}
     ends = {"eos_token_id": captioner.ends, "pad_token_id": captioner.tokenizer.pad_token_id}
     theirs = captioner.model.generate(**told, **read, **settings, **ends)[0]
-    written = theirs[1 if captioner.two_sided else told["input_ids"].shape[1] :]
+    written = theirs[1 if captioner.is_encoder_decoder else told["input_ids"].shape[1] :]
     assert written.tolist() == ours[: len(written)].tolist() and len(written) > 0
 
 
@@ -103,10 +103,10 @@ def test_saved_and_loaded_it_writes_the_same(folder: Path, tmp_path: Path) -> No
     prompted = "" if folder.name.startswith("vit_gpt2") else "?prompt=a red"
     captioner = load_captioner(f"{folder}{prompted}")
     plain, decoding = load_captioner(str(folder)), Decoding(kind="beam", beams=2, max_tokens=6)
-    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, plain)]
+    told = [generate_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, plain)]
     captioner.save(tmp_path)
     again = load_captioner(str(tmp_path))
-    assert write_captions(again, again.encode(again.pixels(pictures())), decoding) == told[0]
+    assert generate_captions(again, again.encode(again.pixels(pictures())), decoding) == told[0]
     assert (told[0] != told[1]) == bool(prompted), "the prompt matters"
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_blip import save_blip
 
-from tellapart.captioners import load_captioner, write_captions
-from tellapart.captioners.words import learn_words
+from tellapart.captioners import generate_captions, load_captioner
+from tellapart.captioners.words import add_words
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import NewRecurrent, check_recipe
@@ -23,7 +23,7 @@ NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]
 
 def test_old_words_stay_and_new_ones_begin_as_the_unknown_one(tiny_captioner: Path) -> None:
     before, after = load_captioner(str(tiny_captioner)), load_captioner(str(tiny_captioner))
-    assert learn_words(after, NEW, 2) == 2  # zebra and yak; "a" and "and" are known, "gnu" is too rare
+    assert add_words(after, NEW, 2) == 2  # zebra and yak; "a" and "and" are known, "gnu" is too rare
     old = len(before.tokenizer)
     assert after.tokenizer.convert_ids_to_tokens([old, old + 1]) == ["zebra", "yak"]
     assert after.tokenizer.decode(after.tokenize(["A yak and a zebra."])[0]) == "a yak and a zebra <end>"
@@ -40,7 +40,7 @@ def test_a_captioner_of_an_lstm_grows_too(tiny_scorer: Path, tmp_path: Path) -> 
 
     new = NewRecurrent(kind="recurrent", vision=str(tiny_scorer), width=8, min_count=1)
     captioner = build_recurrent(new, ["a red circle"], "tiny", *load_vision(str(tiny_scorer)))
-    assert learn_words(captioner, NEW, 2) == 2
+    assert add_words(captioner, NEW, 2) == 2
     captioner.save(tmp_path)
     loaded = load_captioner(str(tmp_path))
     assert len(loaded.tokenizer) == len(captioner.tokenizer) == loaded.model.config.vocab_size
@@ -56,7 +56,7 @@ def test_a_run_learns_them(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     run = train(recipe, tmp_path / "run", evaluate=False)
     captioner = load_captioner(str(run.folder))
     assert {"stock", "photo", "illustration"} <= set(captioner.tokenizer.get_vocab())
-    assert write_captions(captioner, captioner._encode_frozen(torch.rand(1, 3, 32, 32)), Decoding(max_tokens=4))
+    assert generate_captions(captioner, captioner._encode_frozen(torch.rand(1, 3, 32, 32)), Decoding(max_tokens=4))
 
 
 def test_words_that_cannot_be_learned_are_told_before_any_training(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from transformers import (
     SiglipModel,
 )
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
 from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_of
 from tellapart.errors import TellapartError, UsageError
@@ -267,7 +267,7 @@ def test_clipcaps_checkpoint_saved_as_a_folder_writes_the_same(clip: Path, gpt2:
     captioner = load_captioner(f"{tmp_path}/weights.pt?vision={clip}&language_model={gpt2}")
     captioner.save(tmp_path / "saved")
     again, decoding = load_captioner(str(tmp_path / "saved")), Decoding(kind="beam", beams=3, max_tokens=6)
-    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
+    told = [generate_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
     assert told[0] == told[1] and any(told[0])
 
 
@@ -338,7 +338,7 @@ def test_any_encoder_goes_before_any_language_model(vision: str, language: str, 
         assert (token_log_probs(scores_RTV, told.tokens_RT)[told.valid_RT] <= 0).all()
     captioner.save(tmp_path / "saved")
     again = load_captioner(str(tmp_path / "saved"))
-    assert write_captions(again, visual, Decoding(max_tokens=6)) == write_captions(
+    assert generate_captions(again, visual, Decoding(max_tokens=6)) == generate_captions(
         captioner, visual, Decoding(max_tokens=6)
     )
 
@@ -483,7 +483,7 @@ def test_another_prompt_and_picture_size_and_the_folder_it_is_saved_to(bert: Pat
     again: Any = load_captioner(str(tmp_path / "saved"))
     assert again.start == captioner.start
     decoding = Decoding(kind="beam", beams=3, max_tokens=6)
-    told = [write_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
+    told = [generate_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
     assert told[0] == told[1] and any(told[0])
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from tellapart.captioners import Captioner, load_captioner, write_captions
+from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import allow_code
@@ -65,9 +65,9 @@ def test_the_docs_example_trains_saves_and_loads(
     visual = stage.learner.encode(stage.learner.pixels([item.picture.image() for item in stage.validation_items[:3]]))
     stage.learner.save(tmp_path / "saved")
     again, decoding = load_captioner(str(tmp_path / "saved")), Decoding(kind="beam", beams=2, max_tokens=4)
-    told = [write_captions(one, visual.detach(), decoding) for one in (stage.learner, again)]
+    told = [generate_captions(one, visual.detach(), decoding) for one in (stage.learner, again)]
     assert told[0] == told[1]
-    assert len(write_captions(load_captioner(str(run.folder / "model")), visual.detach(), decoding)) == 3
+    assert len(generate_captions(load_captioner(str(run.folder / "model")), visual.detach(), decoding)) == 3
 
 
 def made(name: str) -> Captioner:

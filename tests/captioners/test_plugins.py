@@ -127,13 +127,13 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="asks to run code"):
         Stage(recipe, upstream)
-    plugins.allow_typed(["train", "mine.toml", "--set", setting])
+    plugins.allow_named_in(["train", "mine.toml", "--set", setting])
     Stage(recipe, upstream)
     assert code.exists()
 
 
 def test_words_of_a_command_line() -> None:
-    plugins.allow_typed(
+    plugins.allow_named_in(
         ["--set", 'a=[{reward="my.code:make", x="p/q:r"}]', "https://host:80/x", "own:make?width=3", "a"]
     )
     assert {"my.code:make", "own:make"} <= plugins._allowed

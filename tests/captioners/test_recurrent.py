@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.load import load_vision
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
 from tellapart.data import open_data
@@ -139,7 +139,7 @@ def test_saved_and_loaded_it_says_the_same(captioner: Recurrent, tmp_path: Path)
     again = load_captioner(str(tmp_path))
     assert isinstance(AutoModel.from_pretrained(tmp_path), RecurrentModel)
     decoding = Decoding(kind="beam", beams=3, max_tokens=7)
-    assert write_captions(again, visual(), decoding) == write_captions(captioner, visual(), decoding)
+    assert generate_captions(again, visual(), decoding) == generate_captions(captioner, visual(), decoding)
     assert again.model.config.bos_token_id == captioner.tokenizer.bos_token_id
     with pytest.raises(UsageError, match="has no vision encoder: it reads features from files"):
         _ = again.encoder
@@ -160,7 +160,7 @@ def test_a_clip_is_its_frames(tiny_scorer: Path, tmp_path: Path) -> None:
             assert torch.allclose(row, frames.flatten(0, 1) if attention else frames.mean(0), atol=1e-5)
         captioner.save(tmp_path / str(attention))
         assert load_captioner(str(tmp_path / str(attention))).frames == 3
-        assert len(write_captions(captioner, found, Decoding(max_tokens=5))) == 2
+        assert len(generate_captions(captioner, found, Decoding(max_tokens=5))) == 2
 
 
 # --- behind a vision encoder
@@ -257,7 +257,7 @@ def test_it_trains_stops_and_goes_on(
     ends = (stage.learner.model.state_dict(), third.learner.model.state_dict())
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     texts = [
-        write_captions(load_captioner(str(tmp_path / name)), visual_of(stage), Decoding())
+        generate_captions(load_captioner(str(tmp_path / name)), visual_of(stage), Decoding())
         for name in ("whole", "parts")
     ]
     assert texts[0] == texts[1]

@@ -12,7 +12,7 @@ from PIL import Image
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.own import picture_by_picture
+from tellapart.captioners.custom import generate_per_picture
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
@@ -67,6 +67,6 @@ def test_a_generate_that_knows_no_seeds_is_called_picture_by_picture(tiny_captio
         return whole(visual, decoding)
 
     captioner.generate = of_before
-    captioner.generate = picture_by_picture(captioner)
+    captioner.generate = generate_per_picture(captioner)
     check(captioner)
     assert captioner.generate(visual_of(captioner), Decoding(max_tokens=4), ItemSeeds(IDS)).samples == 1

@@ -17,7 +17,7 @@ from families import FAMILIES, WORDS
 from PIL import Image
 from test_official import MAPPERS, published, save_clip, save_language
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.schema import NewRecurrent, check_recipe
 from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
@@ -115,7 +115,7 @@ def test_it_trains_generates_saves_and_loads(
     stage.learner.save(tmp_path / "saved")
     again = load_captioner(str(tmp_path / "saved"))
     for decoding in (Decoding(max_tokens=6), Decoding(kind="beam", beams=3, max_tokens=6)):
-        told = [write_captions(one, batch.visual, decoding) for one in (stage.learner, again)]
+        told = [generate_captions(one, batch.visual, decoding) for one in (stage.learner, again)]
         assert told[0] == told[1] and len(told[0]) == len(batch.items)
     RESULTS[captioner, objective] = f"{before:.2f} → {after:.2f}" + ("" if steps == STEPS else f" ({steps} steps)")
 

@@ -13,7 +13,7 @@ from PIL import Image
 from real_data import DATA
 from tiny_blip import save_blip
 
-from tellapart.captioners import load_captioner, write_captions
+from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.data import open_data
 from tellapart.errors import UsageError
@@ -95,7 +95,7 @@ def test_a_video_captioner_learns_and_says_the_same_when_loaded_again(
     captioner.save(tmp_path / "saved")
     again = load_captioner(str(tmp_path / "saved"))
     assert again.frames == 3
-    assert write_captions(again, visual, GREEDY) == write_captions(captioner, visual, GREEDY)
+    assert generate_captions(again, visual, GREEDY) == generate_captions(captioner, visual, GREEDY)
 
 
 def test_frames_of_one_vector_are_averaged(tiny_captioner: Path, items: list[Item], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def test_the_shipped_weights_are_small_safetensors_with_their_recipe() -> None:
 
 
 def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
-    from tellapart.captioners import load_captioner, write_captions
+    from tellapart.captioners import generate_captions, load_captioner
     from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
     from tellapart.scenes.truth import corpus_rates, count_claims
@@ -33,7 +33,7 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     scenes = list(Scenes(60, split="test", seed=5))
     captioner, scorer = load_captioner("scenes"), load_scorer("scenes")
     images = [scene.image() for scene in scenes]
-    captions = write_captions(captioner, captioner.encode(captioner.pixels(images)).detach(), Decoding())
+    captions = generate_captions(captioner, captioner.encode(captioner.pixels(images)).detach(), Decoding())
     counts = [count_claims(text, scene) for text, scene in zip(captions, scenes, strict=True)]
     assert corpus_rates(counts)["attribute_precision"] > 80
     texts = scorer.text_features([scene.description for scene in scenes])

@@ -9,9 +9,9 @@ import torch
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.exploration import Exploration, exploration
-from tellapart.objectives.reinforce import Reinforce, Term
+from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.rewards import no_baseline
-from tellapart.rewards.distances import bleu_distance, bleu_similarity, distance_of, edit_distance
+from tellapart.rewards.distances import bleu_distance, bleu_similarity, distance_by_name, edit_distance
 from tellapart.types import Batch, Rollout
 
 A, B = "a red cube left of a ball", "a red cube right of a ball"
@@ -101,7 +101,7 @@ def rows(*words: int) -> Rollout:
 
 def gradient(told: Rollout, reward: torch.Tensor, exploring: Exploration | None) -> torch.Tensor:
     policy = Policy(told)
-    term = Term(lambda rollout, batch: reward, no_baseline)
+    term = RewardTerm(lambda rollout, batch: reward, no_baseline)
     objective = Reinforce([term], Decoding(kind="sample", samples=3), normalise="none", exploration=exploring)
     objective(policy, Batch([], torch.arange(1), torch.zeros(1, 1))).value.backward()  # type: ignore[no-untyped-call]
     assert policy.table.grad is not None
@@ -176,5 +176,5 @@ class TestDistances:
     def test_pictures_are_not_mixed(self) -> None:
         said = told(A, B, "x y z u v", "x y z u v", samples=2)
         for name in ("bleu", "edit"):
-            value: Any = distance_of(name)(said)
+            value: Any = distance_by_name(name)(said)
             assert value.shape == (2, 2, 2) and value[0, 0, 1] > 0 and value[1].abs().max() == 0

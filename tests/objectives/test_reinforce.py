@@ -15,7 +15,7 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding, token_samplers
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.base import token_log_probs
-from tellapart.objectives.reinforce import Term, caption_log_probs, whitened
+from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, whitened
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
@@ -133,7 +133,9 @@ class Learner:
 def test_the_gradient_is_advantage_times_that_of_the_log_probability(reward: list[float]) -> None:
     told = rollout([3, 4, END], [5, END])
     learner = Learner(torch.randn(2, 3, 10, generator=torch.Generator().manual_seed(0)), told)
-    objective = Reinforce([Term(lambda r, b: torch.tensor(reward)[:, None], no_baseline)], Decoding(kind="sample"))
+    objective = Reinforce(
+        [RewardTerm(lambda r, b: torch.tensor(reward)[:, None], no_baseline)], Decoding(kind="sample")
+    )
     loss = objective(learner, batch(2))
     loss.value.backward()  # type: ignore[no-untyped-call]
     expected = torch.zeros_like(learner.table)
@@ -153,7 +155,7 @@ def test_kl_to_the_start_is_zero_at_the_start_and_grows_away_from_it() -> None:
     told = rollout([3, END], [5, END])
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
     start = Learner(learner.table.detach(), told)
-    nothing = Term(lambda r, b: torch.zeros(2, 1), no_baseline)
+    nothing = RewardTerm(lambda r, b: torch.zeros(2, 1), no_baseline)
     objective = Reinforce([nothing], Decoding(kind="sample"), kl=0.5, start=start)
     assert objective(learner, batch(2)).value.item() == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
@@ -167,7 +169,7 @@ def two_words(reward: torch.Tensor, **settings: Any) -> tuple[Any, torch.Tensor]
     """A loss over two captions of one word and an end, and the gradient of its table of logits."""
     told = rollout([3, END], [5, END])
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
-    terms = settings.pop("terms", [Term(lambda r, b: reward, no_baseline)])
+    terms = settings.pop("terms", [RewardTerm(lambda r, b: reward, no_baseline)])
     loss = Reinforce(terms, Decoding(kind="sample"), **settings)(learner, batch(2))
     loss.value.backward()
     assert learner.table.grad is not None
@@ -178,7 +180,7 @@ def test_several_rewards_are_weighted_and_each_has_its_own_baseline() -> None:
     first, second = torch.tensor([[1.0], [4.0]]), torch.tensor([[10.0], [30.0]])
     kept = RunningMean()
     kept.load_state_dict({"mean": 2.0, "count": 1})
-    terms = [Term(lambda r, b: first, no_baseline, 1.0, "a"), Term(lambda r, b: second, kept, 0.5, "b")]
+    terms = [RewardTerm(lambda r, b: first, no_baseline, 1.0, "a"), RewardTerm(lambda r, b: second, kept, 0.5, "b")]
     loss, together = two_words(first, terms=terms)
     _, expected = two_words(first + 0.5 * (second - 2.0))
     assert torch.allclose(together, expected)
@@ -188,7 +190,7 @@ def test_several_rewards_are_weighted_and_each_has_its_own_baseline() -> None:
 
 def test_a_reward_that_abstains_leaves_the_others_as_they_are() -> None:
     one, other = torch.tensor([[1.0], [4.0]]), torch.tensor([[float("nan")], [3.0]])
-    terms = [Term(lambda r, b: one, no_baseline, 1.0, "a"), Term(lambda r, b: other, no_baseline, 1.0, "b")]
+    terms = [RewardTerm(lambda r, b: one, no_baseline, 1.0, "a"), RewardTerm(lambda r, b: other, no_baseline, 1.0, "b")]
     _, together = two_words(one, terms=terms)
     assert torch.allclose(together, two_words(torch.tensor([[1.0], [7.0]]))[1])
 
@@ -205,7 +207,7 @@ def test_of_leave_one_out_a_sample_without_others_abstains() -> None:
 @pytest.mark.parametrize("value", [torch.zeros(2), torch.zeros(1, 2), torch.tensor([[0.0], [float("inf")]])])
 def test_what_is_no_reward_is_one_line(value: torch.Tensor) -> None:
     with pytest.raises(TellapartError, match=r"reward 'mine' (returned shape .*expected \(2, 1\)|is infinite)"):
-        two_words(value, terms=[Term(lambda r, b: value, no_baseline, name="mine")])
+        two_words(value, terms=[RewardTerm(lambda r, b: value, no_baseline, name="mine")])
 
 
 def test_whitened_advantages_have_mean_zero_and_deviation_one() -> None:
@@ -217,7 +219,7 @@ def test_whitened_advantages_have_mean_zero_and_deviation_one() -> None:
 def test_captions_that_are_all_equal_and_equally_good_teach_nothing() -> None:
     told = rollout([3, END], [3, END], [3, END], [3, END], samples=2)
     learner = Learner(torch.zeros(4, 2, 10), told)
-    reward = Term(lambda r, b: torch.full((2, 2), 1.5), leave_one_out)
+    reward = RewardTerm(lambda r, b: torch.full((2, 2), 1.5), leave_one_out)
     loss = Reinforce([reward], Decoding(kind="sample", samples=2), whiten=True)(learner, batch(2))
     loss.value.backward()  # type: ignore[no-untyped-call]
     assert learner.table.grad is not None and learner.table.grad.abs().max() == 0
@@ -240,9 +242,9 @@ def test_the_greedy_baseline_is_the_reward_of_the_greedy_caption_without_dropout
     told = rollout([3, END], [4, END], [5, END], [6, END], samples=2)
     greedy = rollout([3, 3, END], [END])
     learner = Greedier(torch.zeros(4, 2, 10), told, greedy)
-    term = Term(lambda r, b: r.valid_RT.sum(1).float().view(-1, r.samples), "greedy")  # its length as reward
+    term = RewardTerm(lambda r, b: r.valid_RT.sum(1).float().view(-1, r.samples), "greedy")  # its length as reward
     objective = Reinforce([term], Decoding(kind="sample", samples=2))
-    advantage, _ = objective.judge(learner, torch.zeros(2, 1), told, batch(2))
+    advantage, _ = objective.compute_advantages(learner, torch.zeros(2, 1), told, batch(2))
     assert advantage.tolist() == [[2 - 3, 2 - 3], [2 - 1, 2 - 1]]
     assert learner.modes == [("greedy", 1, False)] and learner.model.training
 
@@ -250,7 +252,7 @@ def test_the_greedy_baseline_is_the_reward_of_the_greedy_caption_without_dropout
 def test_the_entropy_bonus_is_the_mean_entropy_of_a_step_of_what_was_sampled_from() -> None:
     told = rollout([3, END], [END])
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
-    nothing = Term(lambda r, b: torch.zeros(2, 1), no_baseline)
+    nothing = RewardTerm(lambda r, b: torch.zeros(2, 1), no_baseline)
     decoding = Decoding(kind="sample", temperature=0.5)
     loss = Reinforce([nothing], decoding, entropy=0.01)(learner, batch(2))
     p = (learner.table.detach() / 0.5).softmax(-1)
@@ -262,8 +264,8 @@ def test_the_entropy_bonus_is_the_mean_entropy_of_a_step_of_what_was_sampled_fro
 
 def test_the_state_is_the_baselines_and_an_older_one_is_read() -> None:
     first, second = RunningMean(), RunningMean()
-    terms = [Term(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]
-    objective = Reinforce([terms[0], Term(terms[0].reward, no_baseline), terms[1]], Decoding())
+    terms = [RewardTerm(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]
+    objective = Reinforce([terms[0], RewardTerm(terms[0].reward, no_baseline), terms[1]], Decoding())
     objective.load_state_dict({"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]})
     assert (first.mean, second.mean) == (1.0, 5.0)
     assert objective.state_dict() == {"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]}
@@ -321,7 +323,7 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
         logits_processor=token_samplers(decoding, decoding.uniform(4, torch.device("cpu"), seeds), 0),
     )
     objective = Reinforce([], decoding, normalise="none")
-    told = objective.roll_out(captioner, visual, decoding, seeds, dropout=True)
+    told = objective.generate_rollout(captioner, visual, decoding, seeds, dropout=True)
     theirs_RT = output.sequences[:, : told.tokens_RT.shape[1]]
     assert torch.equal(told.tokens_RT[told.valid_RT], theirs_RT[told.valid_RT])
     assert told.tokens_RT.shape[0] == 4 * decoding.samples and not captioner.model.training
@@ -359,10 +361,10 @@ def test_kl_is_at_the_temperature_of_the_samples_unless_it_is_named(
     visual = torch.randn(3, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
     decoding = Decoding(kind="sample", temperature=0.5, max_tokens=6)
     objective = Reinforce([], decoding, kl=0.1, kl_temperature=option, start=start)
-    told = objective.roll_out(captioner, visual, decoding, dropout=False)
+    told = objective.generate_rollout(captioner, visual, decoding, dropout=False)
     with torch.no_grad():
         logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT)
-        found_N = objective.divergences(logits_RTV, visual, told, pixels=False)
+        found_N = objective.kl_divergences(logits_RTV, visual, told, pixels=False)
         start_RTV = start.logits(visual, told.tokens_RT, told.valid_RT)
     now, before = (torch.distributions.Categorical(logits=x[told.valid_RT] / at) for x in (logits_RTV, start_RTV))
     assert torch.allclose(found_N, torch.distributions.kl_divergence(now, before), atol=1e-5) and found_N.max() > 1e-3

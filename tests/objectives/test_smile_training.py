@@ -14,7 +14,7 @@ from tiny_blip import SPECIAL, save_blip
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.errors import UsageError
 from tellapart.objectives import Smile, smile_loss
-from tellapart.objectives.shift import other_forms
+from tellapart.objectives.shift import alternative_forms
 from tellapart.recipe.schema import Recipe, check_recipe
 from tellapart.training.loop import train, upstream
 from tellapart.training.setup import Stage
@@ -140,10 +140,10 @@ def test_the_other_form_of_a_word_is_the_tokenizers_own() -> None:
         def get_vocab(self) -> dict[str, int]:
             return {word: place for place, word in enumerate(self.words)}
 
-    assert other_forms(Words("a", "dog", "##a", "##s"), 5).tolist() == [2, 1, 2, 3, 4]
-    assert other_forms(Words("Ġa", "a", "dog"), 3).tolist() == [1, 0, 2]
-    assert other_forms(Words("▁a", "b", "a"), 3).tolist() == [2, 1, 0]
-    assert other_forms(Words("a", "b", "##a"), 3, [("a", "b")]).tolist() == [1, 1, 2]
+    assert alternative_forms(Words("a", "dog", "##a", "##s"), 5).tolist() == [2, 1, 2, 3, 4]
+    assert alternative_forms(Words("Ġa", "a", "dog"), 3).tolist() == [1, 0, 2]
+    assert alternative_forms(Words("▁a", "b", "a"), 3).tolist() == [2, 1, 0]
+    assert alternative_forms(Words("a", "b", "##a"), 3, [("a", "b")]).tolist() == [1, 1, 2]
 
 
 def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None
         parameters = list(captioner.model.text_decoder.parameters())
         return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
-    shift_V = other_forms(captioner.tokenizer, len(SPECIAL) + len(words))
+    shift_V = alternative_forms(captioner.tokenizer, len(SPECIAL) + len(words))
     assert shift_V.tolist() == [0, 1, 2, 3, 4, 5, 7, 7, 8, 9, 10, 11]
     settings: dict[str, Any] = {"first": "shift", "shift_V": shift_V, "mle": 0.2}
     torch.nn.init.normal_(captioner.head()[1])

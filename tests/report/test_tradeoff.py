@@ -88,7 +88,7 @@ def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:
 
 def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     """Also where the checkpoint is chosen by recall; CIDEr only where there is something to hold captions against."""
-    from tellapart.captioners import write_captions
+    from tellapart.captioners import generate_captions
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.schema import check_recipe
     from tellapart.training.setup import Stage
@@ -96,7 +96,7 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     stage = Stage(check_recipe(tiny_recipe, "test"), lambda name: name)
     values = stage.validate()
     assert "recall@1.lookalike" in values and stage.recipe.validation.select != "cider"
-    texts = write_captions(stage.learner, stage._validation_pictures, stage.recipe.validation.decoding)
+    texts = generate_captions(stage.learner, stage._validation_pictures, stage.recipe.validation.decoding)
     references = [list(item.references) for item in stage.validation_items]
     assert values["cider"] == pytest.approx(100 * cider_d(texts, references)[0])
     for item in stage.validation_items[:1]:

@@ -154,7 +154,7 @@ def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -
         objective: Any = stage.objective()
         told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
         with stage.autocast():
-            rewards.append(objective.judge(stage.learner, batch.visual, told, batch)[0])
+            rewards.append(objective.compute_advantages(stage.learner, batch.visual, told, batch)[0])
             assert torch.isfinite(objective(stage.learner, batch).value)
     assert torch.equal(rewards[0], rewards[1])
 

@@ -16,7 +16,7 @@ from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.models.device import best_device
 from tellapart.models.hub import check_name
-from tellapart.models.loading import reading
+from tellapart.models.loading import loading_errors
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,7 +32,7 @@ class Local:
         if not source:
             raise UsageError("local: names no model; type local:FOLDER")
         self.source = source
-        with reading(source, EXPECTED):
+        with loading_errors(source, EXPECTED):
             self._folder = _folder(source)
         self.name = f"local:{Path(source).name}-{_fingerprint(self._folder)}"
         self._turn = threading.Lock()
@@ -84,7 +84,7 @@ class Local:
         )
         from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
 
-        with reading(self.source, EXPECTED):
+        with loading_errors(self.source, EXPECTED):
             config = AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
             sees = config.model_type in SEEING
             processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(

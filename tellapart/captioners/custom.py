@@ -14,7 +14,7 @@ import torch
 from tellapart.captioners.base import OPTIONS_FILE, Captioner
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, decode_rows
-from tellapart.models.plugins import made_by
+from tellapart.models.plugins import call_factory
 from tellapart.models.tokens import pad_rows
 from tellapart.types import Rollout
 from tellapart.utils.checksums import write_sums
@@ -23,24 +23,24 @@ from tellapart.utils.rng import ItemSeeds
 CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
 
 
-def load_own(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
+def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
     """What ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder`` loads
     again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`). Raises
     `UsageError` where it is not, or makes something else.
     """
     asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
-    captioner = made_by(path, "captioner", asks, options if folder is None else {"folder": folder})
+    captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
     if not isinstance(captioner, Captioner):
         raise UsageError(
             f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
         )
-    captioner.save = remembering(captioner.save, path)  # type: ignore[method-assign, assignment]
+    captioner.save = saving_factory(captioner.save, path)  # type: ignore[method-assign, assignment]
     if "seeds" not in inspect.signature(captioner.generate).parameters:
-        captioner.generate = picture_by_picture(captioner)  # type: ignore[method-assign]
+        captioner.generate = generate_per_picture(captioner)  # type: ignore[method-assign]
     return captioner
 
 
-def remembering(save: Callable[[Path], None], path: str) -> Callable[[Path], None]:
+def saving_factory(save: Callable[[Path], None], path: str) -> Callable[[Path], None]:
     @functools.wraps(save)
     def save_and_remember(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def remembering(save: Callable[[Path], None], path: str) -> Callable[[Path], Non
     return save_and_remember
 
 
-def picture_by_picture(captioner: Captioner) -> Callable[..., Rollout]:
+def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
     """A ``generate`` without ``seeds``, called picture by picture, with torch's own generator seeded for each."""
     generate: Callable[[torch.Tensor, Decoding], Rollout] = captioner.generate
 
