@@ -29,7 +29,7 @@ from transformers import (
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
-from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_of
+from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
@@ -249,7 +249,7 @@ def test_every_key_of_clipcaps_full_size_layout_has_its_place(mapper: str) -> No
     """Nothing is missing, and nothing is left but GPT-2's old masks, which are named."""
     with torch.device("meta"):
         state = {key: torch.empty(shape) for key, shape in official_clipcap(mapper).items()}
-        kind, sizes = mapper_of(state, Path("weights.pt"))
+        kind, sizes = mapper_settings(state, Path("weights.pt"))
         text = GPT2Config(tie_word_embeddings=False)  # so that the output layer is counted too
         model = ClipCapModel(ClipCapConfig(text_config=text, mapper=kind, **sizes))
     assert kind == mapper and sizes["prefix_length"] == (10 if mapper == "mlp" else 40)

@@ -252,7 +252,7 @@ def test_a_second_backward_gives_the_same_gradient_and_frozen_parts_get_none(mon
     transposed_BTH = hidden_BTH.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
     again = smile_head_loss(transposed_BTH, weight_VH, labels_BT, valid_BT, bias_V, mle=0.5)
     torch.testing.assert_close(gradients(2 * again, (transposed_BTH,))[0], first[0])
-    monkeypatch.delattr(head_module.Whole, "push_back")  # a validation loss makes no gradient at all
+    monkeypatch.delattr(head_module.VocabularyTerm, "push_back")  # a validation loss makes no gradient at all
     with torch.no_grad():
         quiet = smile_head_loss(hidden_BTH, weight_VH, labels_BT, valid_BT, bias_V, mle=0.5)
     assert not quiet.requires_grad and float(quiet) == float(loss)
