@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import HardAndRandom, Shuffled, WholeBags, random_bags
+from tellapart.bags.sampler import BagSampler, HardNegativeSampler, ShuffleSampler, random_bags
 from tellapart.boost.scripted import boost_scenes
 from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
@@ -71,9 +71,9 @@ def boost(table: dict[str, Any]) -> Result:
 def samplers(table: dict[str, Any]) -> Result:
     near_NK = np.array([[(row + k) % 40 for k in range(1, 8)] for row in range(40)])
     plans = (
-        Shuffled(40, 7, 3),
-        WholeBags(random_bags(40, ((0, 2), (1, 5))), 10, 3),
-        HardAndRandom(near_NK, 2, 10, 3),
+        ShuffleSampler(40, 7, 3),
+        BagSampler(random_bags(40, ((0, 2), (1, 5))), 10, 3),
+        HardNegativeSampler(near_NK, 2, 10, 3),
     )
     return digest([plan(step).rows_B.tolist() for plan in plans for step in range(9)])
 

@@ -18,20 +18,20 @@ from tellapart.errors import MissingExtra
 from tellapart.progress import Progress
 from tellapart.utils.messages import say
 
-SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
-FIT = 64 * 1024  # pictures that cells and codes are made from
+RECALL_SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
+FIT_SAMPLE = 64 * 1024  # pictures that cells and codes are made from
 PER_CELL = 39  # pictures that FAISS wants at least to place a cell
 CODES = 16  # of four bits
-PROBED = 1 / 16  # share of the cells that are looked through
-REFINED = 16  # times as many as are wanted, the best by their codes, are compared by their features
-QUERIES = 4096  # at a time
+PROBED_SHARE = 1 / 16  # share of the cells that are looked through
+REFINE_FACTOR = 16  # times as many as are wanted, the best by their codes, are compared by their features
+QUERY_BLOCK = 4096  # at a time
 EXACT_BLOCK = 16384
-FEWEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
-FURTHER = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
+MIN_REQUEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
+MAX_WIDENING = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
 
 
 @dataclass(frozen=True)
-class Found:
+class ApproximateSearch:
     """What an approximate search found, and the seconds that it took: to build the index, and to search it."""
 
     neighbours: Neighbours
@@ -53,7 +53,7 @@ def approximate_neighbours(
     say(
         f"approximate search: {found.build_seconds:,.0f} s to build, {found.search_seconds:,.0f} s to search; finds "
         f"{100 * (near.recall or 0):.1f} % of the exact {k} nearest, "
-        f"measured on {min(SAMPLE, len(unit_ND)):,} pictures"
+        f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
     )
     short_N = (near.rows_NK < 0).sum(1)
     if max_cosine is not None and short_N.any():
@@ -72,7 +72,7 @@ def measured_search(
     progress: bool = True,
     seed: int = 0,
     queries: int | None = None,
-) -> Found:
+) -> ApproximateSearch:
     """`approximate_neighbours` with its times, and no word. ``seed``: which pictures the recall is measured on.
 
     ``queries``: seek the neighbours of so many pictures alone, drawn at random; the found are theirs, in their order.
@@ -86,29 +86,29 @@ def measured_search(
     M = len(row_M)
     rows_MK, cosine_MK = np.empty((M, k), np.int32), np.empty((M, k), np.float32)
     with Progress(M, "approximate neighbours", enabled=progress) as shown:
-        for first in range(0, M, QUERIES):
-            part = slice(first, min(first + QUERIES, M))
+        for first in range(0, M, QUERY_BLOCK):
+            part = slice(first, min(first + QUERY_BLOCK, M))
             rows_MK[part], cosine_MK[part] = _search(index, unit_ND, row_M[part], k, max_cosine)
             shown.advance(part.stop - first)
     searched = time.perf_counter()
-    sample_Q = np.sort(drawn.choice(M, min(SAMPLE, M), replace=False))
+    sample_Q = np.sort(drawn.choice(M, min(RECALL_SAMPLE, M), replace=False))
     recall = _recall(unit_ND, row_M[sample_Q], rows_MK[sample_Q], max_cosine)
     ended = time.perf_counter()
-    return Found(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
+    return ApproximateSearch(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
 
 
 def _index(unit_ND: np.ndarray) -> Any:
     """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
     faiss = _faiss()
     n, d = unit_ND.shape
-    cells = min(int(4 * n**0.5), min(n, FIT) // PER_CELL)
+    cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
     if cells < CODES or d % 2:
         index = faiss.IndexFlatIP(d)
     else:
         lists = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(d), d, cells, d // 2, 4, faiss.METRIC_INNER_PRODUCT)
-        lists.nprobe = max(1, round(cells * PROBED))
+        lists.nprobe = max(1, round(cells * PROBED_SHARE))
         index = faiss.IndexRefineFlat(lists)
-        sample_F = np.random.default_rng(0).choice(n, min(FIT, n), replace=False)
+        sample_F = np.random.default_rng(0).choice(n, min(FIT_SAMPLE, n), replace=False)
         index.train(unit_ND[np.sort(sample_F)])
     for start in range(0, n, EXACT_BLOCK):
         index.add(unit_ND[start : start + EXACT_BLOCK])
@@ -131,18 +131,18 @@ def _search(
     """
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
-    while len(open_Q) and times <= FURTHER:
-        first = k + 1 if max_cosine is None else max(k + 1, FEWEST)
+    while len(open_Q) and times <= MAX_WIDENING:
+        first = k + 1 if max_cosine is None else max(k + 1, MIN_REQUEST)
         asked = min(times * first, len(unit_ND))
-        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_further(index, times))
-        rows_QK[open_Q], cosine_QK[open_Q] = _allowed(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
+        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_widened_parameters(index, times))
+        rows_QK[open_Q], cosine_QK[open_Q] = _filter_candidates(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
         if max_cosine is None:
             break
         open_Q, times = open_Q[rows_QK[open_Q, -1] < 0], 2 * times
     return rows_QK, cosine_QK
 
 
-def _further(index: Any, times: int) -> Any:
+def _widened_parameters(index: Any, times: int) -> Any:
     """FAISS's parameters to look through so many times as many cells."""
     faiss = _faiss()
     if isinstance(index, faiss.IndexFlat):
@@ -150,11 +150,11 @@ def _further(index: Any, times: int) -> Any:
     lists = faiss.downcast_index(index.base_index)
     probed = min(lists.nlist, times * lists.nprobe)
     return faiss.IndexRefineSearchParameters(
-        k_factor=REFINED, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
+        k_factor=REFINE_FACTOR, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
     )
 
 
-def _allowed(
+def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The first k of what was found that are another picture and not too near, equal cosines by row."""

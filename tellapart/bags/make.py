@@ -23,7 +23,7 @@ from tellapart.bags.mine import (
 )
 from tellapart.bags.search import Vectors, nearest_neighbours
 from tellapart.data.caption_files import read_caption_file
-from tellapart.data.caption_matching import Known, align_lists, match
+from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Mined:
+class MinedBags:
     """Bags, and the pictures that they were mined from, with the scorer's features of these (N×D)."""
 
     file: BagsFile
@@ -50,7 +50,7 @@ def mine_dataset(
     max_cosine: float | None = None,
     max_cosine_of: MaxCosineOf = "target",
     approximate: bool | None = None,
-) -> Mined:
+) -> MinedBags:
     """Curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of each.
 
     Features come from the store: what was encoded before is not encoded again. Pictures that cannot be read are left
@@ -78,7 +78,7 @@ def mine_dataset(
         )
     joined_ND = image_ND
     if captions is not None:
-        joined_ND = multimodal(image_ND, text_features(scorer, captions_of(items, captions)))
+        joined_ND = multimodal(image_ND, caption_features(scorer, item_captions(items, captions)))
     vectors = Vectors.of(joined_ND)
     wanted = neighbours_for(max(sizes), max_cosine, max_cosine_of)
     near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
@@ -101,7 +101,7 @@ def mine_dataset(
         {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
         near.recall, __version__, max_cosine_of,
     )  # fmt: skip
-    return Mined(BagsFile(header, bags), items, image_ND)
+    return MinedBags(BagsFile(header, bags), items, image_ND)
 
 
 def check_sizes(sizes: Sequence[int]) -> list[int]:
@@ -111,12 +111,12 @@ def check_sizes(sizes: Sequence[int]) -> list[int]:
     return sorted(set(sizes))
 
 
-def captions_of(items: Sequence[Item], captions: str) -> list[list[str]]:
+def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
     """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
     if captions != "references":
         paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
-        known = Known("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
-        matched = match(read_caption_file(captions), known, captions)
+        known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
+        matched = match_captions(read_caption_file(captions), known, captions)
         kept, _ = align_lists(matched.texts, known.ids, True, name=captions)
         if bare := [item.id for item in items if item.id not in kept]:
             raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
@@ -127,7 +127,7 @@ def captions_of(items: Sequence[Item], captions: str) -> list[list[str]]:
     return [list(item.references) for item in items]
 
 
-def text_features(scorer: Any, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
+def caption_features(scorer: Any, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Features M×D of the M captions of each picture."""
     flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
     return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

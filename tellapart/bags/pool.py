@@ -25,7 +25,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Pool:
+class HardPool:
     """The pictures of a pool, in the order of their data, each with its most alike target and their cosine."""
 
     items: list[Item]
@@ -45,7 +45,7 @@ class Pool:
         return "".join(told)
 
 
-def nearest_of_others(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets' rows.
 
     targets_ND, others_MD: features of length 1. Copies of a target (cosine above 0.9999) are not counted for it. Equal
@@ -69,7 +69,7 @@ def nearest_of_others(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: in
     return rows, target_M[rows]
 
 
-def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> Pool:
+def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> HardPool:
     """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
 
     Pictures of ``others`` that are targets (the same id) are left out, and those that cannot be read, which the data
@@ -85,6 +85,8 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> P
         which = targets.spec if not asked else others.spec
         raise UsageError(f"{which}: no picture is left to make a pool of; expected other pictures than the test set's")
     features_ND, features_MD = (np.asarray(store.features(items, scorer.encoder)) for items in (asked, pool))
-    rows, near = nearest_of_others(features_ND, features_MD, nearest)
+    rows, near = nearest_to_targets(features_ND, features_MD, nearest)
     cosines = np.einsum("nd,nd->n", features_MD[rows], features_ND[near])
-    return Pool([pool[row] for row in rows], [asked[row].id for row in near], [float(x) for x in cosines], len(asked))
+    return HardPool(
+        [pool[row] for row in rows], [asked[row].id for row in near], [float(x) for x in cosines], len(asked)
+    )

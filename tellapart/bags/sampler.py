@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Choice:
+class BatchRows:
     """The pictures of a batch, by row, ascending; ``bag_B`` numbers the bag of each, where they came in bags."""
 
     rows_B: np.ndarray
@@ -27,24 +27,24 @@ class Choice:
 class Sampler(Protocol):
     """The pictures of the batch of a step."""
 
-    def __call__(self, step: int) -> Choice: ...
+    def __call__(self, step: int) -> BatchRows: ...
 
 
-class Shuffled:
+class ShuffleSampler:
     """Each epoch is one shuffle of all n pictures; the incomplete last batch is dropped."""
 
     def __init__(self, n: int, batch_size: int, seed: int) -> None:
         self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
         self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
 
-    def __call__(self, step: int) -> Choice:
+    def __call__(self, step: int) -> BatchRows:
         epoch, place = divmod(step, self.n // self.batch_size)
         if epoch != self._epoch:
             self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
-        return Choice(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
+        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
 
 
-class WholeBags:
+class BagSampler:
     """Batches of whole bags, as many as there is room for; a bag is never split.
 
     plan: the bags of an epoch, either lists of rows or `TrainingBags`, whose loose pictures are put into bags of the
@@ -58,7 +58,7 @@ class WholeBags:
         self._starts = [0]  # the first step of each epoch so far
         self._epoch, self._batches = -1, list[list[np.ndarray]]()
 
-    def __call__(self, step: int) -> Choice:
+    def __call__(self, step: int) -> BatchRows:
         while self._starts[-1] <= step:
             self._starts.append(self._starts[-1] + self._count(len(self._starts) - 1))
         epoch = int(np.searchsorted(self._starts, step, side="right")) - 1
@@ -66,7 +66,7 @@ class WholeBags:
         rows_B = np.concatenate(bags)
         bag_B = np.repeat(np.arange(len(bags)), [len(bag) for bag in bags])
         order_B = np.argsort(rows_B, kind="stable")
-        return Choice(rows_B[order_B], bag_B[order_B])
+        return BatchRows(rows_B[order_B], bag_B[order_B])
 
     def _count(self, epoch: int) -> int:
         """Batches of an epoch; where all bags are of one size this needs no shuffle."""
@@ -114,7 +114,7 @@ class WholeBags:
             )
 
 
-class HardAndRandom:
+class HardNegativeSampler:
     """Targets with their ``hard`` nearest pictures; what room is left goes to random ones (paper 3, appendix D.2).
 
     ⌊batch / (hard + 1)⌋ targets share a batch, so each meets ``hard`` near pictures and, in the other targets and
@@ -131,7 +131,7 @@ class HardAndRandom:
         self.targets = batch_size // (hard + 1)
         self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
 
-    def __call__(self, step: int) -> Choice:
+    def __call__(self, step: int) -> BatchRows:
         n = len(self.rows_NK)
         epoch, place = divmod(step, max(1, n // self.targets))
         if epoch != self._epoch:
@@ -150,10 +150,10 @@ class HardAndRandom:
             for row in others[: self.batch_size - len(bag_of)]:
                 bag_of[row] = len(target_T) + len(bag_of)
         rows_B = np.array(sorted(bag_of), dtype=np.int64)
-        return Choice(rows_B, np.array([bag_of[int(row)] for row in rows_B]))
+        return BatchRows(rows_B, np.array([bag_of[int(row)] for row in rows_B]))
 
 
-def size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
+def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
     """The bag size of an epoch: of the last entry that begins by then."""
     return [size for start, size in schedule if start <= epoch][-1]
 
@@ -161,14 +161,14 @@ def size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
 def curriculum(
     rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], told: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
-    """A plan for `WholeBags`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
+    """A plan for `BagSampler`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
 
     Bags of a size are made when they are first needed; ``told`` hears what became of the pictures.
     """
     made: dict[int, TrainingBags] = {}
 
     def plan(epoch: int) -> TrainingBags:
-        size = size_at(schedule, epoch)
+        size = bag_size_at(schedule, epoch)
         if size not in made:
             made[size] = training_bags(rows_NK, size)
             told(made[size].line())
@@ -178,10 +178,10 @@ def curriculum(
 
 
 def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], TrainingBags]:
-    """A plan for `WholeBags` of pictures that have nothing in common: the control of a curriculum."""
+    """A plan for `BagSampler` of pictures that have nothing in common: the control of a curriculum."""
 
     def plan(epoch: int) -> TrainingBags:
-        size = size_at(schedule, epoch)
+        size = bag_size_at(schedule, epoch)
         return TrainingBags(size, np.zeros((0, size), np.int64), np.arange(n))
 
     return plan

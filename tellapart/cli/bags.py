@@ -16,7 +16,7 @@ from tellapart.utils.messages import typed_command
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tellapart.bags.make import Mined
+    from tellapart.bags.make import MinedBags
     from tellapart.data import Dataset
     from tellapart.evaluation.benchmark_card import Card
 
@@ -182,7 +182,7 @@ def mined_from(
     all_pairs: bool,
     exact: bool | None,
     max_cosine_pairs: bool = False,
-) -> tuple[Any, Mined]:
+) -> tuple[Any, MinedBags]:
     """The scorer, and what was mined with it. Says what was left out."""
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs is of --max-cosine, such as 0.8; give it, or leave both out")
@@ -213,7 +213,7 @@ def mined_from(
     return model, mined
 
 
-def summary(mined: Mined) -> dict[str, Any]:
+def summary(mined: MinedBags) -> dict[str, Any]:
     """What was mined, for programs."""
     header = mined.file.header
     return {
@@ -227,7 +227,7 @@ def summary(mined: Mined) -> dict[str, Any]:
     }
 
 
-def table(mined: Mined) -> Table:
+def table(mined: MinedBags) -> Table:
     """What was mined, for people."""
     from rich import box
     from rich.table import Table

@@ -88,7 +88,7 @@ class OnDemand(Sequence[Item]):
         """The items at these places, in this order, again on demand."""
 
 
-def pick(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
+def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
     """The items at these places, in this order: a list of a list, on demand of those on demand."""
     return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
 
@@ -122,7 +122,7 @@ class Dataset(Sequence[Item]):
 
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The items at these places, in this order; what was left out is shared with the whole."""
-        part = Dataset(self.spec, pick(self._items, indices), self.missing)
+        part = Dataset(self.spec, select_items(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
 
@@ -190,7 +190,7 @@ class Options:
     @property
     def splits(self) -> frozenset[str]:
         """The splits asked for, by their usual names; empty where none was named: everything."""
-        return frozenset(split_name(name) for name in self.text("split").split(",") if name.strip())
+        return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())
 
 
 @dataclass(frozen=True)
@@ -215,16 +215,16 @@ _SPLIT_NAMES = {
 }
 
 
-def split_name(name: str) -> str:
+def normalize_split(name: str) -> str:
     """``train``, ``val`` or ``test`` for their many spellings; other names in lower case."""
     name = name.strip().lower()
     return _SPLIT_NAMES.get(name, name)
 
 
-def split_in_name(name: str) -> str:
+def split_from_name(name: str) -> str:
     """The split that a file's name speaks of (``captions_val2017.json``, ``train-00000.tar``); "" where it does not."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
-    return split_name(found[1]) if found else ""
+    return normalize_split(found[1]) if found else ""
 
 
 def choose_split(items: list[Item], options: Options) -> list[Item]:
@@ -260,13 +260,13 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
         raise UsageError(f"{options.spec}: part={written} is not like part=1/2 or part=1,2/3 (parts count from 1)")
     import numpy as np
 
-    hashes = (int.from_bytes(hashlib.blake2b(encoded(item.id)).digest()[:8]) for item in items)
+    hashes = (int.from_bytes(hashlib.blake2b(utf8_bytes(item.id)).digest()[:8]) for item in items)
     order = np.argsort(np.fromiter(hashes, np.uint64, len(items)), kind="stable")
     kept = np.sort(order[np.isin(np.arange(len(items)) % parts + 1, list(chosen))])
-    return pick(items, map(int, kept))
+    return select_items(items, map(int, kept))
 
 
-def no_double_ids(items: Iterable[Item], where: str) -> None:
+def check_unique_ids(items: Iterable[Item], where: str) -> None:
     """A `UsageError` that names the ids which ``where`` has more than once."""
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
     if double:
@@ -274,57 +274,57 @@ def no_double_ids(items: Iterable[Item], where: str) -> None:
         raise UsageError(f"{where}: {len(double):,} ids stand there more than once: {some}; give every picture its own")
 
 
-def finish(
+def finish_items(
     items: list[Item], options: Options, where: str, missing: Skipped | None = None
 ) -> tuple[list[Item], Skipped]:
     """What a reader of a whole file does in the end: no double ids, the splits asked for, of these what is on disk."""
-    no_double_ids(items, where)
+    check_unique_ids(items, where)
     missing = Skipped() if missing is None else missing
-    return on_disk(choose_split(items, options), missing), missing
+    return existing_items(choose_split(items, options), missing), missing
 
 
-def on_disk(items: Iterable[Item], missing: Skipped) -> list[Item]:
+def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
     """The items whose file is there and not empty; the others are named in ``missing``."""
-    return [item for item in items if is_there(item, missing)]
+    return [item for item in items if has_file(item, missing)]
 
 
-def is_there(item: Item, missing: Skipped) -> bool:
+def has_file(item: Item, missing: Skipped) -> bool:
     """Whether its file is there and not empty; ``missing`` says so where not. A picture that is no file is there."""
-    reason = absent(item.picture.path) if isinstance(item.picture, FilePicture) else None
+    reason = missing_reason(item.picture.path) if isinstance(item.picture, FilePicture) else None
     if reason:
         missing.add(item.picture.name, reason)
     return not reason
 
 
 # What programs call a file while they fetch it.
-UNFINISHED = (".part", ".partial", ".crdownload", ".download", ".aria2", ".tmp")
+PARTIAL_SUFFIXES = (".part", ".partial", ".crdownload", ".download", ".aria2", ".tmp")
 
 
-def absent(path: Path) -> str | None:
+def missing_reason(path: Path) -> str | None:
     """Why there is no picture in this file (not there, empty, its download broken off); None where there may be one."""
     try:
         size = path.stat().st_size
     except ValueError:  # NUL, or half a character: no file is called so
         return "no file name"
     except OSError:
-        part = next((suffix for suffix in UNFINISHED if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
+        part = next((suffix for suffix in PARTIAL_SUFFIXES if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
         return f"its download was interrupted: only {path.name}{part} is there" if part else "no such file"
     return None if size else "empty file"
 
 
-def first_folder(*candidates: Path) -> Path:
+def first_existing_folder(*candidates: Path) -> Path:
     """The first of these that is a folder; the first of all where none is (a message then names it)."""
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 
 def read_text(path: Path) -> str:
     """A UTF-8 file (a byte order mark is dropped), or a `UsageError` that names it."""
-    with said_plainly(path):
+    with usage_errors(path):
         return path.read_text(encoding="utf-8-sig")
 
 
 @contextmanager
-def said_plainly(path: Path) -> Iterator[None]:
+def usage_errors(path: Path) -> Iterator[None]:
     """What cannot be opened or read as UTF-8 is a `UsageError` that names the file."""
     try:
         yield
@@ -344,9 +344,9 @@ MOST_FILES = 1_000_000  # that a pattern in braces stands for
 MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
 
 
-def several_files(pattern: Path) -> list[Path]:
+def expand_pattern(pattern: Path) -> list[Path]:
     """The files of ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar``, in natural order; or the plain path."""
-    paths = [pattern] if pattern.exists() else [Path(written) for written in _braces(str(pattern))]
+    paths = [pattern] if pattern.exists() else [Path(written) for written in _expand_braces(str(pattern))]
     found = [
         file
         for path in paths
@@ -365,15 +365,15 @@ def _glob(path: Path) -> list[Path]:
     return list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
 
 
-def _braces(text: str) -> list[str]:
+def _expand_braces(text: str) -> list[str]:
     """``a{1..3}`` as a1, a2, a3, and ``{a,b}`` as a, b. Raises `UsageError` for more than `MOST_FILES` names."""
     pairs = re.findall(r"\{([^{}]*)\}", text)
-    if len(pairs) > MOST_BRACES or math.prod(_stands_for(inside) for inside in pairs) > MOST_FILES:
+    if len(pairs) > MOST_BRACES or math.prod(_alternatives(inside) for inside in pairs) > MOST_FILES:
         raise UsageError(f"{text}: stands for more than {MOST_FILES:,} files; name them with a * instead")
-    return _expanded(text)
+    return _expand(text)
 
 
-def _stands_for(inside: str) -> int:
+def _alternatives(inside: str) -> int:
     """How many texts a pair of braces stands for, at least 1."""
     first, last = _range(inside) or ("1", "1")
     if max(len(first), len(last)) > LONGEST_NUMBER:
@@ -386,7 +386,7 @@ def _range(inside: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _expanded(text: str) -> list[str]:
+def _expand(text: str) -> list[str]:
     found = re.search(r"\{([^{}]*)\}", text)
     if not found:
         return [text]
@@ -396,10 +396,10 @@ def _expanded(text: str) -> list[str]:
         parts = found[1].split(",")
     else:
         return [text]
-    return [whole for part in parts for whole in _expanded(text[: found.start()] + part + text[found.end() :])]
+    return [whole for part in parts for whole in _expand(text[: found.start()] + part + text[found.end() :])]
 
 
-def encoded(text: str) -> bytes:
+def utf8_bytes(text: str) -> bytes:
     """UTF-8, also of names that are no proper text."""
     return text.encode("utf-8", "surrogatepass")
 

@@ -32,7 +32,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.records import GENERATED, IDS, PICTURES, REFERENCES, file_of, id_of, named, texts_of, value_of
+from tellapart.data.records import (
+    GENERATED_KEYS,
+    ID_KEYS,
+    PICTURE_KEYS,
+    REFERENCE_KEYS,
+    caption_texts,
+    find_key,
+    find_value,
+    picture_path,
+    record_id,
+)
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.text import clean_text
@@ -41,8 +51,8 @@ _TOKEN_LINE = re.compile(r"^(?P<id>[^\t]+)#\d+\t(?P<text>.*)$")
 _PICTURE_NAME = re.compile(r"^\S.*\.(jpe?g|png|webp|gif|bmp|tiff?|mp4|avi|webm|mov|mkv)$", re.IGNORECASE)
 _SEPARATORS = ",;\t|"
 _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
-METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-SHOWN = 3  # offending ids named in a message
+METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+MAX_SHOWN = 3  # offending ids named in a message
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,7 @@ def read_captions(path: str | Path) -> dict[str, str]:
     doubles = [key for key, texts in captions.items() if len(texts) > 1]
     if doubles:
         raise UsageError(
-            f"{path}: {len(doubles)} ids have several captions ({some(doubles)}); expected one caption for each id"
+            f"{path}: {len(doubles)} ids have several captions ({preview_ids(doubles)}); expected one for each id"
         )
     return {key: texts[0] for key, texts in captions.items()}
 
@@ -89,22 +99,22 @@ def read_references(path: str | Path) -> dict[str, list[str]]:
 
 def read_caption_file(path: str | Path) -> CaptionFile:
     """What a model wrote, by id (the module's docstring has the layouts). Raises `UsageError`."""
-    return _collected(Path(path), _entries(Path(path), GENERATED, tabs=False))
+    return _collect(Path(path), _entries(Path(path), GENERATED_KEYS, tabs=False))
 
 
 def read_reference_file(path: str | Path) -> CaptionFile:
     """What people wrote, by id. Raises `UsageError`."""
-    return _collected(Path(path), _entries(Path(path), REFERENCES, tabs=True))
+    return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True))
 
 
-def some(keys: Iterable[str]) -> str:
+def preview_ids(keys: Iterable[str]) -> str:
     """The first few ids, for a message."""
     shown = list(keys)
-    more = len(shown) - SHOWN
-    return ", ".join(repr(key) for key in shown[:SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
+    more = len(shown) - MAX_SHOWN
+    return ", ".join(repr(key) for key in shown[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
 
 
-def _collected(path: Path, entries: Iterable[_Entry]) -> CaptionFile:
+def _collect(path: Path, entries: Iterable[_Entry]) -> CaptionFile:
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     bare = 0
@@ -118,7 +128,7 @@ def _collected(path: Path, entries: Iterable[_Entry]) -> CaptionFile:
         raise UsageError(f"{path}: has no captions; expected at least one")
     if 0 < bare < number:
         raise UsageError(
-            f"{path}: {bare} of {number} records have no id; expected one of {', '.join(IDS[:5])}, … in all"
+            f"{path}: {bare} of {number} records have no id; expected one of {', '.join(ID_KEYS[:5])}, … in all"
         )
     return CaptionFile(str(path), texts, files, numbered=bool(bare))
 
@@ -159,13 +169,13 @@ def _read(path: Path) -> str:
 
 def _from_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[_Entry]:
     """A folder with Hugging Face's metadata, or with a text beside each picture, whose lines are captions."""
-    for name in METADATA:
+    for name in METADATA_FILES:
         if (folder / name).is_file():
             yield from _entries(folder / name, names, tabs=tabs)
             return
     files = sorted(folder.rglob("*.txt"))
     if not files:
-        raise UsageError(f"{folder}: a folder without {', '.join(METADATA)} or .txt; expected a file of captions")
+        raise UsageError(f"{folder}: a folder without {', '.join(METADATA_FILES)} or .txt; expected a file of captions")
     for file in files:
         lines = [_clean(line) for line in _read(file).split("\n") if line.strip()]
         yield _Entry(file.relative_to(folder).with_suffix("").as_posix(), "", lines if tabs else lines[:1])
@@ -210,11 +220,11 @@ def _from_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
     images = data.get("images")
     if isinstance(data.get("annotations"), list):
         listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
-        files = {str(image.get("id")): file_of(image) for image in listed}
+        files = {str(image.get("id")): picture_path(image) for image in listed}
         for entry in _from_json(path, data["annotations"], names):
             yield _Entry(entry.id, entry.file or files.get(entry.id, ""), entry.texts)
         return
-    if isinstance(images, list) and not (value_of(IDS, data) or named(names, data)):
+    if isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
         yield from _from_karpathy(path, images)
         return
     if _is_record(data, names):
@@ -226,9 +236,9 @@ def _from_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         return
     for key, value in data.items():
         where = f"{path}, id {key!r}"
-        own = value if isinstance(value, dict) and named(names, value) else None
+        own = value if isinstance(value, dict) and find_key(names, value) else None
         inner = value if own is None else _text_value(names, own)
-        yield _Entry(str(key), "" if own is None else file_of(own), _texts(where, value, inner))
+        yield _Entry(str(key), "" if own is None else picture_path(own), _texts(where, value, inner))
 
 
 def _holds_records(value: Any) -> bool:
@@ -236,7 +246,7 @@ def _holds_records(value: Any) -> bool:
 
 
 def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
-    return bool(named(names, data)) and bool(named((*IDS, *PICTURES), data))
+    return bool(find_key(names, data)) and bool(find_key((*ID_KEYS, *PICTURE_KEYS), data))
 
 
 def _from_karpathy(path: Path, images: list[Any]) -> Iterator[_Entry]:
@@ -247,7 +257,7 @@ def _from_karpathy(path: Path, images: list[Any]) -> Iterator[_Entry]:
         key = next((image[name] for name in ("cocoid", "filename", "imgid") if name in image), None)
         if key is None:
             raise UsageError(f"{where}: has neither 'cocoid' nor 'filename' nor 'imgid'")
-        yield _Entry(str(key), file_of(image), _texts(where, image["sentences"], image["sentences"]))
+        yield _Entry(str(key), picture_path(image), _texts(where, image["sentences"], image["sentences"]))
 
 
 def _has_header(text: str, names: Sequence[str]) -> bool:
@@ -255,7 +265,7 @@ def _has_header(text: str, names: Sequence[str]) -> bool:
     first = text.lstrip("\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
     cells = [cell.strip().lower() for cell in first.split(separator)]
-    return len(cells) > 1 and bool(named((*PICTURES, *IDS), cells)) and bool(named(names, cells))
+    return len(cells) > 1 and bool(find_key((*PICTURE_KEYS, *ID_KEYS), cells)) and bool(find_key(names, cells))
 
 
 def _from_table(path: Path, text: str, names: Sequence[str]) -> Iterator[_Entry]:
@@ -285,7 +295,7 @@ def _from_table(path: Path, text: str, names: Sequence[str]) -> Iterator[_Entry]
 
 def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
     """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
-    has_key, has_text = named((*IDS, *PICTURES), cells), named(names, cells)
+    has_key, has_text = find_key((*ID_KEYS, *PICTURE_KEYS), cells), find_key(names, cells)
     if has_key and has_text:
         return cells
     if len(cells) == 2 and not has_key and not has_text:
@@ -304,10 +314,10 @@ def _from_parquet(path: Path, names: Sequence[str]) -> Iterator[_Entry]:
         raise MissingExtra("parquet", "reading Parquet") from None
     try:
         schema = pyarrow.parquet.read_schema(path)
-        text = named(names, schema.names)
+        text = find_key(names, schema.names)
         if not text:
             raise UsageError(f"{path}: no column of captions; there are: {', '.join(schema.names)}")
-        wanted = [text, *(name for kind in (IDS, PICTURES) if (name := named(kind, schema.names)))]
+        wanted = [text, *(name for kind in (ID_KEYS, PICTURE_KEYS) if (name := find_key(kind, schema.names)))]
         rows = pyarrow.parquet.read_table(path, columns=[_without_bytes(schema, name) for name in wanted]).to_pylist()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
@@ -349,23 +359,23 @@ def _record(where: str, record: Any, names: Sequence[str]) -> _Entry:
         return _Entry("", "", _texts(where, record, record))
     if not isinstance(record, dict):
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
-    if not named(names, record):
+    if not find_key(names, record):
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc")  # lmms-eval keeps the data set's own record beside its running number
     inner = document if isinstance(document, dict) else {}
-    key = id_of(inner, where) or id_of(record, where)
-    return _Entry(key, file_of(record) or file_of(inner), _texts(where, record, _text_value(names, record)))
+    key = record_id(inner, where) or record_id(record, where)
+    return _Entry(key, picture_path(record) or picture_path(inner), _texts(where, record, _text_value(names, record)))
 
 
 def _text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
     """What stands under the first of the names; an empty text counts, an empty list does not."""
-    values = [record[key] for name in names if (key := named((name,), record))]
+    values = [record[key] for name in names if (key := find_key((name,), record))]
     return next((value for value in values if value is not None and value != []), None)
 
 
 def _texts(where: str, holder: Any, value: Any) -> list[str]:
     """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
-    found = [_clean(text) for text in texts_of(value, where)]
+    found = [_clean(text) for text in caption_texts(value, where)]
     return found or ([""] if isinstance(holder, dict | str) else [])
 
 

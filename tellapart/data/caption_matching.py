@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from tellapart.data.caption_files import CaptionFile, some
+from tellapart.data.caption_files import CaptionFile, preview_ids
 from tellapart.errors import UsageError
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
@@ -37,7 +37,7 @@ def _number(text: str) -> str:
 
 
 # How a name is compared, the strictest way first.
-WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
+MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
     ("folder and file name", _tail),
     ("file name", _name),
@@ -47,7 +47,7 @@ WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownIds:
     """What captions are matched with: ids in their order, and the picture's file of those that have one.
 
     ``numbered``: the ids are places in a file, from "1". ``name`` is for messages.
@@ -60,14 +60,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedCaptions:
     """Texts by the known ids (unmatched ones keep their own); ``how`` is None where ids were equal as they stand."""
 
     texts: dict[str, list[str]]
     how: str | None = None
 
 
-def match(captions: CaptionFile, known: Known, name: str) -> Matched:
+def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
     """The captions by the known ids, in the way that matches most of them; of ways that match as many the strictest.
 
     By place only where one side has no ids of its own and both are equally long. Raises `UsageError` where one side
@@ -76,38 +76,38 @@ def match(captions: CaptionFile, known: Known, name: str) -> Matched:
     ids = set(known.ids)
     same = sum(key in ids for key in captions.texts)
     if same == len(captions.texts) or (captions.numbered and known.numbered):
-        return Matched(captions.texts)
+        return MatchedCaptions(captions.texts)
     if captions.numbered != known.numbered:
-        return _by_place(captions, known, name, same)
+        return _match_by_position(captions, known, name, same)
     best, how, most = {key: key for key in captions.texts if key in ids}, "", same
     whole = min(len(captions.texts), len(ids))
-    for way, compare in WAYS:
-        for own in _names(captions.files):
-            for theirs in _names(known.files):
-                found = _paired(captions, known, own, theirs, compare) if most < whole else {}
+    for way, compare in MATCH_LEVELS:
+        for own in _name_maps(captions.files):
+            for theirs in _name_maps(known.files):
+                found = _pairs(captions, known, own, theirs, compare) if most < whole else {}
                 if len(found) > most:
                     best, how, most = found, way, len(found)
     if not how:
-        return Matched(captions.texts)
+        return MatchedCaptions(captions.texts)
     texts: dict[str, list[str]] = {}
     for key, own_texts in captions.texts.items():
         target = best.get(key, f"{key} (of no picture)" if key in ids else key)
         texts.setdefault(target, []).extend(own_texts)
     shown = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
     example = f"'{captions.files.get(shown[0], shown[0])}' is '{shown[1]}'"
-    return Matched(
+    return MatchedCaptions(
         texts, f"{name}: {most} of {len(captions.texts)} matched with {known.name} by {how}, such as {example}"
     )
 
 
-def _names(files: Mapping[str, str]) -> list[Mapping[str, str]]:
+def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
     """What a side's pictures may be compared by: their ids, and where there are any their files."""
     return [{}, files] if files else [{}]
 
 
-def _paired(
+def _pairs(
     captions: CaptionFile,
-    known: Known,
+    known: KnownIds,
     own: Mapping[str, str],
     theirs: Mapping[str, str],
     compare: Callable[[str], str],
@@ -129,7 +129,7 @@ def _paired(
     return {id_: their_key[key] for id_, key in pairs if key in their_key and key not in twice}
 
 
-def _by_place(captions: CaptionFile, known: Known, name: str, same: int) -> Matched:
+def _match_by_position(captions: CaptionFile, known: KnownIds, name: str, same: int) -> MatchedCaptions:
     sides = [(name, len(captions.texts)), (known.name, len(known.ids))]
     if sides[0][1] != sides[1][1]:
         (bare, count), (whole, expected) = sides if captions.numbered else sides[::-1]
@@ -139,11 +139,11 @@ def _by_place(captions: CaptionFile, known: Known, name: str, same: int) -> Matc
         )
     texts = dict(zip(known.ids, captions.texts.values(), strict=True))
     how = f"{name}: {len(texts)} captions matched with {known.name} by their place, for one of the two has no ids"
-    return Matched(texts, how)
+    return MatchedCaptions(texts, how)
 
 
 @dataclass(frozen=True)
-class Aligned:
+class AlignedCaptions:
     """Captions and references over the same ids, and what had to be left out for that."""
 
     captions: dict[str, str]
@@ -156,7 +156,7 @@ def align(
     references: Mapping[str, Sequence[str]],
     allow_missing: bool = False,
     name: str = "captions",
-) -> Aligned:
+) -> AlignedCaptions:
     """The captions and references of the ids that both have, in the order of the references.
 
     An id on one side only, an id with several captions, an empty caption and an id without a
@@ -166,10 +166,10 @@ def align(
     """
     kept_references = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
     empty = [key for key, texts in kept_references.items() if not texts]
-    notes = problems({"references have no text": empty}, "references", allow_missing)
+    notes = report_problems({"references have no text": empty}, "references", allow_missing)
     kept_references = {key: texts for key, texts in kept_references.items() if texts}
     kept, more = align_ids(captions, kept_references, allow_missing, name, "the references")
-    return Aligned(kept, {key: kept_references[key] for key in kept}, notes + more)
+    return AlignedCaptions(kept, {key: kept_references[key] for key in kept}, notes + more)
 
 
 def align_ids(
@@ -180,7 +180,7 @@ def align_ids(
     other: str = "the data",
 ) -> tuple[dict[str, str], list[str]]:
     """One caption for each of the known ids, in their order, and notes on what did not match (see `align`)."""
-    lists, notes = _aligned(captions, known, allow_missing, name, other, most=1, min_overlap=0.0)
+    lists, notes = _align(captions, known, allow_missing, name, other, most=1, min_overlap=0.0)
     return {key: texts[0] for key, texts in lists.items()}, notes
 
 
@@ -197,10 +197,10 @@ def align_lists(
     Ids with more captions than others are trouble; with ``allow_missing`` as many count as every id has. Where fewer
     than the share ``min_overlap`` of either side's ids are on the other, `UsageError` all the same.
     """
-    return _aligned(captions, known, allow_missing, name, other, most=None, min_overlap=min_overlap)
+    return _align(captions, known, allow_missing, name, other, most=None, min_overlap=min_overlap)
 
 
-def _aligned(
+def _align(
     captions: Mapping[str, str | Sequence[str]],
     known: Iterable[str],
     allow_missing: bool,
@@ -214,7 +214,7 @@ def _aligned(
     both = [key for key in ids if lists.get(key)]
     if not both:
         raise UsageError(
-            f"{name}: none of its ids is in {other} (captions: {some(lists)}; {other}: {some(ids)}); "
+            f"{name}: none of its ids is in {other} (captions: {preview_ids(lists)}; {other}: {preview_ids(ids)}); "
             "give files that use the same ids"
         )
     check_overlap(len(both), max(len(lists), len(ids)), name, other, min_overlap)
@@ -229,7 +229,7 @@ def _aligned(
             key for key, texts in lists.items() if texts and not all(text.strip() for text in texts[:each])
         ],
     }
-    notes = problems(found, name, allow_missing)
+    notes = report_problems(found, name, allow_missing)
     if each > 1:
         notes.append(f"{name}: {each} captions of each picture; a metric of one caption is the mean over them")
     return {key: lists[key][:each] for key in both}, notes
@@ -244,9 +244,9 @@ def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: f
         )
 
 
-def problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
+def report_problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
     """A line for each kind of trouble that some ids have; `UsageError` with all of them unless ``allowed``."""
-    lines = [f"{name}: {len(keys)} {what} ({some(keys)})" for what, keys in found.items() if keys]
+    lines = [f"{name}: {len(keys)} {what} ({preview_ids(keys)})" for what, keys in found.items() if keys]
     if lines and not allowed:
         raise UsageError("; ".join(lines) + "; mend the files, or add --allow-missing to score what is left")
     return lines

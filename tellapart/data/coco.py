@@ -17,10 +17,10 @@ from tellapart.data.base import (
     Options,
     Skipped,
     clean_captions,
-    finish,
-    first_folder,
+    finish_items,
+    first_existing_folder,
     read_json,
-    split_in_name,
+    split_from_name,
 )
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
@@ -32,7 +32,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     files = _files(path, options)
     missing = Skipped()
     items = [item for file in files for item in read_file(file, options, missing)]
-    return finish(items, options, ", ".join(map(str, files)), missing)
+    return finish_items(items, options, ", ".join(map(str, files)), missing)
 
 
 def _files(path: Path, options: Options) -> list[Path]:
@@ -44,7 +44,7 @@ def _files(path: Path, options: Options) -> list[Path]:
     if not files:
         raise UsageError(f"{path}: no captions*.json in this folder; name the file: coco:{path}/FILE.json")
     if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
-        files = [file for file in files if split_in_name(file.name) in options.splits] or files
+        files = [file for file in files if split_from_name(file.name) in options.splits] or files
     return files
 
 
@@ -56,7 +56,7 @@ def read_file(
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not COCO captions: an object with "images" and "annotations" was expected')
     captions = _captions(content.get("annotations", []), file)
-    folder, split = _folder(file, options), split_in_name(file.name)
+    folder, split = _folder(file, options), split_from_name(file.name)
     items = []
     listed = set()
     for number, image in enumerate(content["images"]):
@@ -93,4 +93,4 @@ def _folder(file: Path, options: Options) -> Path:
     home = file.parent.parent if file.parent.name == "annotations" else file.parent
     year = re.search(r"(?:train|val|test)\d{4}", file.name)
     named = [home / year[0], home / "images" / year[0]] if year else []
-    return first_folder(*named, home / "images", home)
+    return first_existing_folder(*named, home / "images", home)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import records
-from tellapart.data.base import Options, clean_captions, split_name
-from tellapart.data.fetched import Fetched
-from tellapart.data.records import CAPTIONS, PICTURES, named
+from tellapart.data.base import Options, clean_captions, normalize_split
+from tellapart.data.downloads import DownloadedFiles
+from tellapart.data.records import CAPTION_KEYS, PICTURE_KEYS, find_key
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.images.pictures import FilePicture
@@ -46,15 +46,15 @@ class Columns:
         for name in wanted:
             if name not in names:
                 raise UsageError(f"{options.spec}: no column '{name}'; there are: {there}")
-        found = options.text("image") or image or named(PICTURES, names)
+        found = options.text("image") or image or find_key(PICTURE_KEYS, names)
         if not found:
             raise UsageError(f"{options.spec}: no column for the picture; there are: {there}; type image=COLUMN")
         rest = [name for name in names if name != found]
         return cls(
             image=found,
-            captions=captions or tuple(filter(None, [named(CAPTIONS, rest)])),
-            id=options.text("id") or named(IDS, rest),
-            split=named(SPLITS, rest),
+            captions=captions or tuple(filter(None, [find_key(CAPTION_KEYS, rest)])),
+            id=options.text("id") or find_key(IDS, rest),
+            split=find_key(SPLITS, rest),
         )
 
     def texts(self) -> list[str]:
@@ -74,25 +74,25 @@ class Columns:
 
     def split_of(self, row: Mapping[str, Any], otherwise: str = "") -> str:
         """The split of a row, by its usual name."""
-        return split_name(str(row[self.split] or "")) if self.split else otherwise
+        return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
 def texts_of(value: Any, where: str) -> list[str]:
     """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
     try:
-        return records.texts_of(value, where)
+        return records.caption_texts(value, where)
     except UsageError:
         raise UsageError(
             f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
         ) from None
 
 
-class Where:
+class PictureLocator:
     """Finds the file that a row speaks of: by its path inside a folder, or what was fetched from an address."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._fetched = Fetched(folder)
+        self._fetched = DownloadedFiles(folder)
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
         """(the picture, what to call it where no id is given) of a path or address. ``number``: the row's, from 0."""

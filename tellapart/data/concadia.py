@@ -12,7 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_name
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    clean_captions,
+    finish_items,
+    first_existing_folder,
+    normalize_split,
+    read_json,
+)
 from tellapart.errors import UsageError, nearest
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -30,9 +38,9 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not Concadia\'s JSON: an object with "images" was expected')
     chosen, home = options.text("images"), file.parent
-    folder = Path(chosen).expanduser() if chosen else first_folder(home / "resized", home / "images", home)
+    folder = Path(chosen).expanduser() if chosen else first_existing_folder(home / "resized", home / "images", home)
     items = [_item(image, f"{file}: images[{n}]", folder, TEXTS[text]) for n, image in enumerate(content["images"])]
-    return finish(items, options, str(file))
+    return finish_items(items, options, str(file))
 
 
 def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
@@ -41,5 +49,5 @@ def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
     raws = [image[text].get("raw") if isinstance(image.get(text), dict) else None for text in texts]
     if not all(isinstance(raw, str) for raw in raws):
         raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
-    split = split_name(str(image.get("split") or ""))
+    split = normalize_split(str(image.get("split") or ""))
     return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(map(str, raws)), split)

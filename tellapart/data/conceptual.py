@@ -3,7 +3,7 @@ it.
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have ``caption<TAB>address`` a line and no
 header, ``cc12m.tsv`` the other way round. The pictures are in ``images=FOLDER``, else beside the file in ``images/``,
-``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.fetched`. The split
+``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.downloads`. The split
 is in the file's name. The id is the picture's path in its folder. Addresses whose file is missing, empty or only half
 fetched are counted in ``Dataset.missing``.
 """
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_folder, split_in_name
-from tellapart.data.fetched import MOST_ROWS, Fetched
-from tellapart.data.lines import Lines, LineSource, fields
-from tellapart.data.rows import stream
+from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, split_from_name
+from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
+from tellapart.data.lines import Lines, LineSource, csv_records
+from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.types import Item
@@ -27,7 +27,7 @@ FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test":
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file."""
-    return stream(Conceptual(path, options), options, merge=True)
+    return stream_items(Conceptual(path, options), options, merge=True)
 
 
 class Conceptual(LineSource):
@@ -35,17 +35,17 @@ class Conceptual(LineSource):
 
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path)
-        self._split = split_in_name(path.name)
+        self._split = split_from_name(path.name)
         named = [path.parent / name for name in ("images", *FOLDERS.get(self._split, ()))]
         chosen = options.text("images")
-        self._folder = Path(chosen).expanduser() if chosen else first_folder(*named, path.parent)
-        self._fetched = Fetched(self._folder)
+        self._folder = Path(chosen).expanduser() if chosen else first_existing_folder(*named, path.parent)
+        self._fetched = DownloadedFiles(self._folder)
         rows = islice(self.rows(), MOST_ROWS)
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
         """Fields as the programs split them that fetched the pictures: their row numbers are in the files' names."""
-        return (record or None for record in fields(lines, "\t"))
+        return (record or None for record in csv_records(lines, "\t"))
 
     def item(self, record: list[str], number: int, where: str) -> Item:
         """See `LineSource`."""

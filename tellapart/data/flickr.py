@@ -15,8 +15,8 @@ from tellapart.data.base import (
     Options,
     Skipped,
     clean_captions,
-    finish,
-    first_folder,
+    finish_items,
+    first_existing_folder,
     read_text,
 )
 from tellapart.errors import UsageError
@@ -40,13 +40,13 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     folder = (
         Path(chosen).expanduser()
         if chosen
-        else first_folder(path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
+        else first_existing_folder(path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
     )
     items = [
         Item(name, FilePicture(folder / name), clean_captions(captions.get(name, ())), splits.get(name, ""))
         for name in names
     ]
-    return finish(items, options, str(path))
+    return finish_items(items, options, str(path))
 
 
 def _captions(path: Path) -> dict[str, list[str]]:

@@ -14,11 +14,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import UNFINISHED, Options, Skipped, clean_captions, natural_key, on_disk, read_text
-from tellapart.data.caption_files import METADATA, read_reference_file
+from tellapart.data.base import (
+    PARTIAL_SUFFIXES,
+    Options,
+    Skipped,
+    clean_captions,
+    existing_items,
+    natural_key,
+    read_text,
+)
+from tellapart.data.caption_files import METADATA_FILES, read_reference_file
 from tellapart.errors import UsageError
 from tellapart.images.clips import CLIP_SUFFIXES, picture_file
-from tellapart.images.pictures import SUFFIXES, UNREAD_SUFFIXES
+from tellapart.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.types import Item
 from tellapart.utils.text import path_id
 
@@ -31,13 +39,13 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
     missing = Skipped()
     if path.is_file():
-        return on_disk([_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing), missing
+        return existing_items([_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path)
     items = [_item(path / name, name, _stem(name) + ".txt" in texts, missing, listed.get(name, ())) for name in names]
-    return on_disk(items, missing), missing
+    return existing_items(items, missing), missing
 
 
 def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
@@ -60,9 +68,9 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
                 pictures.append(name)
             elif suffix == ".txt":
                 texts.add(name)
-            elif suffix in UNREAD_SUFFIXES:
+            elif suffix in UNSUPPORTED_SUFFIXES:
                 missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: convert it to JPEG or PNG")
-            elif suffix in UNFINISHED and Path(_stem(file)).suffix.lower() in WANTED:
+            elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
                 missing.add(str(root / name), "its download was interrupted")
     return pictures, texts
 
@@ -73,7 +81,7 @@ def _stem(name: str) -> str:
 
 def _metadata(folder: Path) -> dict[str, Sequence[str]]:
     """The texts of Hugging Face's list of a folder of pictures, by file name; empty where there is none."""
-    file = next((folder / name for name in METADATA if (folder / name).is_file()), None)
+    file = next((folder / name for name in METADATA_FILES if (folder / name).is_file()), None)
     if file is None:
         return {}
     listed = read_reference_file(file)

@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, split_name
-from tellapart.data.columns import Columns, Where
+from tellapart.data.base import Options, Skipped, normalize_split
+from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
-from tellapart.data.rows import Place, stream
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.images.pictures import StoredPicture
 from tellapart.types import Item
@@ -31,13 +31,13 @@ PICTURES, CLIPS = ("Image",), ("Video",)
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the splits and rows. Raises `UsageError` that names the columns there are."""
     parts = _parts(_load(path, options))
-    wanted = {name: part for name, part in parts.items() if split_name(name) in options.splits}
+    wanted = {name: part for name, part in parts.items() if normalize_split(name) in options.splits}
     saved = SavedParts(wanted or parts, path, options)
-    return stream(saved, options, merge=not saved.packed)
+    return stream_items(saved, options, merge=not saved.packed)
 
 
 class SavedParts:
-    """Rows of the splits of a data set; a `tellapart.data.rows.Source`. ``packed``: it holds the pictures itself."""
+    """Rows of the splits of a data set; a `tellapart.data.rows.RowSource`. ``packed``: it holds the pictures itself."""
 
     def __init__(self, parts: dict[str, Any], path: Path, options: Options) -> None:
         self.name = options.spec
@@ -52,7 +52,7 @@ class SavedParts:
         self._clips = type(kind).__name__ in CLIPS
         chosen = options.text("images")
         self._folder = Path(chosen).expanduser() if chosen else path
-        self._where = Where(self._folder)
+        self._where = PictureLocator(self._folder)
         self._splits = list(parts)
         # As Arrow has it: pictures are not decoded, and nothing is copied that is not asked for.
         raw = [part.with_format("arrow") for part in parts.values()]
@@ -62,16 +62,16 @@ class SavedParts:
         if not self.packed:
             self._where.learn((row[image], place[1] - 1) for place, row in islice(self._rows(), LOOKED_AT))
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `Source`."""
         return ((place, self._item(place, row)) for place, row in self._rows())
 
-    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `Source`."""
         for place in places:
             yield self._item(place, self._texts[place[0] // PART][place[0] % PART].to_pylist()[0])
 
-    def _rows(self) -> Iterator[tuple[Place, dict[str, Any]]]:
+    def _rows(self) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
         number = 0
         for part, texts in enumerate(self._texts):
             if self.packed and not self._columns.texts():  # nothing to read but the pictures: only count
@@ -93,7 +93,7 @@ class SavedParts:
                 raise UsageError(f"{self.name}: damaged ({first_line(error)})") from None
             yield from rows
 
-    def _item(self, place: Place, content: dict[str, Any]) -> Item:
+    def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
         part, row = divmod(place[0], PART)
         where, split = f"{self.name}, {self._splits[part]}, row {row}", self._splits[part]
         picture: StoredPicture
@@ -102,7 +102,7 @@ class SavedParts:
             picture, name = kind(self._pictures[part], f"{split}/{row}", self._folder), f"{split}/{row}"
         else:
             picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
-        split_of = self._columns.split_of(content, split_name(split) if split != ALONE else "")
+        split_of = self._columns.split_of(content, normalize_split(split) if split != ALONE else "")
         return Item(self._columns.id_of(content, name), picture, self._columns.references(content, where), split_of)
 
 

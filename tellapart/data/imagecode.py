@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions, finish, first_folder, read_json, split_in_name
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    clean_captions,
+    finish_items,
+    first_existing_folder,
+    read_json,
+    split_from_name,
+)
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -35,14 +43,14 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if options.text("only") not in ("", "described"):
         raise UsageError(f"{options.spec}: only={options.text('only')} is not known; type only=described")
     chosen, home = options.text("images"), path.parent
-    folder = Path(chosen).expanduser() if chosen else first_folder(home / "image-sets", home / "images", home)
-    split = split_in_name(path.name)
+    folder = Path(chosen).expanduser() if chosen else first_existing_folder(home / "image-sets", home / "images", home)
+    split = split_from_name(path.name)
     items = [
         Item(id_, FilePicture(folder / id_), clean_captions(filter(None, [found.described.get(id_)])), split)
         for found in image_sets(read_json(path), str(path))
         for id_ in (found.described if options.text("only") else found.members)
     ]
-    return finish(items, options, str(path))
+    return finish_items(items, options, str(path))
 
 
 def is_layout(value: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, choose_split, no_double_ids, read_json, read_text, split_name
+from tellapart.data.base import Options, Skipped, check_unique_ids, choose_split, normalize_split, read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.images.pictures import content_key
 from tellapart.types import Item
@@ -51,7 +51,7 @@ class TextPicture:
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file. An entry that is not as described is a `UsageError` with its place."""
     items = [_item(entry, where, number) for number, (entry, where) in enumerate(_entries(path), start=1)]
-    no_double_ids(items, str(path))
+    check_unique_ids(items, str(path))
     return choose_split(items, options), Skipped()
 
 
@@ -87,7 +87,7 @@ def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
     kept = tuple(answer.strip() for answer in answers if answer.strip())
-    return Item(str(id_), TextPicture(_prompt(entry, where), str(id_)), kept, split_name(split))
+    return Item(str(id_), TextPicture(_prompt(entry, where), str(id_)), kept, normalize_split(split))
 
 
 def _prompt(entry: dict[str, Any], where: str) -> str:

@@ -15,11 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions, finish, read_json
-from tellapart.data.base import split_name as normal
+from tellapart.data.base import Options, Skipped, clean_captions, finish_items, normalize_split, read_json
 from tellapart.data.lines import Lines, LineSource
-from tellapart.data.records import CAPTIONS, file_of, named, texts_of
-from tellapart.data.rows import stream
+from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
+from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import picture_file
 from tellapart.types import Item
@@ -30,8 +29,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
     folder = Path(options.text("images")).expanduser() if options.text("images") else path.parent
     if path.suffix.lower() == ".json":
-        return finish(_merged(read_json(path), folder, path), options, str(path))
-    return stream(JsonLines(path, folder), options, merge=False)
+        return finish_items(_merged(read_json(path), folder, path), options, str(path))
+    return stream_items(JsonLines(path, folder), options, merge=False)
 
 
 class JsonLines(LineSource):
@@ -75,7 +74,7 @@ def _parsed(line: str, where: str) -> Any:
 def _item(entry: Any, where: str, folder: Path) -> Item:
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}} was expected')
-    image = entry.get("image") or file_of(entry)
+    image = entry.get("image") or picture_path(entry)
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: no "image" with the picture\'s path{hint}')
@@ -85,15 +84,15 @@ def _item(entry: Any, where: str, folder: Path) -> Item:
     split = entry.get("split") or ""
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
-    return Item(str(id_), picture_file(folder / image), _captions(entry, where), normal(split))
+    return Item(str(id_), picture_file(folder / image), _captions(entry, where), normalize_split(split))
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
     if "captions" not in entry and "caption" not in entry:
-        other = named(CAPTIONS, entry)
-        return clean_captions(texts_of(entry[other], where)) if other else ()
+        other = find_key(CAPTION_KEYS, entry)
+        return clean_captions(caption_texts(entry[other], where)) if other else ()
     captions = entry.get("captions", entry.get("caption", []))
     if isinstance(captions, str):
         captions = [captions]

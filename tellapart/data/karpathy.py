@@ -16,10 +16,10 @@ from tellapart.data.base import (
     Options,
     Skipped,
     clean_captions,
-    finish,
-    first_folder,
+    finish_items,
+    first_existing_folder,
+    normalize_split,
     read_json,
-    split_name,
 )
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
@@ -32,9 +32,9 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
     chosen = options.text("images")
-    folder = Path(chosen).expanduser() if chosen else first_folder(path.parent / "images", path.parent)
+    folder = Path(chosen).expanduser() if chosen else first_existing_folder(path.parent / "images", path.parent)
     items = [_item(image, f"{path}: images[{n}]", folder) for n, image in enumerate(content["images"])]
-    return finish(items, options, str(path))
+    return finish_items(items, options, str(path))
 
 
 def _item(image: Any, where: str, folder: Path) -> Item:
@@ -52,5 +52,5 @@ def _item(image: Any, where: str, folder: Path) -> Item:
         id=str(image.get("cocoid", image["filename"])),
         picture=FilePicture(flat if path != flat and not path.exists() and flat.exists() else path),
         references=clean_captions(map(str, raws)),
-        split=split_name(image.get("split", "")),
+        split=normalize_split(image.get("split", "")),
     )

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.base import Skipped, read_text, said_plainly
-from tellapart.data.rows import Place
+from tellapart.data.base import Skipped, read_text, usage_errors
+from tellapart.data.rows import RowPosition
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-LONGEST = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
+MAX_LINE_BYTES = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
 
 
 class Lines(Iterator[str]):
@@ -24,11 +24,13 @@ class Lines(Iterator[str]):
         file.seek(place)
 
     def __next__(self) -> str:
-        raw = self._file.readline(LONGEST)
+        raw = self._file.readline(MAX_LINE_BYTES)
         if not raw:
             raise StopIteration
-        if len(raw) == LONGEST:
-            raise UsageError(f"{self.path}: a line of over {LONGEST >> 20} MiB (byte {self.place:,}); is it a text?")
+        if len(raw) == MAX_LINE_BYTES:
+            raise UsageError(
+                f"{self.path}: a line of over {MAX_LINE_BYTES >> 20} MiB (byte {self.place:,}); is it a text?"
+            )
         place, self.place = self.place, self.place + len(raw)
         try:
             return raw.decode("utf-8-sig" if place == 0 else "utf-8")
@@ -51,9 +53,9 @@ class LineSource:
     def item(self, record: Any, number: int, where: str) -> Item | None:
         """What a record means; None where it is to be passed over. Raises `UsageError` that begins with ``where``."""
 
-    def rows(self) -> Iterator[tuple[Place, Any]]:
+    def rows(self) -> Iterator[tuple[RowPosition, Any]]:
         """Every record with its place; the header, where there is one, is counted and passed over."""
-        with said_plainly(self.path), self.path.open("rb") as file:
+        with usage_errors(self.path), self.path.open("rb") as file:
             lines = Lines(file, self.path)
             place = 0
             for number, record in enumerate(self.records(lines), start=1):
@@ -61,16 +63,16 @@ class LineSource:
                     yield (place, number), record
                 place = lines.place
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `Source`."""
         for place, record in self.rows():
             item = self.item(record, place[1], self._where(place))
             if item is not None:
                 yield place, item
 
-    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `Source`."""
-        with said_plainly(self.path), self.path.open("rb") as file:
+        with usage_errors(self.path), self.path.open("rb") as file:
             for place in places:
                 record = next(self.records(Lines(file, self.path, place[0])), None)
                 item = None if record is None else self.item(record, place[1], self._where(place))
@@ -78,11 +80,11 @@ class LineSource:
                     raise UsageError(f"{self.path}: has changed since it was opened; open it again")
                 yield item
 
-    def _where(self, place: Place) -> str:
+    def _where(self, place: RowPosition) -> str:
         return f"{self.path}, line {place[1]}"
 
 
-def fields(lines: Lines, separator: str) -> Iterator[list[str]]:
+def csv_records(lines: Lines, separator: str) -> Iterator[list[str]]:
     """The fields of each record of a CSV text. Raises `UsageError` that says near which byte it breaks."""
     records = csv.reader(lines, delimiter=separator)
     while True:
@@ -95,7 +97,7 @@ def fields(lines: Lines, separator: str) -> Iterator[list[str]]:
         yield record
 
 
-def split_lists(
+def read_split_lists(
     folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
 ) -> dict[str, str]:
     """Which split each name is in, by lists of a name a line: split to the file names that its list may have.

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions, finish, read_text, split_in_name, split_name
+from tellapart.data.base import (
+    Options,
+    Skipped,
+    clean_captions,
+    finish_items,
+    normalize_split,
+    read_text,
+    split_from_name,
+)
 from tellapart.errors import UsageError
 from tellapart.images.clips import ClipFile
 from tellapart.types import Item
@@ -33,16 +41,18 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     splits: dict[str, str] = {}
     for entry, _ in _entries(content.get("videos", []) if official else [], f"{path}: videos"):
         captions[entry["video_id"]] = []
-        splits[entry["video_id"]] = split_name(str(entry.get("split") or ""))
+        splits[entry["video_id"]] = normalize_split(str(entry.get("split") or ""))
     for entry, where in _entries(sentences, f"{path}: sentences" if official else str(path)):
         captions.setdefault(entry["video_id"], []).extend(_texts(entry, where))
-        splits.setdefault(entry["video_id"], split_name(str(entry.get("split") or "")) or split_in_name(path.name))
+        splits.setdefault(
+            entry["video_id"], normalize_split(str(entry.get("split") or "")) or split_from_name(path.name)
+        )
     chosen = options.text("images")
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in FOLDERS]
     items = [
         Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts), splits[id_]) for id_, texts in captions.items()
     ]
-    return finish(items, options, str(path))
+    return finish_items(items, options, str(path))
 
 
 def _content(path: Path) -> Any:

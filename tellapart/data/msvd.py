@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_folder, read_text, said_plainly
-from tellapart.data.lines import Lines, LineSource, fields, split_lists
-from tellapart.data.rows import stream
+from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, read_text, usage_errors
+from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
+from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import ClipFile
 from tellapart.types import Item
@@ -31,7 +31,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them."""
     if path.is_dir():
         path = next(iter([*path.glob(TEXT), *sorted(path.glob("*.csv"))]), path / TEXT)
-    return stream(Msvd(path, options), options, merge=True)
+    return stream_items(Msvd(path, options), options, merge=True)
 
 
 class Msvd(LineSource):
@@ -40,8 +40,8 @@ class Msvd(LineSource):
     def __init__(self, path: Path, options: Options) -> None:
         self._names: list[str] = []
         if path.suffix.lower() == ".csv":
-            with said_plainly(path), path.open("rb") as file:
-                self._names = next(fields(Lines(file, path), ","), [])
+            with usage_errors(path), path.open("rb") as file:
+                self._names = next(csv_records(Lines(file, path), ","), [])
             for name in NEEDED:
                 if name not in self._names:
                     raise UsageError(
@@ -49,14 +49,16 @@ class Msvd(LineSource):
                     )
         super().__init__(path, header=bool(self._names))
         home, chosen = path.parent, options.text("images")
-        named = first_folder(home / "YouTubeClips", home / "videos", home)
+        named = first_existing_folder(home / "YouTubeClips", home / "videos", home)
         self._folder = Path(chosen).expanduser() if chosen else named
         self._language = options.text("language", "English").casefold()
-        self._splits = split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(home / "youtube_mapping.txt")
+        self._splits = read_split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(
+            home / "youtube_mapping.txt"
+        )
 
     def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
         """(name, description); None for remarks, blank lines and other languages."""
-        return map(self._row if self._names else self._line, fields(lines, ",") if self._names else lines)
+        return map(self._row if self._names else self._line, csv_records(lines, ",") if self._names else lines)
 
     def item(self, record: tuple[str, str], number: int, where: str) -> Item:
         """See `LineSource`."""

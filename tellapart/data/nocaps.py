@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, finish, split_in_name
+from tellapart.data.base import Options, Skipped, finish_items, split_from_name
 from tellapart.data.coco import read_file
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
@@ -34,7 +34,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if wanted and not seen & wanted:
         there = ", ".join(sorted(str(name) for name in seen if name)) or "none at all"
         raise UsageError(f"{options.spec}: no picture of domain={options.text('domain')}; domains there are: {there}")
-    return finish(items, options, str(path), missing)
+    return finish_items(items, options, str(path), missing)
 
 
 def _domains(options: Options) -> set[str]:
@@ -51,4 +51,4 @@ def _files(path: Path, options: Options) -> list[Path]:
     files = sorted([*path.glob("nocaps*.json"), *path.glob("annotations/nocaps*.json")])
     if not files:
         raise UsageError(f"{path}: no nocaps*.json in this folder; name the file: nocaps:{path}/FILE.json")
-    return [file for file in files if split_in_name(file.name) in options.splits] or files
+    return [file for file in files if split_from_name(file.name) in options.splits] or files

@@ -18,10 +18,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, absent, natural_key, several_files, split_in_name
-from tellapart.data.columns import Columns, Where
+from tellapart.data.base import Options, Skipped, expand_pattern, missing_reason, natural_key, split_from_name
+from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
-from tellapart.data.rows import Place, stream
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.images.pictures import StoredPicture, signature_of
 from tellapart.types import Item
@@ -40,13 +40,13 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         if not files:
             raise UsageError(f"{path}: no *.parquet in this folder or below it")
     else:
-        files = several_files(path)
+        files = expand_pattern(path)
     tables = Tables(files, str(path), options)
-    return stream(tables, options, merge=not tables.packed)
+    return stream_items(tables, options, merge=not tables.packed)
 
 
 class Tables:
-    """Rows of several Parquet files of the same columns; a `tellapart.data.rows.Source`.
+    """Rows of several Parquet files of the same columns; a `tellapart.data.rows.RowSource`.
 
     ``packed``: the pictures are in the files, not beside them.
     """
@@ -59,26 +59,26 @@ class Tables:
         self.packed = _holds_bytes(schema, image, options)
         chosen = options.text("images")
         self._folder = Path(chosen).expanduser() if chosen else files[0].parent
-        self._where = Where(self._folder)
+        self._where = PictureLocator(self._folder)
         self._wanted = tuple(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
         if not self.packed:
             some = islice(self._rows(Skipped()), LOOKED_AT)
             self._where.learn((content[image], place[1] - 1) for place, content in some)
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `Source`."""
         for place, content in self._rows(missing):
             yield place, self._item(place, content)
 
-    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `Source`."""
         for place in places:
             yield self._item(place, cursor(self._files[place[0] // FILE], self._wanted, TEXT_ROWS)[place[0] % FILE])
 
-    def _rows(self, missing: Skipped) -> Iterator[tuple[Place, dict[str, Any]]]:
+    def _rows(self, missing: Skipped) -> Iterator[tuple[RowPosition, dict[str, Any]]]:
         number = 0
         for place, file in enumerate(self._files):
-            if reason := absent(file):
+            if reason := missing_reason(file):
                 missing.add(str(file), reason)
                 continue
             try:
@@ -89,7 +89,7 @@ class Tables:
             except PictureError as error:
                 missing.add_error(str(file), error)
 
-    def _item(self, place: Place, content: dict[str, Any]) -> Item:
+    def _item(self, place: RowPosition, content: dict[str, Any]) -> Item:
         file, row = self._files[place[0] // FILE], place[0] % FILE
         where = f"{file}, row {row}"
         picture: StoredPicture
@@ -102,7 +102,7 @@ class Tables:
             self._columns.id_of(content, name),
             picture,
             self._columns.references(content, where),
-            self._columns.split_of(content, split_in_name(file.name)),
+            self._columns.split_of(content, split_from_name(file.name)),
         )
 
 
@@ -192,7 +192,7 @@ def _first_schema(files: Sequence[Path]) -> Any:
     """The schema of the first file that is not damaged. Raises `UsageError` where there is none."""
     reasons = []
     for file in files:
-        if reason := absent(file):
+        if reason := missing_reason(file):
             reasons.append(f"{file}: {reason}")
             continue
         try:

@@ -14,61 +14,63 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.utils.json_text import parse_json
 
-PICTURES = (
+PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
     *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
     *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos"),
 )
-IDS = (
+ID_KEYS = (
     *("image_id", "img_id", "imgid", "video_id", "custom_id", "id", "cocoid", "question_id", "doc_id"),
     *("key", "__key__", "uid", "index", "idx"),
 )
-CAPTIONS = (
+CAPTION_KEYS = (
     *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
     *("texts", "text", "txt", "comment", "title", "alt_text", "raw", "conversations", "messages"),
 )
 # What a model wrote stands before what may be the prompt or people's own caption beside it.
-GENERATED = (
+GENERATED_KEYS = (
     *("prediction", "predictions", "pred", "response", "responses", "generated_text", "generated_caption"),
     *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
-    *("references", *CAPTIONS[2:]),
+    *("references", *CAPTION_KEYS[2:]),
 )
 # And people's captions before what a model wrote.
-REFERENCES = (
+REFERENCE_KEYS = (
     *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
-    *("answers", "captions", "caption", "answer", *CAPTIONS[3:], "output"),
+    *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output"),
 )
-_INNER = (*("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),)
-_ASSISTANTS = ("gpt", "assistant", "model", "bot")
-_DEEPEST = 8  # lists and objects inside one another in one value
+_NESTED_KEYS = (
+    *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
+)
+_ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
+_MAX_DEPTH = 8  # lists and objects inside one another in one value
 
 
-def named(names: Iterable[str], keys: Collection[str]) -> str:
+def find_key(names: Iterable[str], keys: Collection[str]) -> str:
     """The first of the names that is among the keys, as it is written there, whatever its case; "" where none is."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
 
 
-def value_of(names: Iterable[str], record: Mapping[str, Any]) -> Any:
+def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
     """The first value under one of the names that is not empty; None where there is none."""
     lower = {str(key).strip().lower(): value for key, value in record.items()}
     return next((lower[name] for name in names if lower.get(name) not in (None, "", [], {})), None)
 
 
-def file_of(record: Mapping[str, Any]) -> str:
+def picture_path(record: Mapping[str, Any]) -> str:
     """The path of a record's picture as it is written, or ""; an address is one too."""
-    value = value_of(PICTURES, record)
+    value = find_value(PICTURE_KEYS, record)
     if isinstance(value, list):
         value = value[0]
     if isinstance(value, Mapping):  # Hugging Face's {"bytes", "path"}, a chat's {"type": "image", "image": path}
-        value = value_of(("path", *PICTURES), value)
+        value = find_value(("path", *PICTURE_KEYS), value)
     return value if isinstance(value, str) else ""
 
 
-def id_of(record: Mapping[str, Any], where: str) -> str:
+def record_id(record: Mapping[str, Any], where: str) -> str:
     """A record's id, or "" where it has none. Raises `UsageError` for one that is neither a text nor a whole number."""
-    value = value_of(IDS, record)
-    if value is None and isinstance(number := value_of(PICTURES, record), int) and not isinstance(number, bool):
+    value = find_value(ID_KEYS, record)
+    if value is None and isinstance(number := find_value(PICTURE_KEYS, record), int) and not isinstance(number, bool):
         value = number  # {"image": 391895}
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # as pandas writes a column of ids with gaps
@@ -79,7 +81,7 @@ def id_of(record: Mapping[str, Any], where: str) -> str:
     return str(value)
 
 
-def texts_of(value: Any, where: str, depth: int = 0) -> list[str]:
+def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     """The captions in a value: a text, a JSON list of texts, lists, ``{"raw": text}``, turns of a conversation.
 
     Raises `UsageError` that begins with ``where``.
@@ -87,30 +89,30 @@ def texts_of(value: Any, where: str, depth: int = 0) -> list[str]:
     if value is None:
         return []
     if isinstance(value, str):
-        return _listed(value)
-    if isinstance(value, list | tuple) and depth < _DEEPEST:
+        return _parse_list(value)
+    if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
         if value and all(isinstance(turn, Mapping) and {"from", "role"} & turn.keys() for turn in value):
-            return _answer(value, where, depth)
-        return [text for part in value for text in texts_of(part, where, depth + 1)]
-    if isinstance(value, Mapping) and depth < _DEEPEST:
+            return _first_answer(value, where, depth)
+        return [text for part in value for text in caption_texts(part, where, depth + 1)]
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         if isinstance(choices := value.get("choices"), list) and choices:  # a server's answer
-            return texts_of(choices[0], where, depth + 1)
-        inner = value_of(_INNER, value)
-        if inner is not None or named(_INNER, value):
-            return texts_of(inner if inner is not None else "", where, depth + 1)
+            return caption_texts(choices[0], where, depth + 1)
+        inner = find_value(_NESTED_KEYS, value)
+        if inner is not None or find_key(_NESTED_KEYS, value):
+            return caption_texts(inner if inner is not None else "", where, depth + 1)
     raise UsageError(f"{where}: the caption is a {type(value).__name__}; expected text")
 
 
-def _answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:
+def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:
     """The first answer of a conversation (LLaVA's ``{"from": "gpt", "value"}``, a chat's ``{"role": "assistant"}``)."""
     for turn in turns:
-        if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANTS:
+        if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
             content = turn.get("value", turn.get("content"))
-            return [" ".join(texts_of(content, where, depth + 1))]
+            return [" ".join(caption_texts(content, where, depth + 1))]
     raise UsageError(f"{where}: a conversation without an answer; expected a turn of 'gpt' or 'assistant'")
 
 
-def _listed(text: str) -> list[str]:
+def _parse_list(text: str) -> list[str]:
     """A text that is a list of texts, as JSON or as Python writes it, is that list; any other is one caption."""
     if not text.startswith("["):
         return [text]

@@ -1,6 +1,6 @@
 """Items of a file of rows, made when they are asked for: a million rows need no more memory than a thousand.
 
-A `Source` reads its file once from end to end, and later any of its rows by its place. What has to be known of all
+A `RowSource` reads its file once from end to end, and later any of its rows by its place. What has to be known of all
 rows (where each is, which of them speak of the same picture, whether an id is there twice) is kept in an unnamed file
 on disk, 24 bytes a row.
 """
@@ -16,57 +16,57 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol, overload
 
-from tellapart.data.base import OnDemand, Options, Skipped, check_splits, encoded, is_there, no_double_ids
+from tellapart.data.base import OnDemand, Options, Skipped, check_splits, check_unique_ids, has_file, utf8_bytes
 from tellapart.errors import UsageError
 from tellapart.progress import track
 from tellapart.types import Item
 
-Place = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
+RowPosition = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")
 CHUNK = 1 << 16  # records looked at together
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A file of rows, or several."""
 
     name: str
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """Every row once, places ascending. ``missing`` is told what has no picture. Raises `UsageError`."""
         ...
 
-    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """The rows at these places, in this order; quick where they ascend."""
         ...
 
 
-def stream(source: Source, options: Options, *, merge: bool) -> tuple[Sequence[Item], Skipped]:
+def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[Sequence[Item], Skipped]:
     """The items of a source: those of the splits asked for whose picture is there, in the order of the rows.
 
     merge: rows of one id are one item with the captions of all, wherever they stand; else they are a `UsageError`.
     Where rows stand for themselves, ``limit=`` ends the reading early, and nothing is said of the rows behind it.
     """
-    missing, index = Skipped(), Index()
+    missing, index = Skipped(), RowIndex()
     splits: set[str] = set()
     enough = 0 if merge or options.text("part") else options.integer("limit", 0, least=1)
     for place, item in track(source.scan(missing), label=f"reading {source.name}"):
         splits.add(item.split)
-        if (not options.splits or item.split in options.splits) and is_there(item, missing):
+        if (not options.splits or item.split in options.splits) and has_file(item, missing):
             index.add(item.id, place)
         if enough and len(index) >= enough:
             break
     check_splits(splits, options)
     index.close()
-    rows = Rows(source, index, range(len(index)))
+    rows = LazyItems(source, index, range(len(index)))
     if not merge:
-        no_double_ids(rows.doubles(), source.name)
+        check_unique_ids(rows.doubles(), source.name)
     return rows, missing
 
 
-class Rows(OnDemand):
+class LazyItems(OnDemand):
     """Some of the items of a source, by their numbers in its index."""
 
-    def __init__(self, source: Source, index: Index, order: Sequence[int]) -> None:
+    def __init__(self, source: RowSource, index: RowIndex, order: Sequence[int]) -> None:
         self._source, self._index, self._order = source, index, order
 
     def __len__(self) -> int:
@@ -78,15 +78,15 @@ class Rows(OnDemand):
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> Rows: ...
-    def __getitem__(self, index: int | slice) -> Item | Rows:
+    def __getitem__(self, index: slice) -> LazyItems: ...
+    def __getitem__(self, index: int | slice) -> Item | LazyItems:
         if isinstance(index, slice):
-            return Rows(self._source, self._index, self._order[index])
+            return LazyItems(self._source, self._index, self._order[index])
         return next(self._items([self._order[index]]))
 
-    def subset(self, indices: Iterable[int]) -> Rows:
+    def subset(self, indices: Iterable[int]) -> LazyItems:
         """The items at these places, in this order: eight bytes each."""
-        return Rows(self._source, self._index, array("Q", (self._order[index] for index in indices)))
+        return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
 
     def doubles(self) -> Iterator[Item]:
         """Every row of the items that have several."""
@@ -109,7 +109,7 @@ class Rows(OnDemand):
         return first if len(rows) == 1 else replace(first, references=tuple(captions))
 
 
-class Index:
+class RowIndex:
     """Which rows make which item, in a file on disk: records of three numbers of 64 bits.
 
     Written: (hash of the id, place, row number). Sorted, the rows of one id stand together; then the hash gives way
@@ -123,9 +123,9 @@ class Index:
         self._records: Any = None  # rows × 3, big-endian: so that records sort as strings of bytes
         self._starts: Any = None  # where each item's first record is; None where every record is an item
 
-    def add(self, id_: str, place: Place) -> None:
+    def add(self, id_: str, place: RowPosition) -> None:
         """One row."""
-        digest = hashlib.blake2b(encoded(id_), digest_size=8).digest()
+        digest = hashlib.blake2b(utf8_bytes(id_), digest_size=8).digest()
         self._file.write(RECORD.pack(int.from_bytes(digest), *place))
         self._rows += 1
 
@@ -148,7 +148,7 @@ class Index:
         """How many rows this item has."""
         return self._span(number)[1] - self._span(number)[0]
 
-    def places(self, number: int) -> Iterator[Place]:
+    def places(self, number: int) -> Iterator[RowPosition]:
         """The rows of this item."""
         for row in range(*self._span(number)):
             _, place, row_number = self._records[row]

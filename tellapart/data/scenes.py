@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, split_name
+from tellapart.data.base import Options, Skipped, normalize_split
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -53,4 +53,4 @@ def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item,
 
     scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))
-    return tuple(replace(item, split=split_name(item.split)) for item in items)
+    return tuple(replace(item, split=normalize_split(item.split)) for item in items)

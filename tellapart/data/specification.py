@@ -28,8 +28,8 @@ from tellapart.data import (
     tgif,
     webdataset,
 )
-from tellapart.data.base import Dataset, Options, Reader, Skipped, choose_part, no_double_ids, read_json
-from tellapart.data.records import file_of
+from tellapart.data.base import Dataset, Options, Reader, Skipped, check_unique_ids, choose_part, read_json
+from tellapart.data.records import picture_path
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import CLIP_SUFFIXES
 from tellapart.images.pictures import SUFFIXES
@@ -104,7 +104,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
                 item = replace(item, id=(Path(spec) / item.id).as_posix())
             items.append(replace(item, id=Path(spec).as_posix()) if _is_picture(bare) else item)
         missing.extend(part.missing)
-    no_double_ids(items, " ".join(specs))
+    check_unique_ids(items, " ".join(specs))
     return Dataset(" ".join(specs), items, missing)
 
 
@@ -170,7 +170,7 @@ def _json_kind(path: Path, spec: str) -> str:
             return "coco"
         if images and isinstance(images[0], dict) and "sentences" in images[0]:
             return "karpathy"
-    if isinstance(content, list) and content and isinstance(content[0], dict) and file_of(content[0]):
+    if isinstance(content, list) and content and isinstance(content[0], dict) and picture_path(content[0]):
         return "jsonl"
     raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
 

@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, said_plainly
-from tellapart.data.columns import Columns, Where
-from tellapart.data.fetched import MOST_ROWS
-from tellapart.data.lines import Lines, LineSource, fields
-from tellapart.data.rows import stream
+from tellapart.data.base import Options, Skipped, usage_errors
+from tellapart.data.columns import Columns, PictureLocator
+from tellapart.data.downloads import MOST_ROWS
+from tellapart.data.lines import Lines, LineSource, csv_records
+from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -27,7 +27,7 @@ SEPARATORS = ",;\t|"
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them. Raises `UsageError` that names the columns there are."""
-    return stream(Table(path, options), options, merge=True)
+    return stream_items(Table(path, options), options, merge=True)
 
 
 class Table(LineSource):
@@ -36,21 +36,23 @@ class Table(LineSource):
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path, header=True)
         self._separator = ","
-        with said_plainly(path), path.open("rb") as file:
+        with usage_errors(path), path.open("rb") as file:
             first = next(Lines(file, path), "")
             self._separator = max(SEPARATORS, key=first.count)
             self._names = [name.strip() for name in next(self.records(Lines(file, path)), None) or []]
         if not self._names:
             raise UsageError(f"{path}: an empty file; a line with the names of the columns was expected")
         self._columns = Columns.choose(self._names, options)
-        self._where_files = Where(Path(options.text("images")).expanduser() if options.text("images") else path.parent)
+        self._where_files = PictureLocator(
+            Path(options.text("images")).expanduser() if options.text("images") else path.parent
+        )
         column = self._names.index(self._columns.image)
         some = islice(self.rows(), MOST_ROWS)
         self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
         """Fields without the blanks around them; blank lines are passed over."""
-        return ([field.strip() for field in record] or None for record in fields(lines, self._separator))
+        return ([field.strip() for field in record] or None for record in csv_records(lines, self._separator))
 
     def item(self, record: list[str], number: int, where: str) -> Item:
         """See `LineSource`."""

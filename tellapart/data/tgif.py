@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_folder
-from tellapart.data.fetched import last_part
-from tellapart.data.lines import Lines, LineSource, split_lists
-from tellapart.data.rows import stream
+from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder
+from tellapart.data.downloads import url_file_name
+from tellapart.data.lines import Lines, LineSource, read_split_lists
+from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.types import Item
@@ -23,7 +23,7 @@ LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them."""
-    return stream(Tgif(path, options), options, merge=True)
+    return stream_items(Tgif(path, options), options, merge=True)
 
 
 class Tgif(LineSource):
@@ -32,8 +32,10 @@ class Tgif(LineSource):
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path)
         home, chosen = path.parent, options.text("images")
-        self._folder = Path(chosen).expanduser() if chosen else first_folder(home / "gifs", home / "images", home)
-        self._splits = split_lists([home / "splits", home.parent / "splits", home], LISTS, last_part)
+        self._folder = (
+            Path(chosen).expanduser() if chosen else first_existing_folder(home / "gifs", home / "images", home)
+        )
+        self._splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)
 
     def records(self, lines: Lines) -> Iterator[str | None]:
         """The lines; blank ones are passed over."""
@@ -42,7 +44,7 @@ class Tgif(LineSource):
     def item(self, record: str, number: int, where: str) -> Item:
         """See `LineSource`."""
         url, tab, sentence = record.partition("\t")
-        name = last_part(url)
+        name = url_file_name(url)
         if not tab or not name:
             raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
         return Item(name, picture_file(self._folder / name), clean_captions([sentence]), self._splits.get(name, ""))

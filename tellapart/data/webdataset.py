@@ -17,16 +17,16 @@ from typing import Any, BinaryIO
 from tellapart.data.base import (
     Options,
     Skipped,
-    absent,
     clean_captions,
+    expand_pattern,
+    missing_reason,
     natural_key,
-    several_files,
-    split_in_name,
-    split_name,
+    normalize_split,
+    split_from_name,
 )
 from tellapart.data.columns import texts_of
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
-from tellapart.data.rows import Place, stream
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError
 from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
@@ -47,21 +47,21 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         if not shards:
             raise UsageError(f"{path}: no *.tar in this folder")
     else:
-        shards = several_files(path)
-    return stream(Shards(shards, str(path)), options, merge=False)
+        shards = expand_pattern(path)
+    return stream_items(Shards(shards, str(path)), options, merge=False)
 
 
 class Shards:
-    """Samples of several tar files; a `tellapart.data.rows.Source`."""
+    """Samples of several tar files; a `tellapart.data.rows.RowSource`."""
 
     def __init__(self, shards: Sequence[Path], name: str) -> None:
         self._shards, self.name = shards, name
 
-    def scan(self, missing: Skipped) -> Iterator[tuple[Place, Item]]:
+    def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `Source`."""
         number = 0
         for place, shard in enumerate(self._shards):
-            if reason := absent(shard):
+            if reason := missing_reason(shard):
                 missing.add(str(shard), reason)
                 continue
             try:
@@ -78,7 +78,7 @@ class Shards:
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
 
-    def read(self, places: Iterable[Place]) -> Iterator[Item]:
+    def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `Source`. Going on in the same shard does not open it again."""
         shard, file = -1, None
         going: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
@@ -148,7 +148,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines()]
     references = clean_captions(plain or texts_of(record.get("captions", record.get("caption")), ".json"))
-    split = split_name(str(record.get("split") or "")) or split_in_name(shard.name)
+    split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
     kind = ClipMember if is_clip(picture.name) else Member
     return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
 

@@ -311,9 +311,9 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Any, count: int) -> list[Image.Image]:
     """The frames of a clip: they are asked for one after the other."""
-    from tellapart.images.clips import frames_of
+    from tellapart.images.clips import sample_frames
 
-    return frames_of(clip, count)
+    return sample_frames(clip, count)
 
 
 def _encode_all(scorer: Any, texts: Sequence[str]) -> np.ndarray:

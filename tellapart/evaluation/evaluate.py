@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import CaptionFile, read_caption_file, read_reference_file, some
-from tellapart.data.caption_matching import Known, align_lists, check_overlap, match, problems
+from tellapart.data.caption_files import CaptionFile, preview_ids, read_caption_file, read_reference_file
+from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
 from tellapart.errors import UsageError
 from tellapart.evaluation.comparison import (
     CHANCE,
@@ -165,7 +165,9 @@ def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence
     lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
     mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
     if mute:
-        raise UsageError(f"'{name}' has an empty list of captions of {some(mute)}; give at least one, or an empty one")
+        raise UsageError(
+            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
+        )
     return lists
 
 
@@ -186,7 +188,7 @@ def _same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: S
             whose = "the data" if items is not None else f"'{first}'"
             raise UsageError(
                 f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
-                f"({some(lacking)}), {len(unknown)} captions have no picture ({some(unknown)})"
+                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
             )
     if not ids:
         raise UsageError("no pictures to evaluate; the captions or the data are empty")
@@ -204,7 +206,7 @@ def _references(
     held = [list(references.get(key, ())) for key in ids]
     without = [key for key, texts in zip(ids, held, strict=True) if not texts]
     if without:
-        return None, [f"{len(without)} pictures have no reference ({some(without)}): references are not used"]
+        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
     return held, []
 
 
@@ -339,7 +341,9 @@ def _read_all_references(paths: Path | Sequence[Path] | None) -> CaptionFile | N
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
     for file in files:
-        matched = match(file, Known("the references", list(whole.texts), whole.files, whole.numbered), file.name)
+        matched = match_captions(
+            file, KnownIds("the references", list(whole.texts), whole.files, whole.numbered), file.name
+        )
         for id_, texts in (matched if whole.texts else file).texts.items():
             whole.texts.setdefault(id_, []).extend(texts)
         whole.files.update(file.files)
@@ -373,21 +377,21 @@ def _matched(
     notes = dataset.report() if dataset is not None else []
     told = None if references is None else references.texts
     if dataset is not None:
-        known = Known("the data", [item.id for item in dataset], _files(dataset))
+        known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
         if references is not None:
-            matched = match(references, known, "references")
+            matched = match_captions(references, known, "references")
             told, notes = matched.texts, notes + _said(matched.how)
         lacking = [key for key in known.ids if told is not None and not told.get(key)]
         check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
-        notes += problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
+        notes += report_problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
         known = replace(known, ids=[key for key in known.ids if told is None or told.get(key)])
     else:
         first = references or next(iter(systems.values()), CaptionFile("", {}))
         whose = "the references" if references is not None else "the first caption file"
-        known = Known(whose, list(first.texts), first.files, first.numbered)
+        known = KnownIds(whose, list(first.texts), first.files, first.numbered)
     kept = {}
     for name, file in systems.items():
-        matched = match(file, known, name)
+        matched = match_captions(file, known, name)
         detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
         kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
         notes += [*_said(matched.how), *more]

@@ -68,7 +68,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
 
     A picture that cannot be read is left out.
     """
-    from tellapart.images.clips import shown
+    from tellapart.images.clips import preview_image
 
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}
@@ -76,7 +76,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
     (folder / "gallery").mkdir(exist_ok=True)
     for number, key in enumerate(keys):
         try:
-            image = shown(by_id[key].picture)
+            image = preview_image(by_id[key].picture)
         except PictureError:
             continue
         small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later

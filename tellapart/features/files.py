@@ -19,11 +19,11 @@ import numpy as np
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.types import Item
 
-NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
+ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
 HDF5 = (".h5", ".hdf5", ".hdf")
 
 
-class Source(Protocol):
+class FeatureSource(Protocol):
     """Where arrays lie under names."""
 
     def has(self, name: str) -> bool: ...
@@ -31,7 +31,7 @@ class Source(Protocol):
     def read(self, name: str) -> np.ndarray: ...
 
 
-class Folder:
+class NumpyFolder:
     """A file for each picture."""
 
     def __init__(self, path: Path) -> None:
@@ -52,11 +52,11 @@ class Folder:
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
         """The features among an archive's arrays."""
         with arrays:
-            named = [key for key in arrays.files if key in NAMES] or arrays.files
+            named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
                 raise UsageError(
                     f"{file} holds {', '.join(arrays.files) or 'nothing'}; expected the features under one of "
-                    f"{', '.join(NAMES)}"
+                    f"{', '.join(ARRAY_NAMES)}"
                 )
             return arrays[named[0]]
 
@@ -65,7 +65,7 @@ class Folder:
         return next((file for file in files if file.is_file()), None)
 
 
-class Hdf5:
+class Hdf5File:
     """One file for all pictures; it stays open."""
 
     def __init__(self, path: Path) -> None:
@@ -100,7 +100,7 @@ class FeatureFiles:
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
         if self.path.is_file() and self.path.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
-        self.source: Source = Folder(self.path) if self.path.is_dir() else Hdf5(self.path)
+        self.source: FeatureSource = NumpyFolder(self.path) if self.path.is_dir() else Hdf5File(self.path)
 
     def name_of(self, item: Item) -> str | None:
         """Under which name an item's features lie; None where there are none."""

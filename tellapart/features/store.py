@@ -25,7 +25,7 @@ import numpy as np
 
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.row_store import RowStore, TableUse
-from tellapart.images.clips import frames_of, is_clip
+from tellapart.images.clips import is_clip, sample_frames
 from tellapart.images.pictures import FilePicture, StoredPicture
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item, Picture
@@ -61,7 +61,7 @@ class RowMaker:
 
     def of(self, picture: Picture) -> Any:
         """What ``prepare`` makes of a picture or clip. Raises `PictureError`."""
-        return self.prepare(frames_of(picture, self.frames))
+        return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
         """The key of a picture's row, from that of its content."""

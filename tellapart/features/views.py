@@ -30,7 +30,7 @@ class View(Protocol):
         ...
 
 
-class Encoded:
+class EncodedView:
     """Features of the captioner's own encoder, as it stood when it was first asked, kept in a store."""
 
     def __init__(self, captioner: Any, store: FeatureStore, progress: bool = True) -> None:
@@ -47,7 +47,7 @@ class Encoded:
         return self.store.features(items, self.encoder, progress=self.progress)
 
 
-class FromFiles:
+class FeatureFileView:
     """Features from files; no picture is opened."""
 
     def __init__(self, captioner: Any, path: str) -> None:
@@ -65,7 +65,7 @@ class FromFiles:
         return self.files.rows(items, self.width)
 
 
-class Prompts:
+class PromptView:
     """Prompts as rows of token ids, for a language model without pictures."""
 
     def __init__(self, captioner: Any) -> None:
@@ -84,8 +84,8 @@ class Prompts:
         return self.captioner.prompt_rows([(item.id, item.picture.text) for item in items])  # type: ignore[attr-defined]
 
 
-def view_of(captioner: Any, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
+def make_view(captioner: Any, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
     """The view of a captioner; ``features``: files that take the place of its encoder."""
     if hasattr(captioner, "prompt_rows"):
-        return Prompts(captioner)
-    return Encoded(captioner, store, progress) if features is None else FromFiles(captioner, features)
+        return PromptView(captioner)
+    return EncodedView(captioner, store, progress) if features is None else FeatureFileView(captioner, features)

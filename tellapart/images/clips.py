@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import MissingExtra, PictureError
-from tellapart.images.pictures import BytesPicture, FilePicture, check_size, opened, to_rgb
+from tellapart.images.pictures import BytesPicture, FilePicture, check_size, open_image, to_rgb
 from tellapart.types import Picture
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ VIDEO_SUFFIXES = frozenset(
 )
 CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
 # A file with less than this share of the frames that its header counts ends before the clip does.
-WHOLE_ENOUGH = 0.9
+MIN_FRAME_SHARE = 0.9
 
 
 class BytesClip(BytesPicture):
@@ -79,18 +79,18 @@ def is_clip(picture: Picture) -> bool:
     return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
 
 
-def frames_of(picture: Any, count: int) -> list[Image.Image]:
+def sample_frames(picture: Any, count: int) -> list[Image.Image]:
     """``count`` frames of a clip, evenly over its time; of a picture that stands still the one."""
     return picture.frames(count) if is_clip(picture) else [picture.image()]
 
 
-def shown(picture: Picture) -> Image.Image:
+def preview_image(picture: Picture) -> Image.Image:
     """What a page shows of it: the picture; of a clip four frames on one sheet, in reading order."""
     if not is_clip(picture):
         return picture.image()
     from PIL import Image
 
-    frames = frames_of(picture, 4)
+    frames = sample_frames(picture, 4)
     width, height = frames[0].size
     gap = max(1, width // 40)
     sheet = Image.new("RGB", (2 * width + gap, 2 * height + gap), "white")
@@ -99,7 +99,7 @@ def shown(picture: Picture) -> Image.Image:
     return sheet
 
 
-def even_places(starts: Sequence[float], end: float, count: int) -> list[int]:
+def uniform_frame_indices(starts: Sequence[float], end: float, count: int) -> list[int]:
     """Which frames are shown in the middles of ``count`` equal parts of the time from ``starts[0]`` to ``end``.
 
     ``starts``: when each frame appears, ascending.
@@ -109,13 +109,13 @@ def even_places(starts: Sequence[float], end: float, count: int) -> list[int]:
 
 
 def _gif_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
-    with opened(data, name, ["GIF"]) as found:
+    with open_image(data, name, ["GIF"]) as found:
         starts = [0.0]
         for place in range(getattr(found, "n_frames", 1)):
             found.seek(place)
             starts.append(starts[-1] + (found.info.get("duration") or 100))  # browsers show a frame of 0 ms for 100
         found.load()  # a file that is cut off ends in half a frame
-        wanted = even_places(starts[:-1], starts[-1], count)
+        wanted = uniform_frame_indices(starts[:-1], starts[-1], count)
         frames = {}
         for place in sorted(set(wanted)):
             found.seek(place)
@@ -146,7 +146,7 @@ class _Video:
         self.packets = [packet for packet in container.demux(stream) if packet.size]
         if not self.packets:
             raise PictureError(f"{name}: a clip without frames")
-        if len(self.packets) < WHOLE_ENOUGH * stream.frames:
+        if len(self.packets) < MIN_FRAME_SHARE * stream.frames:
             raise PictureError(
                 f"{name}: truncated ({len(self.packets):,} of the {stream.frames:,} frames that its header counts)"
             )
@@ -157,14 +157,14 @@ class _Video:
         self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]
 
     def frames(self, count: int) -> list[Image.Image]:
-        shown = sorted(
+        visible = sorted(
             (time, packet.duration or 0)
             for time, packet in zip(self.times, self.packets, strict=True)
             if not packet.is_discard
         )
-        starts = [time for time, _ in shown]
-        end = starts[-1] + ((shown[-1][1] if self.timed else 1) or 1)
-        wanted = [starts[place] for place in even_places(starts, end, count)]
+        starts = [time for time, _ in visible]
+        end = starts[-1] + ((visible[-1][1] if self.timed else 1) or 1)
+        wanted = [starts[place] for place in uniform_frame_indices(starts, end, count)]
         found = self._decode(sorted(set(wanted)))
         return [found[time] for time in wanted]
 

@@ -38,7 +38,7 @@ SUFFIXES = frozenset(
     )
 )
 # Picture formats that people have, and that this package does not read: reported, never passed over.
-UNREAD_SUFFIXES = frozenset(
+UNSUPPORTED_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
         *("heic", "heif", "jxl", "svg", "psd", "eps"),
@@ -171,13 +171,13 @@ def signature_of(path: Path, name: str) -> tuple[int, int]:
 
 def decode(data: bytes, name: str) -> Image.Image:
     """Encoded bytes to an RGB picture; ``name`` is what a message calls it. Raises `PictureError`."""
-    with opened(data, name) as found:
+    with open_image(data, name) as found:
         found.load()
         return to_rgb(_upright(found))
 
 
 @contextmanager
-def opened(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
+def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
     """Pillow's view of encoded bytes, nothing decoded yet. What fails inside the block is a `PictureError`, too."""
     if not data:
         raise PictureError(f"{name}: empty file")
@@ -276,11 +276,11 @@ def _decode_reason(error: Exception, data: bytes) -> str:
     if "truncated" in text.lower() or "unexpected end" in text.lower():
         return "truncated (the file ends before the picture does)"
     if isinstance(error, UnidentifiedImageError):
-        return f"not a picture that can be read here ({_looks_like(data)})"
+        return f"not a picture that can be read here ({_guess_format(data)})"
     return f"damaged ({text or type(error).__name__})"
 
 
-def _looks_like(data: bytes) -> str:
+def _guess_format(data: bytes) -> str:
     head = data[:512]
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif"):
         return "HEIC: convert it to JPEG or PNG"

@@ -128,12 +128,12 @@ class _Job:
         features: str | None = None,
     ) -> None:
         from tellapart.features.store import FeatureStore
-        from tellapart.features.views import Encoded, view_of
+        from tellapart.features.views import EncodedView, make_view
 
         self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
-        self._view = view_of(captioner, store or FeatureStore(), features, progress=False)
+        self._view = make_view(captioner, store or FeatureStore(), features, progress=False)
         self._encoder: Encoder | None = None  # without a store: pictures are encoded and forgotten
-        if isinstance(self._view, Encoded) and store is None:
+        if isinstance(self._view, EncodedView) and store is None:
             self._encoder = self._view.encoder
 
     def sample(self, count: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.bags import multimodal, nearest_neighbours
-from tellapart.bags.make import captions_of, text_features
-from tellapart.bags.sampler import HardAndRandom, Sampler, Shuffled, WholeBags, curriculum, random_bags
+from tellapart.bags.make import caption_features, item_captions
+from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, ShuffleSampler, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.recipe.bags import Bags
 from tellapart.scorers import load_scorer
@@ -29,8 +29,8 @@ def sampler_of(stage: Any) -> Sampler:
         return bags_of(stage)
     if settings.batches == "families":
         together = [np.asarray(places) for places in families(stage.train_items)]
-        return WholeBags(lambda epoch: together, settings.batch_size, seed)
-    return Shuffled(n, settings.batch_size, seed)
+        return BagSampler(lambda epoch: together, settings.batch_size, seed)
+    return ShuffleSampler(n, settings.batch_size, seed)
 
 
 def families(items: Sequence[Item]) -> list[list[int]]:
@@ -50,12 +50,12 @@ def bags_of(stage: Any) -> Sampler:
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
     if settings.kind == "random":
-        return WholeBags(random_bags(n, settings.stages), batch_size, seed)
+        return BagSampler(random_bags(n, settings.stages), batch_size, seed)
     wanted = max(settings.neighbours, settings.largest - 1)
     rows_NK = neighbours(stage, settings, wanted)
     if settings.hard is not None:
-        return HardAndRandom(rows_NK, settings.hard, batch_size, seed)
-    return WholeBags(curriculum(rows_NK, settings.stages, say), batch_size, seed)
+        return HardNegativeSampler(rows_NK, settings.hard, batch_size, seed)
+    return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
 
 
 def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
@@ -66,11 +66,11 @@ def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
     """
     scorer = load_scorer(stage.upstream(settings.scorer or stage.recipe.scorer.name), stage.device)
     image_ND = stage.store.features(stage.train_items, scorer.encoder)
-    captions = None if settings.captions is None else captions_of(stage.train_items, settings.captions)
+    captions = None if settings.captions is None else item_captions(stage.train_items, settings.captions)
     max_cosine = settings.max_cosine or COPY
 
     def searched() -> np.ndarray:
-        joined_ND = image_ND if captions is None else multimodal(image_ND, text_features(scorer, captions))
+        joined_ND = image_ND if captions is None else multimodal(image_ND, caption_features(scorer, captions))
         return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"

@@ -16,7 +16,7 @@ from tellapart.data.base import Dataset
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import View, view_of
+from tellapart.features.views import View, make_view
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models.device import best_device
@@ -221,7 +221,7 @@ class Stage:
 
     def view_of(self, captioner: Captioner) -> View:
         assert self.recipe.captioner is not None
-        return view_of(captioner, self.store, self.recipe.captioner.features)
+        return make_view(captioner, self.store, self.recipe.captioner.features)
 
     @cached_property
     def pixels(self) -> TrainingPixels:

@@ -25,7 +25,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     noted("nearest_neighbours")
-    noted("text_features")
+    noted("caption_features")
     return done
 
 
@@ -50,7 +50,7 @@ def test_the_second_start_does_not_search(tiny_recipe: dict[str, Any], work: lis
 
 def test_nor_does_it_encode_captions(tiny_recipe: dict[str, Any], work: list[str]) -> None:
     first = rows_of(tiny_recipe, {"size": 3, "captions": "references"})
-    assert work == ["text_features", "nearest_neighbours"]
+    assert work == ["caption_features", "nearest_neighbours"]
     assert rows_of(tiny_recipe, {"size": 3, "captions": "references"}) == first and len(work) == 2
     assert rows_of(tiny_recipe, {"size": 3}) != first and work[2:] == ["nearest_neighbours"]
 

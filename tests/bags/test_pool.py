@@ -9,7 +9,7 @@ import numpy as np
 from command_line import Cli
 from PIL import Image
 
-from tellapart.bags.pool import nearest_of_others
+from tellapart.bags.pool import nearest_to_targets
 from tellapart.data import open_data
 from tellapart.evaluation.inputs import read_given
 
@@ -23,7 +23,7 @@ def test_the_pool_is_the_union_of_each_targets_nearest() -> None:
     rng = np.random.default_rng(0)
     targets_ND, others_MD = unit(rng, 300), unit(rng, 500)
     others_MD[7] = targets_ND[3]  # a copy
-    rows, near = nearest_of_others(targets_ND, others_MD, 2)
+    rows, near = nearest_to_targets(targets_ND, others_MD, 2)
     cosine_NM = targets_ND @ others_MD.T
     cosine_NM[3, 7] = -1
     wanted = {int(m) for cosine_M in cosine_NM for m in np.argsort(-cosine_M)[:2]}
@@ -31,7 +31,7 @@ def test_the_pool_is_the_union_of_each_targets_nearest() -> None:
     for row, target in zip(rows, near, strict=True):
         owners = [n for n in range(300) if row in np.argsort(-cosine_NM[n])[:2]]
         assert target == max(owners, key=lambda n: cosine_NM[n, row])
-    assert len(nearest_of_others(targets_ND, others_MD[:1], 5)[0]) == 1, "fewer others than are asked for"
+    assert len(nearest_to_targets(targets_ND, others_MD[:1], 5)[0]) == 1, "fewer others than are asked for"
 
 
 def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_scorer: Path, tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from tellapart.bags import nearest_neighbours
 from tellapart.bags.sampler import (
-    Choice,
-    HardAndRandom,
+    BagSampler,
+    BatchRows,
+    HardNegativeSampler,
     Sampler,
-    Shuffled,
-    WholeBags,
+    ShuffleSampler,
+    bag_size_at,
     curriculum,
     random_bags,
-    size_at,
 )
 from tellapart.errors import UsageError
 from tellapart.recipe.bags import BAGCURRI
@@ -31,18 +31,18 @@ def rows_NK() -> np.ndarray:
     return nearest_neighbours(np.random.default_rng(0).normal(size=(N, 6)), 60).rows_NK
 
 
-def bags_of(choice: Choice) -> list[list[int]]:
+def bags_of(choice: BatchRows) -> list[list[int]]:
     assert choice.bag_B is not None
     return [choice.rows_B[choice.bag_B == bag].tolist() for bag in np.unique(choice.bag_B)]
 
 
 def test_the_curriculum_is_the_papers() -> None:
-    sizes = [size_at(BAGCURRI, epoch) for epoch in range(25)]
+    sizes = [bag_size_at(BAGCURRI, epoch) for epoch in range(25)]
     assert sizes == [2] * 3 + [3] * 5 + [5] * 2 + [7] * 2 + [10] * 2 + [15] * 3 + [20] * 8
 
 
 def test_a_batch_holds_as_many_whole_bags_as_fit(rows_NK: np.ndarray) -> None:
-    sampler = WholeBags(curriculum(rows_NK, ((0, 3), (2, 7))), 20, seed=1)
+    sampler = BagSampler(curriculum(rows_NK, ((0, 3), (2, 7))), 20, seed=1)
     for step in range(12):  # 43 bags of 3: seven batches of six
         assert sorted(map(len, bags_of(sampler(step)))) == [3] * 6
     for step in range(14, 20):  # 18 bags of 7: nine batches of two
@@ -50,7 +50,7 @@ def test_a_batch_holds_as_many_whole_bags_as_fit(rows_NK: np.ndarray) -> None:
 
 
 def test_an_epoch_shows_no_picture_twice_and_epochs_differ(rows_NK: np.ndarray) -> None:
-    sampler = WholeBags(curriculum(rows_NK, ((0, 4),)), 20, seed=1)
+    sampler = BagSampler(curriculum(rows_NK, ((0, 4),)), 20, seed=1)
     epochs = [np.concatenate([sampler(step).rows_B for step in range(6 * e, 6 * e + 6)]) for e in (0, 1)]
     for rows in epochs:  # 32 bags of 4, five in a batch
         assert len(rows) == len(set(rows.tolist())) == 120
@@ -62,7 +62,7 @@ def test_bags_are_look_alikes_and_the_loose_come_at_random(rows_NK: np.ndarray) 
     made = plan(0)
     whole = {frozenset(bag) for bag in made.bags_MS.tolist()}
     assert len(made.loose_L) >= 10
-    sampler = WholeBags(plan, 10, seed=2)
+    sampler = BagSampler(plan, 10, seed=2)
     seen = [[frozenset(bag) for step in range(13 * e, 13 * e + 13) for bag in bags_of(sampler(step))] for e in (0, 1)]
     for bags in seen:
         others = [bag for bag in bags if bag not in whole]
@@ -72,7 +72,7 @@ def test_bags_are_look_alikes_and_the_loose_come_at_random(rows_NK: np.ndarray) 
 
 def test_what_becomes_of_the_pictures_is_told_once(rows_NK: np.ndarray) -> None:
     told: list[str] = []
-    sampler = WholeBags(curriculum(rows_NK, ((0, 3), (1, 5)), told.append), 20, seed=0)
+    sampler = BagSampler(curriculum(rows_NK, ((0, 3), (1, 5)), told.append), 20, seed=0)
     for step in range(20):
         sampler(step)
     assert len(told) == 2 and told[0].startswith("bags of 3: ") and told[1].startswith("bags of 5: ")
@@ -83,11 +83,11 @@ def test_a_step_needs_no_memory(rows_NK: np.ndarray, kind: str) -> None:
     def make() -> Sampler:
         families = [np.arange(start, min(start + 4 + start % 3, N)) for start in range(0, N, 7)]
         return {
-            "shuffled": lambda: Shuffled(N, 20, 3),
-            "curriculum": lambda: WholeBags(curriculum(rows_NK, ((0, 2), (1, 3), (3, 20))), 20, 3),
-            "random": lambda: WholeBags(random_bags(N, ((0, 2), (1, 3))), 20, 3),
-            "hard": lambda: HardAndRandom(rows_NK, 3, 20, 3),
-            "families": lambda: WholeBags(lambda epoch: families, 20, 3),
+            "shuffled": lambda: ShuffleSampler(N, 20, 3),
+            "curriculum": lambda: BagSampler(curriculum(rows_NK, ((0, 2), (1, 3), (3, 20))), 20, 3),
+            "random": lambda: BagSampler(random_bags(N, ((0, 2), (1, 3))), 20, 3),
+            "hard": lambda: HardNegativeSampler(rows_NK, 3, 20, 3),
+            "families": lambda: BagSampler(lambda epoch: families, 20, 3),
         }[kind]()
 
     straight = make()
@@ -102,7 +102,7 @@ def test_a_step_needs_no_memory(rows_NK: np.ndarray, kind: str) -> None:
 
 def test_uneven_bags_are_never_split() -> None:
     bags = [np.arange(start, start + size) for start, size in ((0, 5), (5, 3), (8, 6), (14, 2), (16, 7), (23, 4))]
-    sampler = WholeBags(lambda epoch: bags, 8, seed=0)
+    sampler = BagSampler(lambda epoch: bags, 8, seed=0)
     known = {tuple(bag.tolist()) for bag in bags}
     for step in range(30):
         choice = sampler(step)
@@ -110,13 +110,13 @@ def test_uneven_bags_are_never_split() -> None:
 
 
 def test_random_bags_have_nothing_in_common() -> None:
-    sampler = WholeBags(random_bags(N, ((0, 5),)), 20, seed=4)
+    sampler = BagSampler(random_bags(N, ((0, 5),)), 20, seed=4)
     first, second = (sorted(map(tuple, bags_of(sampler(step)))) for step in (0, 6))
     assert len(first) == 4 and first != second
 
 
 def test_hard_distractors_of_each_target_and_random_ones(rows_NK: np.ndarray) -> None:
-    sampler = HardAndRandom(rows_NK, hard=3, batch_size=22, seed=0)
+    sampler = HardNegativeSampler(rows_NK, hard=3, batch_size=22, seed=0)
     targets: list[int] = []
     for step in range(26):
         choice = sampler(step)
@@ -134,11 +134,11 @@ def test_hard_distractors_of_each_target_and_random_ones(rows_NK: np.ndarray) ->
 
 def test_bags_that_do_not_fit_are_told(rows_NK: np.ndarray) -> None:
     with pytest.raises(UsageError, match="a bag of 7 does not fit into a batch of 6"):
-        WholeBags(curriculum(rows_NK, ((0, 7),)), 6, 0)(0)
+        BagSampler(curriculum(rows_NK, ((0, 7),)), 6, 0)(0)
     with pytest.raises(UsageError, match="fewer pictures than a bag holds"):
-        WholeBags(random_bags(3, ((0, 7),)), 10, 0)(0)
+        BagSampler(random_bags(3, ((0, 7),)), 10, 0)(0)
     with pytest.raises(UsageError, match="a target with 6 hard distractors does not fit into a batch of 6"):
-        HardAndRandom(rows_NK, 6, 6, 0)
+        HardNegativeSampler(rows_NK, 6, 6, 0)
 
 
 def test_the_batches_of_before_are_those_of_now() -> None:
@@ -147,7 +147,7 @@ def test_the_batches_of_before_are_those_of_now() -> None:
     visual = np.zeros((60, 1), np.float32)
     bags = [list(range(start, start + 5)) for start in range(0, 60, 5)]
     for own, many in ((None, np.arange(60)[:, None]), (bags, np.array(bags))):
-        sampler = Shuffled(60, 10, 3) if own is None else WholeBags(lambda epoch, bags=many: list(bags), 10, 3)
+        sampler = ShuffleSampler(60, 10, 3) if own is None else BagSampler(lambda epoch, bags=many: list(bags), 10, 3)
         data = TrainingSet(items, visual, None, SimpleNamespace(device="cpu"), sampler, seed=3)
         for step in (0, 5, 6, 17):
             order = many[np.random.default_rng([3, step // 6]).permutation(len(many))].ravel()

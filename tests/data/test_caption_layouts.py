@@ -12,7 +12,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.data.caption_files import CaptionFile, read_caption_file, read_reference_file
-from tellapart.data.caption_matching import Known, match
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import run_eval
 
@@ -113,17 +113,17 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def known_of(photos: Path) -> Known:
+def known_of(photos: Path) -> KnownIds:
     items = open_data(f"folder:{photos}")
     ids = sorted((item.id for item in items), key=FILES.index)
-    return Known("the data", ids, {item.id: str(item.picture.path) for item in items})
+    return KnownIds("the data", ids, {item.id: str(item.picture.path) for item in items})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, tmp_path: Path) -> None:
     name, content = LAYOUTS[layout]
     (tmp_path / name).write_text(content)
-    matched = match(read_caption_file(tmp_path / name), known_of(photos), "system")
+    matched = match_captions(read_caption_file(tmp_path / name), known_of(photos), "system")
     assert matched.texts == {file: [text] for file, text in zip(FILES, TEXTS, strict=True)}
     assert (matched.how is None) == (read_caption_file(tmp_path / name).texts.keys() == set(FILES))
 
@@ -141,7 +141,7 @@ def test_a_parquet_file_a_folder_of_texts_and_a_folder_with_metadata(photos: Pat
     set_.mkdir()
     (set_ / "metadata.jsonl").write_text(LAYOUTS["metadata.jsonl"][1])
     for path in (tmp_path / "c.parquet", texts, set_):
-        assert match(read_caption_file(path), known_of(photos), "s").texts == dict(
+        assert match_captions(read_caption_file(path), known_of(photos), "s").texts == dict(
             zip(FILES, ([text] for text in TEXTS), strict=True)
         )
 
@@ -163,11 +163,13 @@ def test_eval_says_how_it_matched(photos: Path, tmp_path: Path) -> None:
 
 
 def test_pictures_of_one_name_in_two_folders_are_told_apart_by_their_folder() -> None:
-    known = Known("the data", ["a/1.jpg", "b/1.jpg"])
+    known = KnownIds("the data", ["a/1.jpg", "b/1.jpg"])
     there = CaptionFile("c", {"/x/photos/a/1.jpg": ["one"], "/x/photos/b/1.jpg": ["two"]})
-    assert match(there, known, "c").texts == {"a/1.jpg": ["one"], "b/1.jpg": ["two"]}
+    assert match_captions(there, known, "c").texts == {"a/1.jpg": ["one"], "b/1.jpg": ["two"]}
     bare = CaptionFile("c", {"1.jpg": ["one"]})
-    assert match(bare, known, "c") == match(bare, known, "c") and match(bare, known, "c").texts == {"1.jpg": ["one"]}
+    assert match_captions(bare, known, "c") == match_captions(bare, known, "c") and match_captions(
+        bare, known, "c"
+    ).texts == {"1.jpg": ["one"]}
 
 
 @pytest.mark.parametrize(
@@ -185,15 +187,15 @@ def test_pictures_of_one_name_in_two_folders_are_told_apart_by_their_folder() ->
 def test_odd_records(content: str, texts: dict[str, list[str]], tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(content)
     found = read_caption_file(tmp_path / "c.json")
-    assert found.texts == texts and match(found, Known("the data", ["x.jpg"]), "c").texts == texts
+    assert found.texts == texts and match_captions(found, KnownIds("the data", ["x.jpg"]), "c").texts == texts
 
 
 def test_lines_are_matched_by_place_only_where_there_are_as_many(tmp_path: Path) -> None:
     numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
-    by_place = match(numbered, Known("the references", ["x", "y"]), "c")
+    by_place = match_captions(numbered, KnownIds("the references", ["x", "y"]), "c")
     assert by_place.texts == {"x": ["one"], "y": ["two"]} and "by their place" in (by_place.how or "")
     with pytest.raises(UsageError, match=r"2 entries without ids can only be matched .* there are 3"):
-        match(numbered, Known("the references", ["x", "y", "z"]), "c")
+        match_captions(numbered, KnownIds("the references", ["x", "y", "z"]), "c")
 
 
 @pytest.mark.data

@@ -10,7 +10,7 @@ import pytest
 from reader_help import all_of, draw, ids, wrong
 
 from tellapart.data import open_data
-from tellapart.data.fetched import last_part
+from tellapart.data.downloads import url_file_name
 from tellapart.images.clips import ClipFile
 
 # -- Conceptual Captions
@@ -63,8 +63,8 @@ def test_conceptual_12m_validation_and_wrong(tmp_path: Path) -> None:
 
 
 def test_an_address_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
-    assert last_part("https://a.org/%2e%2e%2f%2e%2e%2fsecret.png?x=/y") == "secret.png"
-    assert last_part("https://[a.org/x.png") == ""
+    assert url_file_name("https://a.org/%2e%2e%2f%2e%2e%2fsecret.png?x=/y") == "secret.png"
+    assert url_file_name("https://[a.org/x.png") == ""
     picture(tmp_path / "secret.png")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "t.csv").write_text("url\nhttps://a.org/%2e%2e%2fsecret.png\nhttps://[a.org/x.png\n")

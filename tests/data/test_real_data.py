@@ -11,7 +11,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.evaluation.candidate_sets import read_sets
-from tellapart.images.clips import ClipFile, frames_of
+from tellapart.images.clips import ClipFile, sample_frames
 
 pytestmark = [
     pytest.mark.data,
@@ -87,7 +87,7 @@ def test_clips_with_their_captions_as_msvd_and_msrvtt_have_them(tmp_path: Path) 
     (tmp_path / "test_videodatainfo.json").write_text(json.dumps(info))
     dataset = open_data(f"msrvtt:{tmp_path}/test_videodatainfo.json?images={DATA / 'clips'}&split=test")
     assert {item.id: len(item.references) for item in dataset} == {name: len(texts) for name, texts in msrvtt.items()}
-    assert len(frames_of(dataset[0].picture, 3)) == 3
+    assert len(sample_frames(dataset[0].picture, 3)) == 3
 
 
 def test_flickr8k_as_kaggle_has_it_is_the_same(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
-from tellapart.data.base import several_files
-from tellapart.data.rows import Index
+from tellapart.data.base import expand_pattern
+from tellapart.data.rows import RowIndex
 from tellapart.data.webdataset import Member
 from tellapart.errors import PictureError
 from tellapart.features.store import FeatureStore, RowMaker
@@ -40,7 +40,7 @@ def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
 def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tellapart.data.rows.CHUNK", 7)  # runs of one id reach over several chunks
     names = [f"id{n * n % 23}" for n in range(400)]
-    index, wanted = Index(), dict[str, list[tuple[int, int]]]()
+    index, wanted = RowIndex(), dict[str, list[tuple[int, int]]]()
     for n, name in enumerate(names):
         place = (10 * n + 3, n + 1)
         index.add(name, place)
@@ -83,11 +83,11 @@ def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
 def test_several_files(tmp_path: Path) -> None:
     for name in ("s-9.tar", "s-10.tar", "t.tar"):
         (tmp_path / name).touch()
-    names = [path.name for path in several_files(tmp_path / "s-*.tar")]
+    names = [path.name for path in expand_pattern(tmp_path / "s-*.tar")]
     assert names == ["s-9.tar", "s-10.tar"]
-    assert [path.name for path in several_files(tmp_path / "s-{08..10}.tar")] == ["s-08.tar", "s-09.tar", "s-10.tar"]
-    assert [path.name for path in several_files(tmp_path / "{t,s-{1..2}}.tar")] != []
-    assert [path.name for path in several_files(tmp_path / "{t,u}.tar")] == ["t.tar", "u.tar"]
+    assert [path.name for path in expand_pattern(tmp_path / "s-{08..10}.tar")] == ["s-08.tar", "s-09.tar", "s-10.tar"]
+    assert [path.name for path in expand_pattern(tmp_path / "{t,s-{1..2}}.tar")] != []
+    assert [path.name for path in expand_pattern(tmp_path / "{t,u}.tar")] == ["t.tar", "u.tar"]
     assert "no such files" in wrong(f"webdataset:{tmp_path}/q-*.tar")
 
 

@@ -12,7 +12,15 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.errors import MissingExtra, PictureError
-from tellapart.images.clips import BytesClip, ClipFile, even_places, frames_of, is_clip, picture_file, shown
+from tellapart.images.clips import (
+    BytesClip,
+    ClipFile,
+    is_clip,
+    picture_file,
+    preview_image,
+    sample_frames,
+    uniform_frame_indices,
+)
 from tellapart.images.pictures import FilePicture
 from tellapart.scenes import Scenes
 
@@ -49,11 +57,13 @@ def write_gif(path: Path, levels: list[int], milliseconds: list[int]) -> Path:
 
 
 def test_places_are_the_middles_of_equal_parts_of_the_time() -> None:
-    assert even_places([0, 1, 2, 3, 4, 5, 6, 7], 8, 4) == [1, 3, 5, 7]
-    assert even_places([0, 1, 2], 3, 1) == [1]
-    assert even_places([0, 1], 2, 4) == [0, 0, 1, 1]
-    assert even_places([10, 11, 12], 110, 4) == [2, 2, 2, 2], "the last frame stays for nearly all of the time"
-    assert even_places([0], 1, 3) == [0, 0, 0]
+    assert uniform_frame_indices([0, 1, 2, 3, 4, 5, 6, 7], 8, 4) == [1, 3, 5, 7]
+    assert uniform_frame_indices([0, 1, 2], 3, 1) == [1]
+    assert uniform_frame_indices([0, 1], 2, 4) == [0, 0, 1, 1]
+    assert uniform_frame_indices([10, 11, 12], 110, 4) == [2, 2, 2, 2], (
+        "the last frame stays for nearly all of the time"
+    )
+    assert uniform_frame_indices([0], 1, 3) == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("suffix", "codec"), [("mp4", "mpeg4"), ("avi", "mpeg4"), ("webm", "libvpx"), ("mkv", "h264")])
@@ -115,15 +125,15 @@ def test_the_key_is_the_content_and_not_the_name(tmp_path: Path) -> None:
 def test_a_picture_stands_still_and_a_suffix_says_what_is_a_clip(tmp_path: Path) -> None:
     grey(7).save(tmp_path / "a.png")
     still = picture_file(tmp_path / "a.png")
-    assert type(still) is FilePicture and [level(frame) for frame in frames_of(still, 3)] == [7]
+    assert type(still) is FilePicture and [level(frame) for frame in sample_frames(still, 3)] == [7]
     clip = picture_file(write_gif(tmp_path / "a.GIF", [0, 200], [100, 100]))
-    assert isinstance(clip, ClipFile) and [level(frame) for frame in frames_of(clip, 2)] == [0, 200]
+    assert isinstance(clip, ClipFile) and [level(frame) for frame in sample_frames(clip, 2)] == [0, 200]
     with pytest.raises(ValueError, match="at least 1"):
         clip.frames(0)
 
 
 def test_a_page_shows_four_frames_of_a_clip_in_reading_order(tmp_path: Path) -> None:
-    sheet = shown(ClipFile(write_gif(tmp_path / "g.gif", [0, 60, 120, 180], [100] * 4)))
+    sheet = preview_image(ClipFile(write_gif(tmp_path / "g.gif", [0, 60, 120, 180], [100] * 4)))
     assert sheet.size == (129, 129)
     assert [sheet.getpixel(at)[0] for at in ((5, 5), (120, 5), (5, 120), (120, 120), (64, 64))] == [
         0,
@@ -133,16 +143,16 @@ def test_a_page_shows_four_frames_of_a_clip_in_reading_order(tmp_path: Path) -> 
         255,
     ]
     grey(7).save(tmp_path / "a.png")
-    assert shown(FilePicture(tmp_path / "a.png")).size == (SIDE, SIDE)
+    assert preview_image(FilePicture(tmp_path / "a.png")).size == (SIDE, SIDE)
 
 
 def test_frames_of_a_scene_are_evenly_over_its_time() -> None:
     clip, still = Scenes(1, frames=6)[0], Scenes(1)[0]
     every = [np.asarray(frame) for frame in clip.frames()]
     for count, places in ((1, [3]), (2, [1, 4]), (3, [1, 3, 5]), (6, [0, 1, 2, 3, 4, 5]), (4, [0, 2, 3, 5])):
-        frames = frames_of(clip, count)
+        frames = sample_frames(clip, count)
         assert all(np.array_equal(frame, every[place]) for frame, place in zip(frames, places, strict=True))
-    assert is_clip(clip) and not is_clip(still) and len(frames_of(still, 3)) == 1
+    assert is_clip(clip) and not is_clip(still) and len(sample_frames(still, 3)) == 1
 
 
 def sound_only(path: Path) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import Sampler, Shuffled, WholeBags
+from tellapart.bags.sampler import BagSampler, Sampler, ShuffleSampler
 from tellapart.errors import UsageError
 from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
@@ -24,7 +24,7 @@ LEARNER = SimpleNamespace(device="cpu")
 
 def training_set(bags: list[list[int]] | None, batch_size: int = 10) -> TrainingSet:
     together = [np.asarray(bag) for bag in bags or ()]
-    sampler = WholeBags(lambda epoch: together, batch_size, 3) if bags else Shuffled(60, batch_size, 3)
+    sampler = BagSampler(lambda epoch: together, batch_size, 3) if bags else ShuffleSampler(60, batch_size, 3)
     items = [scene.item() for scene in Scenes(60)]
     visual = np.arange(60, dtype=np.float32)[:, None]
     return TrainingSet(items, visual, None, LEARNER, sampler, seed=3)

@@ -22,12 +22,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
-ENOUGH = 200  # files found: by then it is clear how they are called
+ENOUGH_HITS = 200  # files found: by then it is clear how they are called
 MOST_ROWS = 5_000  # looked at, where hardly any file is there
 Naming = Callable[[str, int], str]
 
 
-def last_part(url: str) -> str:
+def url_file_name(url: str) -> str:
     """The name of the file that an address ends in: ``cat.jpg`` of ``https://a.org/b/cat.jpg?w=1``."""
     try:
         return Path(unquote(urlsplit(url).path)).name  # a name only, whatever an address has encoded
@@ -49,12 +49,12 @@ NAMINGS: dict[str, Naming] = {
     "nine digits": lambda url, row: f"{row:09d}",
     "eight digits": lambda url, row: f"{row:08d}",
     "image_row": lambda url, row: f"image_{row}",
-    "last part": lambda url, row: Path(last_part(url)).stem,
+    "last part": lambda url, row: Path(url_file_name(url)).stem,
     "row": lambda url, row: str(row),
 }
 
 
-class Fetched:
+class DownloadedFiles:
     """The files in a folder by the addresses that they came from."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +67,7 @@ class Fetched:
         for looked, (url, row) in enumerate(rows):
             for name, naming in NAMINGS.items():
                 hits[name] += self._find(naming, url, row) is not None
-            if looked >= MOST_ROWS or max(hits.values()) >= ENOUGH:
+            if looked >= MOST_ROWS or max(hits.values()) >= ENOUGH_HITS:
                 break
         if hits and (best := hits.most_common(1)[0])[1]:
             self._naming = NAMINGS[best[0]]
@@ -75,13 +75,13 @@ class Fetched:
     def path(self, url: str, row: int) -> Path:
         """The file of an address, or where it would be if it had been fetched."""
         found = self._find(self._naming, url, row)
-        return found or self._folder / (self._naming(url, row) + (Path(last_part(url)).suffix or SUFFIXES[0]))
+        return found or self._folder / (self._naming(url, row) + (Path(url_file_name(url)).suffix or SUFFIXES[0]))
 
     def _find(self, naming: Naming, url: str, row: int) -> Path | None:
         stem = naming(url, row)
         if not stem:
             return None
-        own = Path(last_part(url)).suffix
+        own = Path(url_file_name(url)).suffix
         for suffix in (own, *SUFFIXES) if own not in SUFFIXES else SUFFIXES:
             path = f"{self._folder}/{stem}{suffix}"
             if os.path.isfile(path):  # noqa: PTH113 (a Path for every name takes longer than the look)
