@@ -195,7 +195,9 @@ def evaluate(
     ] = None,
     data: Annotated[str | None, typer.Option(help="The pictures, as kind:path?split=test.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None,
-    judge: Annotated[list[str] | None, typer.Option(help="A further scorer, measured too. Repeatable.")] = None,
+    eval_scorer: Annotated[
+        list[str] | None, typer.Option(help="A held-out scorer that measures too. Repeatable.")
+    ] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(help="Names, with commas; 'list' shows them all. Default: all that can be had. Repeatable."),
@@ -276,7 +278,7 @@ def evaluate(
         data,
         scorer,
         chosen,
-        judges=judge or (),
+        eval_scorers=eval_scorer or (),
         human=human,
         chance=chance,
         lookalike=lookalike,

@@ -26,6 +26,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--output": ("--out",),
     "--num-beams": ("--beams",),
     "--max-new-tokens": ("--max-tokens",),
+    "--judge": ("--eval-scorer",),
     "--metric": ("--metrics",),
     "--reference": ("--references",),
 }

@@ -30,7 +30,7 @@ from tellapart.utils.json_text import parse_json
 
 
 @dataclass(frozen=True)
-class GivenSets:
+class FileSets:
     """Sets of ids under one name. ``targets``: who of each set is asked for, None for all of it.
 
     ``captions`` are people's, where the file has some; ``origin`` is what a signature says.
@@ -66,7 +66,7 @@ class GivenSets:
         return CandidateSets(sets, set_Q, target_Q, self.name)
 
 
-def read_sets(path: Path) -> list[GivenSets]:
+def read_sets(path: Path) -> list[FileSets]:
     """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
     path = Path(path)
     if path.is_dir():
@@ -94,11 +94,11 @@ def read_sets(path: Path) -> list[GivenSets]:
     )
 
 
-def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> GivenSets:
+def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
     """All captioned pictures and given distractors in one pool; the distractors are not asked for."""
     if not distractors:
         raise UsageError("no distractor is left: all of them have a caption to be measured")
-    return GivenSets("hard", [(*ids, *distractors)], [tuple(ids)], origin=origin)
+    return FileSets("hard", [(*ids, *distractors)], [tuple(ids)], origin=origin)
 
 
 def digest(path: Path) -> str:
@@ -106,14 +106,14 @@ def digest(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
 
 
-def _by_size(bags: Iterable[Bag], origin: str) -> list[GivenSets]:
+def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
     found: dict[int, list[tuple[str, ...]]] = {}
     for bag in bags:
         found.setdefault(len(bag), []).append(bag.ids)
-    return [GivenSets(f"bag{size}", found[size], origin=origin) for size in sorted(found)]
+    return [FileSets(f"bag{size}", found[size], origin=origin) for size in sorted(found)]
 
 
-def _frames(path: Path, value: dict[str, Any]) -> list[GivenSets]:
+def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
     """Pairs (and bags of four) of frames of one shot."""
     try:
         pairs = [entry["frames"] for entry in value["pairs"]]
@@ -123,9 +123,9 @@ def _frames(path: Path, value: dict[str, Any]) -> list[GivenSets]:
     return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
 
 
-def _imagecode(path: Path, value: Any) -> GivenSets:
+def _imagecode(path: Path, value: Any) -> FileSets:
     """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are asked for."""
     found = list(image_sets(value, str(path)))
     captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
     targets = [tuple(each.described) for each in found]
-    return GivenSets("imagecode", [each.members for each in found], targets, captions, f"file:{digest(path)}")
+    return FileSets("imagecode", [each.members for each in found], targets, captions, f"file:{digest(path)}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.evaluation.registry import METRICS, Context, Corpus, Measured, Metric, Slot, metrics_of
+from tellapart.evaluation.registry import METRICS, EvalContext, Corpus, Measurement, Metric, Slot, metrics_of
 from tellapart.metrics.results import Candidates, Pair, Results
 from tellapart.metrics.significance import (
     Difference,
@@ -43,7 +43,7 @@ class Comparison:
         self.results, self.slots, self.human = results, slots, human
         self.draw: dict[str, Any] = {"resamples": resamples, "seed": seed}
 
-    def measure(self, name: str, suffix: str, context: Context, chance: bool) -> None:
+    def measure(self, name: str, suffix: str, context: EvalContext, chance: bool) -> None:
         metric, key = metrics_of(context)[name], name + suffix
         started = time.monotonic()
         found = {
@@ -56,7 +56,7 @@ class Comparison:
         several = {len(slots) for system, slots in self.slots.items() if system in found and system != HUMAN} - {1}
         if chance and metric.chance is not None:
             asked_N = next((measured.weight_N for measured in found.values()), None)
-            found[CHANCE] = Measured(metric.chance(context), weight_N=asked_N)
+            found[CHANCE] = Measurement(metric.chance(context), weight_N=asked_N)
         bootstrap = f"bootstrap:{self.draw['resamples']}@{self.draw['seed']}"
         self.results.signatures[key] = (
             f"{metric.short or name}|{metric.signature(context)}|{bootstrap}|tellapart:{__version__}"
@@ -84,20 +84,22 @@ class Comparison:
             self.results.notes.append(note)
         return alone
 
-    def _resampled(self, found: Mapping[str, Measured]) -> dict[str, Resampled]:
+    def _resampled(self, found: Mapping[str, Measurement]) -> dict[str, Resampled]:
         return {
             system: resample(measured.corpus.build(measured.corpus.rows), len(measured.corpus.rows), **self.draw)
             for system, measured in found.items()
             if measured.corpus is not None
         }
 
-    def _interval(self, system: str, measured: Measured, drawn: Mapping[str, Resampled]) -> Interval:
+    def _interval(self, system: str, measured: Measurement, drawn: Mapping[str, Resampled]) -> Interval:
         if system in drawn:
             return drawn[system].interval()
         assert measured.value_N is not None
         return mean_interval(measured.value_N, weight_N=measured.weight_N, **self.draw)
 
-    def _difference(self, a: str, b: str, found: Mapping[str, Measured], drawn: Mapping[str, Resampled]) -> Difference:
+    def _difference(
+        self, a: str, b: str, found: Mapping[str, Measurement], drawn: Mapping[str, Resampled]
+    ) -> Difference:
         base, system = found[a], found[b]
         if base.corpus is not None and system.corpus is not None:
             rows, base_rows = _as_wide(system.corpus.rows, base.corpus.rows)
@@ -106,7 +108,7 @@ class Comparison:
         return paired_difference(system.value_N, base.value_N, weight_N=system.weight_N, **self.draw)
 
 
-def _measured(metric: Metric, context: Context, slots: list[Slot]) -> Measured | None:
+def _measured(metric: Metric, context: EvalContext, slots: list[Slot]) -> Measurement | None:
     """A metric of a system; None where it is about several captions of a picture and there is one."""
     if metric.measure is not None:
         return _merged([metric.measure(context, slot) for slot in slots], slots)
@@ -116,7 +118,7 @@ def _measured(metric: Metric, context: Context, slots: list[Slot]) -> Measured |
     return _merged([metric.together(context, caption_lists(slots))], slots[:1]) if len(slots) > 1 else None
 
 
-def _merged(measured_S: list[Measured], slots: list[Slot]) -> Measured:
+def _merged(measured_S: list[Measurement], slots: list[Slot]) -> Measurement:
     """A system's measurement: that of its captions, or the mean over several captions of a picture."""
     values = [measured.value_N for measured in measured_S if measured.value_N is not None]
     value_N = values[0] if values else None
@@ -127,9 +129,9 @@ def _merged(measured_S: list[Measured], slots: list[Slot]) -> Measured:
         value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
     corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
     if not corpora:
-        return Measured(value_N, weight_N=measured_S[0].weight_N)
+        return Measurement(value_N, weight_N=measured_S[0].weight_N)
     rows = list(zip(*[corpus.rows for corpus in corpora], strict=True))
-    return Measured(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
+    return Measurement(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
 
 
 def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:

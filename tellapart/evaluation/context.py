@@ -46,7 +46,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed.
 
     ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
@@ -58,7 +58,7 @@ class Measured:
 
 
 @dataclass
-class Context:
+class EvalContext:
     """All that one evaluation was given, and what was computed from it once."""
 
     ids: list[str]
@@ -68,7 +68,7 @@ class Context:
     image_ND: np.ndarray | None = None
     lookalike: int = 10
     seed: int = 0
-    sets_from: Context | None = None  # a second scorer judges the look-alike sets that the first one mined
+    sets_from: EvalContext | None = None  # a second scorer judges the look-alike sets that the first one mined
     several: bool = False  # whether some system has several captions of a picture
     language_model: Any = None
     text_encoder: Any = None  # what BERTScore asks
@@ -269,7 +269,7 @@ class Context:
             lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
         )
 
-    def judgements(self, slot: Slot) -> list[ClaimCounts]:
+    def claim_counts(self, slot: Slot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
         from tellapart.progress import track
         from tellapart.scenes.truth import count_claims
@@ -277,7 +277,7 @@ class Context:
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))
         return self.once(
-            ("judgements", id(slot)),
+            ("claim counts", id(slot)),
             lambda: [count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
         )
 

@@ -25,9 +25,9 @@ from tellapart.evaluation.comparison import (
     human_slots,
     system_slots,
 )
-from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, Context
+from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
 from tellapart.evaluation.gallery import gallery
-from tellapart.evaluation.inputs import Given, read_given
+from tellapart.evaluation.inputs import CandidateInputs, read_inputs
 from tellapart.evaluation.registry import choose, metrics_of
 from tellapart.evaluation.retrieval import per_set
 from tellapart.metrics.results import WORDS, Results
@@ -52,7 +52,7 @@ def evaluate(
     references: Mapping[str, Sequence[str]] | None = None,
     scorer: Any = None,
     image_features: np.ndarray | None = None,
-    judges: Mapping[str, tuple[Any, np.ndarray]] | None = None,
+    eval_scorers: Mapping[str, tuple[Any, np.ndarray]] | None = None,
     metrics: Sequence[str] | None = None,
     human: str | None = None,
     chance: bool = False,
@@ -64,7 +64,7 @@ def evaluate(
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
-    given: Given | None = None,
+    given: CandidateInputs | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -72,7 +72,7 @@ def evaluate(
     diversity metrics look at all of them.
     ``items`` gives the order (random pools are cut from it), references and truth; ``image_features`` are
     the scorer's normalised features of the items, N×D, else they are read from the feature store.
-    ``judges`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
+    ``eval_scorers`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
     the look-alike sets that ``scorer`` mined. ``human`` scores the references as a system: "first" (paper 3),
     a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
     ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
@@ -82,7 +82,7 @@ def evaluate(
     "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
     rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
     nouns that are most each system's own (`tellapart.metrics.associated_words`). ``given`` are candidate sets of files:
-    bags of look-alikes, hard pools (`tellapart.evaluation.inputs.read_given`).
+    bags of look-alikes, hard pools (`tellapart.evaluation.inputs.read_inputs`).
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
@@ -93,17 +93,18 @@ def evaluate(
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
     settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
-    sets = given or Given()
+    sets = given or CandidateInputs()
 
-    def context_of(model: Any, features: np.ndarray | None, **more: Any) -> Context:
-        return Context(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
+    def context_of(model: Any, features: np.ndarray | None, **more: Any) -> EvalContext:
+        return EvalContext(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
 
     context = context_of(
         scorer, _features(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
     )
     chosen, left_out = choose(metrics, context)
     contexts = {"": context} | {
-        f"@{name}": context_of(judge, features, sets_from=context) for name, (judge, features) in (judges or {}).items()
+        f"@{name}": context_of(judge, features, sets_from=context)
+        for name, (judge, features) in (eval_scorers or {}).items()
     }
     captions = {name: own[0].captions for name, own in slots.items()}
     results = Results(ids, captions=captions, references=held, notes=notes + left_out)
@@ -131,7 +132,11 @@ def _features(scorer: Any, given_ND: np.ndarray | None, items: Sequence[Item] | 
 
 
 def _keep_sets(
-    results: Results, context: Context, chosen: Sequence[str], slots: Mapping[str, list[Slot]], all_ids: Sequence[str]
+    results: Results,
+    context: EvalContext,
+    chosen: Sequence[str],
+    slots: Mapping[str, list[Slot]],
+    all_ids: Sequence[str],
 ) -> None:
     """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
     if any(name.endswith(".lookalike") for name in chosen):
@@ -144,7 +149,7 @@ def _keep_sets(
 
 
 def _notes_of_models(
-    contexts: Iterable[Context], language_model: LanguageModel | None, text_encoder: TextEncoder | None
+    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
 ) -> list[str]:
     """Which texts were too long for a scorer, for the language model or for the text encoder."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
@@ -217,7 +222,7 @@ def run_eval(
     scorer: str | None = None,
     metrics: Sequence[str] | None = None,
     *,
-    judges: Sequence[str] = (),
+    eval_scorers: Sequence[str] = (),
     human: str | None = None,
     chance: bool = False,
     lookalike: int = 10,
@@ -236,7 +241,7 @@ def run_eval(
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
     ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
-    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``judges`` are model
+    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``eval_scorers`` are model
     folders or names. Captions and pictures or references are matched by id, file name, stem or place
     (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and the
     notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
@@ -247,8 +252,8 @@ def run_eval(
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
-    if judges and scorer is None:
-        raise UsageError("a second scorer judges beside a first one; add --scorer MODEL")
+    if eval_scorers and scorer is None:
+        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
     if words:
         check_words(len(captions) + (human is not None))
     _check_choices(scorer, long_texts, emscore_idf)
@@ -259,17 +264,17 @@ def run_eval(
     kept, told, notes = _matched(systems, _read_all_references(references), dataset, allow_missing, min_overlap)
     ids = list(next(iter(kept.values())))
     items = _chosen(dataset, ids)
-    given = read_given(bags, distractors, ids, dataset, scorer)
+    given = read_inputs(bags, distractors, ids, dataset, scorer)
     held = _references(ids, items, told)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
     if emscore_idf == "references" and held is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    trial = Context(ids, items, held, scorer, several=several, **given.settings(ids))
+    trial = EvalContext(ids, items, held, scorer, several=several, **given.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
-    models, readable = _models([name for name in (scorer, *judges) if name is not None], items, notes)
+    models, readable = _models([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
     results = evaluate(
@@ -278,7 +283,7 @@ def run_eval(
         references=told,
         scorer=models[0][0] if models else None,
         image_features=models[0][1] if models else None,
-        judges={_last(name): model for name, model in zip(judges, models[1:], strict=True)},
+        eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},
         metrics=metrics,
         human=human,
         chance=chance,

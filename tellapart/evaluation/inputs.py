@@ -12,19 +12,19 @@ import numpy as np
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.candidate_sets import GivenSets
+    from tellapart.evaluation.candidate_sets import FileSets
     from tellapart.types import Item
 
 
 @dataclass(frozen=True)
-class Given:
+class CandidateInputs:
     """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
 
-    sets: Sequence[GivenSets] = ()
+    sets: Sequence[FileSets] = ()
     candidates: Sequence[Item] = ()
 
     def settings(self, ids: Sequence[str], scorer: Any = None) -> dict[str, Any]:
-        """What a `Context` over these ids is told of them; candidates' features where there is a scorer."""
+        """What a `EvalContext` over these ids is told of them; candidates' features where there is a scorer."""
         row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
         extra_ND = None
         if self.candidates and scorer is not None and not isinstance(scorer, str):
@@ -38,16 +38,16 @@ class Given:
         }
 
 
-def read_given(
+def read_inputs(
     bags: Sequence[Path],
     distractors: str | None,
     ids: Sequence[str],
     items: Sequence[Item] | None,
     scorer: str | None,
-) -> Given:
+) -> CandidateInputs:
     """The sets of ``--bags`` and the pool of ``--distractors``; items are all pictures of the data."""
     if not bags and distractors is None:
-        return Given()
+        return CandidateInputs()
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
     from tellapart.data import open_data
@@ -72,4 +72,4 @@ def read_given(
     names = [own.name for own in sets]
     if double := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two of the files have sets called {double[0]}; evaluate them one after the other")
-    return Given(sets, candidates)
+    return CandidateInputs(sets, candidates)

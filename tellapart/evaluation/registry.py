@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import ALL_CLIPS, POOL, Context, Corpus, Measured, Slot
+from tellapart.evaluation.context import ALL_CLIPS, POOL, EvalContext, Corpus, Measurement, Slot
 from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts
@@ -27,7 +27,7 @@ from tellapart.metrics.results import ORACLE, Candidates
 from tellapart.metrics.significance import MeanStatistic, Statistic, SummedStatistic
 
 # What a metric can need: whether a context has it, and what to type where it has not.
-NEEDS: dict[str, tuple[Callable[[Context], bool], str]] = {
+NEEDS: dict[str, tuple[Callable[[EvalContext], bool], str]] = {
     "references": (
         lambda context: context.references is not None,
         "references; add --references FILE, or --data SPEC with references",
@@ -90,13 +90,13 @@ class Metric:
     """
 
     needs: tuple[str, ...]
-    measure: Callable[[Context, Slot], Measured] | None
-    signature: Callable[[Context], str]
+    measure: Callable[[EvalContext, Slot], Measurement] | None
+    signature: Callable[[EvalContext], str]
     digits: int = 1
-    chance: Callable[[Context], np.ndarray] | None = None
+    chance: Callable[[EvalContext], np.ndarray] | None = None
     short: str = ""  # how a signature calls it, where its other parts say the rest of the name
-    together: Callable[[Context, list[list[str]]], Measured] | None = None
-    over_slots: Callable[[Context, Sequence[Slot]], Measured] | None = None
+    together: Callable[[EvalContext, list[list[str]]], Measurement] | None = None
+    over_slots: Callable[[EvalContext, Sequence[Slot]], Measurement] | None = None
     ready: Callable[[], object] | None = None
     pools: str = ""  # the candidate sets that it is measured in
 
@@ -105,7 +105,7 @@ class Metric:
         """Whether a second scorer has a say in it (the exact listener uses the first one's sets only)."""
         return "scorer" in self.needs and "truth" not in self.needs
 
-    def candidates(self, context: Context) -> Candidates | None:
+    def candidates(self, context: EvalContext) -> Candidates | None:
         """The sets that it is measured in, and what a blind guess scores there; None where it has none."""
         if self.chance is None or not self.pools:
             return None
@@ -117,12 +117,12 @@ class Metric:
         sizes = [len(members) for members in sets.sets]
         return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=asked_N[known_N])))
 
-    def missing(self, context: Context) -> str | None:
+    def missing(self, context: EvalContext) -> str | None:
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
         return next((message for has, message in map(NEEDS.__getitem__, self.needs) if not has(context)), None)
 
 
-def metrics_of(context: Context) -> dict[str, Metric]:
+def metrics_of(context: EvalContext) -> dict[str, Metric]:
     """The table, and the metrics of the candidate sets that this evaluation was given."""
     given: dict[str, Metric] = {}
     for pools, sets in context.given.items():
@@ -136,7 +136,7 @@ def metrics_of(context: Context) -> dict[str, Metric]:
     return table
 
 
-def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], list[str]]:
+def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[list[str], list[str]]:
     """The metrics to compute, and notes on those that the data are too few for.
 
     Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.metric_names`).
@@ -160,7 +160,7 @@ def choose(names: Sequence[str] | None, context: Context) -> tuple[list[str], li
     return list(dict.fromkeys(chosen)), []
 
 
-def _named(name: str, table: Mapping[str, Metric], context: Context) -> list[str]:
+def _named(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
     """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
     keys = resolve(name, table)
     if not keys:
@@ -181,18 +181,18 @@ def text_metric(
 ) -> Metric:
     """A metric of texts alone. ``where`` and ``statistic`` are ``module:function``, imported on first use."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
         corpus, value_N = _function(where)(slot.captions, slot.references)
         if value_N is not None:
             value_N = scale * np.asarray(value_N, dtype=float)
         if statistic:
             held = slot.references or [[] for _ in slot.captions]
             rows = list(zip(slot.captions, held, strict=True))
-            return Measured(value_N, Corpus(rows, partial(_text_statistic, statistic, scale)))
+            return Measurement(value_N, Corpus(rows, partial(_text_statistic, statistic, scale)))
         kept_N = value_N[~np.isnan(value_N)] if value_N is not None else np.zeros(0)
         if len(kept_N) and not np.isclose(scale * corpus, kept_N.mean()):
             raise TellapartError(f"{where}: its corpus number is not the mean of its captions; register its statistic")
-        return Measured(value_N)
+        return Measurement(value_N)
 
     needs = ("references",) if references else ()
     return Metric(needs, measure, lambda context: variant, digits)
@@ -209,11 +209,11 @@ def _text_statistic(where: str, scale: float, rows: list[tuple[str, list[str]]])
 
 
 def _recall(k: int, pools: str) -> Metric:
-    def measure(context: Context, slot: Slot) -> Measured:
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
         found = context.retrieval(slot, pools)
-        return Measured(100 * found.hit(k), weight_N=found.asked_N)
+        return Measurement(100 * found.hit(k), weight_N=found.asked_N)
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
 
     few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
@@ -224,18 +224,18 @@ def _recall(k: int, pools: str) -> Metric:
 def _clip_recall(k: int) -> Metric:
     """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
         rank_N = context.emscore_ranks(slot)
-        return Measured(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
+        return Measurement(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"pool:all-clips|match:EMScore-F|{_emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
 
     needs = ("pictures", "clips", "scorer", "tokens", "two" if k == 1 else "six-clips")
     return Metric(needs, measure, signature, 1, partial(_chance, k, ALL_CLIPS), f"recall@{k}", pools=ALL_CLIPS)
 
 
-def _chance(k: int, pools: str, context: Context) -> np.ndarray:
+def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
     from tellapart.evaluation.retrieval import chance
 
     return 100 * chance(context.sets(pools), len(context.ids), k)
@@ -244,14 +244,14 @@ def _chance(k: int, pools: str, context: Context) -> np.ndarray:
 def _mean_rank(pools: str) -> Metric:
     """The place of the picture among its candidates, 1 where it is found at once."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
         found = context.retrieval(slot, pools)
-        return Measured(found.rank_N + 1, weight_N=found.asked_N)
+        return Measurement(found.rank_N + 1, weight_N=found.asked_N)
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}"
 
-    def blind(context: Context) -> np.ndarray:
+    def blind(context: EvalContext) -> np.ndarray:
         from tellapart.evaluation.retrieval import over_questions
 
         sets = context.sets(pools)
@@ -260,7 +260,7 @@ def _mean_rank(pools: str) -> Metric:
     return Metric(("pictures", "scorer", "two"), measure, signature, 2, blind, "mean_rank", pools=pools)
 
 
-def _pools_signature(context: Context, pools: str) -> str:
+def _pools_signature(context: EvalContext, pools: str) -> str:
     if pools in (given := (context.sets_from or context).origins):
         return f"pools:{pools}x{len(context.sets(pools).sets)}|{given[pools]}"
     more = f"|mined-by:{(context.sets_from or context).scorer_name()}" if pools == "lookalike" else ""
@@ -275,37 +275,37 @@ def order_digest(ids: Sequence[str]) -> str:
     return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
-def _clipscore(context: Context, slot: Slot) -> Measured:
+def _clipscore(context: EvalContext, slot: Slot) -> Measurement:
     assert context.image_ND is not None
-    return Measured(100 * clipscore(context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)[1])
+    return Measurement(100 * clipscore(context.text_features(slot, CLIPSCORE_PREFIX), context.image_ND)[1])
 
 
-def _refclipscore(context: Context, slot: Slot) -> Measured:
+def _refclipscore(context: EvalContext, slot: Slot) -> Measurement:
     assert context.image_ND is not None
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
-    return Measured(
+    return Measurement(
         100 * refclipscore(text_ND, context.image_ND, context.reference_features(slot, CLIPSCORE_PREFIX))[1]
     )
 
 
-def _clipsc(context: Context, slot: Slot) -> Measured:
+def _clipsc(context: EvalContext, slot: Slot) -> Measurement:
     assert context.image_ND is not None
-    return Measured(clipsc(context.text_features(slot), context.image_ND)[1])
+    return Measurement(clipsc(context.text_features(slot), context.image_ND)[1])
 
 
 def _emscore(part: str) -> Metric:
     """EMScore against the frames of clips, ×100 as paper 1 prints it."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
-        return Measured(100 * getattr(context.emscore(slot), part)[1])
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        return Measurement(100 * getattr(context.emscore(slot), part)[1])
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"(coarse+fine)/2x100|{_emscore_variant(context)}|scorer:{context.scorer_name()}"
 
     return Metric(("pictures", "clips", "scorer", "tokens"), measure, signature)
 
 
-def _emscore_variant(context: Context) -> str:
+def _emscore_variant(context: EvalContext) -> str:
     assert context.items is not None
     frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
     idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
@@ -315,21 +315,21 @@ def _emscore_variant(context: Context) -> str:
 def _bertscore(part: str) -> Metric:
     """BERTScore against the references, ×100."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
-        return Measured(100 * getattr(context.bertscore(slot), part)[1])
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        return Measurement(100 * getattr(context.bertscore(slot), part)[1])
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"best-reference|{context.text_encoder.signature}"
 
     return Metric(("references", "text_encoder"), measure, signature)
 
 
-def _ppl(context: Context, slot: Slot) -> Measured:
-    return Measured(of_counts(context.token_losses(slot)))
+def _ppl(context: EvalContext, slot: Slot) -> Measurement:
+    return Measurement(of_counts(context.token_losses(slot)))
 
 
-def _ppl_corpus(context: Context, slot: Slot) -> Measured:
-    return Measured(None, Corpus(list(context.token_losses(slot)), _exp_ratio))
+def _ppl_corpus(context: EvalContext, slot: Slot) -> Measurement:
+    return Measurement(None, Corpus(list(context.token_losses(slot)), _exp_ratio))
 
 
 def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
@@ -341,22 +341,22 @@ def _exp_ratio(rows: list[np.ndarray]) -> Statistic:
 def _rate(above: str, below: str) -> Metric:
     """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
 
-    def measure(context: Context, slot: Slot) -> Measured:
-        counts_N2 = np.array([(getattr(j, above), getattr(j, below)) for j in context.judgements(slot)], dtype=float)
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        counts_N2 = np.array([(getattr(j, above), getattr(j, below)) for j in context.claim_counts(slot)], dtype=float)
         with np.errstate(invalid="ignore"):
             value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
-        return Measured(value_N, Corpus(list(counts_N2), _ratio))
+        return Measurement(value_N, Corpus(list(counts_N2), _ratio))
 
     return Metric(("truth",), measure, lambda context: f"sum({above})/sum({below})|truth:scenes")
 
 
-def _scene_graph_f(context: Context, slot: Slot) -> Measured:
+def _scene_graph_f(context: EvalContext, slot: Slot) -> Measurement:
     """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
     from tellapart.scenes.truth import scene_graph_f
 
     assert context.items is not None
     pairs = zip(slot.captions, context.items, strict=True)
-    return Measured(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
+    return Measurement(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
 
 
 def _ratio(rows: list[np.ndarray]) -> Statistic:
@@ -368,7 +368,7 @@ def _percent(counts_R2: np.ndarray) -> np.ndarray:
     return np.where(below_R > 0, 100 * above_R / np.where(below_R > 0, below_R, 1), np.nan)
 
 
-def _listener_accuracy(context: Context, slot: Slot) -> Measured:
+def _listener_accuracy(context: EvalContext, slot: Slot) -> Measurement:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
     from tellapart.progress import track
     from tellapart.scenes.truth import listener_probabilities
@@ -380,7 +380,7 @@ def _listener_accuracy(context: Context, slot: Slot) -> Measured:
         place = int(np.flatnonzero(members == target)[0])
         candidates = [items[member].truth for member in members]
         value_N[target] = listener_probabilities(slot.captions[target], candidates)[place]
-    return Measured(100 * value_N)
+    return Measurement(100 * value_N)
 
 
 def _oracle(name: str, metric: Metric) -> Metric:
@@ -391,15 +391,15 @@ def _oracle(name: str, metric: Metric) -> Metric:
     measure = metric.measure
     assert measure is not None
 
-    def over_slots(context: Context, slots: Sequence[Slot]) -> Measured:
+    def over_slots(context: EvalContext, slots: Sequence[Slot]) -> Measurement:
         measured = [measure(context, slot) for slot in slots]
         values = [own.value_N for own in measured if own.value_N is not None]
         if not values:
             raise UsageError(f"{name} has no number for a single caption, so no caption is the best by it")
         best = np.fmin if name in LOWER_IS_BETTER or name.startswith("mean_rank") else np.fmax
-        return Measured(best.reduce(values), weight_N=measured[0].weight_N)
+        return Measurement(best.reduce(values), weight_N=measured[0].weight_N)
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return f"best-of-captions,mean-of-pictures|{metric.signature(context)}"
 
     return replace(
@@ -410,14 +410,14 @@ def _oracle(name: str, metric: Metric) -> Metric:
 def _diversity(name: str) -> Metric:
     """Div-1, Div-2 or mBLEU of all captions of a picture, 0 to 1 as paper 4 prints them."""
 
-    def together(context: Context, caption_lists: list[list[str]]) -> Measured:
+    def together(context: EvalContext, caption_lists: list[list[str]]) -> Measurement:
         value_N = _function(_DIVERSITY + name)(caption_lists)[1]
         if name != "mbleu":
-            return Measured(value_N)
+            return Measurement(value_N)
         rows = list(_function(_DIVERSITY + "mbleu_counts")(caption_lists))
-        return Measured(value_N, Corpus(rows, _function(_DIVERSITY + "mbleu_of_counts")))
+        return Measurement(value_N, Corpus(rows, _function(_DIVERSITY + "mbleu_of_counts")))
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return str(_function(_DIVERSITY + ("MBLEU_SIGNATURE" if name == "mbleu" else "DIV_SIGNATURE")))
 
     return Metric(("several",), None, signature, 2, together=together)
@@ -435,7 +435,7 @@ _SPIDER = "tellapart.metrics.spider_score:"
 def _overlap(where: str, name: str, *, statistic: str = "") -> Metric:
     """A metric against references, ×100 as the papers print it; its module has the signature."""
 
-    def signature(context: Context) -> str:
+    def signature(context: EvalContext) -> str:
         return str(_function(where.partition(":")[0] + f":{name}_SIGNATURE"))
 
     return replace(text_metric(where, "", references=True, statistic=statistic, scale=100.0), signature=signature)

@@ -59,7 +59,7 @@ class CandidateSets:
         return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
 
 
-def given_sets(
+def one_question_sets(
     candidates: Sequence[Sequence[int] | np.ndarray], targets: Sequence[int], name: str = "given"
 ) -> CandidateSets:
     """One question a set: candidates are rows of the feature matrix, ``targets`` the position of the target."""

@@ -38,7 +38,7 @@ def assess(stage: Any, run: Run) -> Results | None:
         items=stage.test_items,
         scorer=scorer,
         image_features=stage.store.features(stage.test_items, scorer.encoder) if scorer is not None else None,
-        judges=judges(stage, settings.judges),
+        eval_scorers=judges(stage, settings.judges),
         human="mean" if stage.recipe.trains == "captioner" and all(i.references for i in stage.test_items) else None,
         lookalike=settings.lookalike,
         seed=stage.recipe.seed,

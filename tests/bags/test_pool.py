@@ -11,7 +11,7 @@ from PIL import Image
 
 from tellapart.bags.pool import nearest_to_targets
 from tellapart.data import open_data
-from tellapart.evaluation.inputs import read_given
+from tellapart.evaluation.inputs import read_inputs
 
 
 def unit(rng: np.random.Generator, count: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
     rows = [json.loads(line) for line in list_.read_text().splitlines()]
     assert all(row["near"].startswith("test") and -1 <= row["cosine"] <= 1 for row in rows)
     ids = [item.id for item in open_data(str(tmp_path / "test"))]
-    given = read_given([], str(list_), ids, None, "scorer")
+    given = read_inputs([], str(list_), ids, None, "scorer")
     assert [own.name for own in given.sets] == ["hard"] and len(given.sets[0].ids()) == 4 + told["pictures"]
     refused = cli("bags", "pool", tmp_path / "test", "--among", tmp_path / "test", "--scorer", tiny_scorer, "-o", list_)
     assert refused.status == 2 and "expected other pictures than the test set's" in refused.err

@@ -191,7 +191,7 @@ def test_a_second_scorer_judges_the_same_lookalike_sets(world):
     seen_ND = (world.image_ND[:, ::-1] + noise).astype(np.float32)  # so that its own neighbours would be others
     results = evaluate(
         world.systems, scorer=ColourScorer(), image_features=world.image_ND, lookalike=5,
-        judges={"second": (Second(), seen_ND)},
+        eval_scorers={"second": (Second(), seen_ND)},
     )  # fmt: skip
     found = results.systems["rich"]
     assert "length@second" not in found and found["clipscore@second"].value != found["clipscore"].value
@@ -401,7 +401,7 @@ def test_the_listener_hears_the_truth_among_lookalikes():
     systems = {"true": {i.id: i.truth.description for i in items}, "mute": {i.id: "" for i in items}}
     results = evaluate(
         systems, items=items, scorer=ColourScorer(), image_features=image_ND, metrics=["listener_accuracy"],
-        chance=True, lookalike=4, judges={"second": (ColourScorer(), image_ND)},
+        chance=True, lookalike=4, eval_scorers={"second": (ColourScorer(), image_ND)},
     )  # fmt: skip
     sets = lookalike_sets(image_ND, 4)
     expected = truth.listener_accuracy(
@@ -468,7 +468,7 @@ def test_what_does_not_match_is_an_error_or_a_note(files):
     ("settings", "says"),
     [
         ({"scorer": "scenes"}, "add --data SPEC"),
-        ({"judges": ["scenes"]}, "add --scorer MODEL"),
+        ({"eval_scorers": ["scenes"]}, "add --scorer MODEL"),
         ({"metrics": ["recall@1.lookalike"]}, "add --data SPEC"),
         ({"metrics": ["recal@1.lookalike"]}, "did you mean 'recall@1.lookalike'?"),
         ({"resamples": 0}, "expected at least 1"),
@@ -514,7 +514,7 @@ def test_run_eval_with_real_pictures_and_real_scorers(photos, tmp_path, monkeypa
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
     results = run_eval(
         [photos / "captions.jsonl"], data=f"jsonl:{photos / 'data.jsonl'}", scorer=str(photos / "scorer"),
-        judges=[str(photos / "judge")], human="mean", chance=True, lookalike=4,
+        eval_scorers=[str(photos / "judge")], human="mean", chance=True, lookalike=4,
     )  # fmt: skip
     found = results.systems["captions"]
     assert {"recall@1.lookalike", "clipscore", "recall@1.lookalike@judge", "length"} <= set(found)

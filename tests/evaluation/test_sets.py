@@ -13,7 +13,7 @@ import pytest
 from tellapart.bags import Bag
 from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
-from tellapart.evaluation.candidate_sets import GivenSets, read_sets
+from tellapart.evaluation.candidate_sets import FileSets, read_sets
 from tellapart.evaluation.evaluate import run_eval
 from tellapart.evaluation.retrieval import per_set, retrieve
 
@@ -108,7 +108,7 @@ def test_another_scorers_bags_and_missing_pictures_are_refused(tmp_path: Path) -
 
 
 def test_each_set_is_told_apart(tmp_path: Path) -> None:
-    given = GivenSets("bag2", [("a", "b"), ("c", "d")], [("a",), ("c", "d")])
+    given = FileSets("bag2", [("a", "b"), ("c", "d")], [("a",), ("c", "d")])
     sets = given.rows({"a": 0, "b": 1, "c": 2, "d": 3})
     image_ND = np.eye(4, dtype=np.float32)
     found = retrieve(sets, image_ND[[1, 1, 2, 2]], image_ND)  # captions of a and d describe b and c

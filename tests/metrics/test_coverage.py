@@ -96,7 +96,7 @@ def retrieval_intervals(seed: int) -> Intervals:
 
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
-    from tellapart.evaluation.context import Corpus, Measured
+    from tellapart.evaluation.context import Corpus, Measurement
     from tellapart.evaluation.registry import _exp_ratio, _ratio
 
     rng = np.random.default_rng(seed)
@@ -105,10 +105,10 @@ def ratio_intervals(seed: int) -> Intervals:
     tokens_N = rng.integers(5, 20, 150).astype(float)
     loss_N2 = np.stack([tokens_N * rng.normal(3, 0.4, 150), tokens_N], axis=1)
     measured = {
-        "rate": Measured(None, Corpus(list(counts_N2), _ratio)),
-        "ppl_corpus": Measured(None, Corpus(list(loss_N2), _exp_ratio)),
-        "ppl": Measured(np.exp(loss_N2[:, 0] / loss_N2[:, 1])),
-        "clipscore": Measured(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
+        "rate": Measurement(None, Corpus(list(counts_N2), _ratio)),
+        "ppl_corpus": Measurement(None, Corpus(list(loss_N2), _exp_ratio)),
+        "ppl": Measurement(np.exp(loss_N2[:, 0] / loss_N2[:, 1])),
+        "clipscore": Measurement(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
     }
     comparison = Comparison(Results([]), {}, 300, seed, "")
     drawn = comparison._resampled(measured)

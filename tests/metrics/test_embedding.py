@@ -12,7 +12,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import Context, Slot
+from tellapart.evaluation.context import EvalContext, Slot
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.images.clips import ClipFile
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
@@ -214,24 +214,24 @@ LONG = " ".join(["a red circle and a blue star."] * 3 + ["a green tree on sand."
 def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_scorer: Path) -> None:
     scorer = load_scorer(str(tiny_scorer))
     assert scorer.lengths([LONG])[0] > scorer.window
-    cut = Context(["1", "2"], scorer=scorer)
+    cut = EvalContext(["1", "2"], scorer=scorer)
     slot = Slot([LONG, "a red circle"])
     np.testing.assert_allclose(cut.text_features(slot), scorer.text_features(slot.captions).numpy(), atol=1e-6)
     assert cut.long_note() == (
         f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
         "(--long-texts sentences scores them by sentence)"
     )
-    whole = Context(["1", "2"], scorer=scorer, long_texts="sentences")
+    whole = EvalContext(["1", "2"], scorer=scorer, long_texts="sentences")
     sentence_SD = scorer.text_features(["a red circle and a blue star."] * 3 + ["a green tree on sand."] * 15).numpy()
     found = whole.text_features(slot)
     np.testing.assert_allclose(found[0], sentence_SD.mean(0), atol=1e-6)
     np.testing.assert_allclose(found[1], scorer.text_features(["a red circle"])[0].numpy(), atol=1e-6)
     assert "scored by sentence" in str(whole.long_note()) and "were cut" not in str(whole.long_note())
     assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
-    endless = Context(["1"], scorer=scorer, long_texts="sentences")
+    endless = EvalContext(["1"], scorer=scorer, long_texts="sentences")
     endless.text_features(Slot(["red " * 200]))
     assert "scored by sentence, and 1 sentences, longer still, were cut" in str(endless.long_note())
-    assert Context(["1"], scorer=scorer).long_note() is None
+    assert EvalContext(["1"], scorer=scorer).long_note() is None
 
 
 def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: Path) -> None:
