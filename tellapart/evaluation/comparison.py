@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.evaluation.registry import METRICS, EvalContext, Corpus, Measurement, Metric, Slot, metrics_of
+from tellapart.evaluation.registry import METRICS, Corpus, EvalContext, Measurement, Metric, Slot, metrics_of
 from tellapart.metrics.results import Candidates, Pair, Results
 from tellapart.metrics.significance import (
     Difference,

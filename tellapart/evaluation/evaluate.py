@@ -241,14 +241,14 @@ def run_eval(
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
     ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
-    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``eval_scorers`` are model
-    folders or names. Captions and pictures or references are matched by id, file name, stem or place
-    (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and the
-    notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
+    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``eval_scorers`` are
+    model folders or names. Captions and pictures or references are matched by id, file name, stem or place
+    (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and
+    the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
-    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch is
-    loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. For the
-    rest see `evaluate`.
+    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch
+    is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. For
+    the rest see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import ALL_CLIPS, POOL, EvalContext, Corpus, Measurement, Slot
+from tellapart.evaluation.context import ALL_CLIPS, POOL, Corpus, EvalContext, Measurement, Slot
 from tellapart.evaluation.metric_names import resolve, spelt, suggestion
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX, clipsc, clipscore, refclipscore
 from tellapart.metrics.perplexity import of_counts

@@ -8,8 +8,8 @@ import pytest
 from tellapart.evaluation.retrieval import (
     CandidateSets,
     chance,
-    one_question_sets,
     lookalike_sets,
+    one_question_sets,
     per_set,
     random_pools,
     retrieve,
