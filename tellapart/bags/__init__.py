@@ -6,7 +6,7 @@ from tellapart.utils.lazy import lazily
 
 _WHERE = {
     "Bag": "mine",
-    "Neighbours": "neighbours",
+    "Neighbours": "search",
     "TrainingBags": "mine",
     "curate_bags": "mine",
     "mine_bags": "mine",

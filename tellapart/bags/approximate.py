@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.bags.neighbours import APPROXIMATE_FROM, ROUNDING, Neighbours
 from tellapart.errors import MissingExtra
+from tellapart.features.nearest import ROUNDING, Exclusions, Neighbours, Vectors, nearest_among
 from tellapart.progress import Progress
 from tellapart.utils.messages import say
 
+APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless the caller chooses
 RECALL_SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
 FIT_SAMPLE = 64 * 1024  # pictures that cells and codes are made from
 PER_CELL = 39  # pictures that FAISS wants at least to place a cell
@@ -25,7 +26,7 @@ CODES = 16  # of four bits
 PROBED_SHARE = 1 / 16  # share of the cells that are looked through
 REFINE_FACTOR = 16  # times as many as are wanted, the best by their codes, are compared by their features
 QUERY_BLOCK = 4096  # at a time
-EXACT_BLOCK = 16384
+ADD_BLOCK = 16384  # pictures added to the index at a time
 MIN_REQUEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
 MAX_WIDENING = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
 
@@ -110,8 +111,8 @@ def _index(unit_ND: np.ndarray) -> Any:
         index = faiss.IndexRefineFlat(lists)
         sample_F = np.random.default_rng(0).choice(n, min(FIT_SAMPLE, n), replace=False)
         index.train(unit_ND[np.sort(sample_F)])
-    for start in range(0, n, EXACT_BLOCK):
-        index.add(unit_ND[start : start + EXACT_BLOCK])
+    for start in range(0, n, ADD_BLOCK):
+        index.add(unit_ND[start : start + ADD_BLOCK])
     return index
 
 
@@ -171,27 +172,10 @@ def _filter_candidates(
 
 def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
     """The share of the exact neighbours of some pictures that were found."""
-    exact_QK = _exact_of(unit_ND, row_Q, rows_QK.shape[1], max_cosine)
+    vectors = Vectors.of(unit_ND)
+    exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
+    exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
     shared = sum(
         len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, rows_QK, strict=True)
     )
     return shared / max(1, int((exact_QK >= 0).sum()))
-
-
-def _exact_of(unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None) -> np.ndarray:
-    """The k nearest of some pictures, Q×k in no safe order of near-ties, −1 where there are fewer."""
-    import torch
-
-    unit_T, row_T = torch.from_numpy(unit_ND), torch.from_numpy(row_Q)
-    best_QK = torch.full((len(row_Q), k), -torch.inf)
-    rows_QK = torch.full((len(row_Q), k), -1)
-    for start in range(0, len(unit_ND), EXACT_BLOCK):
-        part = unit_T[start : start + EXACT_BLOCK]
-        cosine_QB = unit_T[row_T] @ part.T
-        number_B = torch.arange(start, start + len(part))
-        cosine_QB[number_B == row_T[:, None]] = -torch.inf
-        if max_cosine is not None:
-            cosine_QB.masked_fill_(cosine_QB > max_cosine + ROUNDING / 2, -torch.inf)
-        best_QK, place_QK = torch.cat([best_QK, cosine_QB], 1).topk(k, 1)
-        rows_QK = torch.cat([rows_QK, number_B.expand(len(row_Q), -1)], 1).gather(1, place_QK)
-    return torch.where(best_QK > -torch.inf, rows_QK, -1).numpy()

@@ -21,10 +21,11 @@ from tellapart.bags.mine import (
     multimodal,
     neighbours_for,
 )
-from tellapart.bags.search import Vectors, nearest_neighbours
+from tellapart.bags.search import nearest_neighbours
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
 from tellapart.errors import UsageError
+from tellapart.features.nearest import Vectors
 from tellapart.types import Item
 
 if TYPE_CHECKING:

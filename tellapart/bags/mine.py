@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tellapart.bags.neighbours import Neighbours
-from tellapart.bags.search import BLOCK, DIGITS, Vectors, nearest_neighbours
+from tellapart.bags.search import nearest_neighbours
 from tellapart.errors import UsageError
+from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")

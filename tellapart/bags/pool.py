@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 from tellapart.types import Item
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
 
-COPY = 0.9999  # a cosine above this is a copy of the target, which no caption could tell from it
-BLOCK = 256
-DIGITS = 6
+COSINE_DIGITS = 6  # written to the file
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class HardPool:
             path = getattr(item.picture, "path", None)
             if not isinstance(path, Path):
                 raise UsageError(f"{item.id} is no file of its own, so that a list cannot name it; unpack the pictures")
-            row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, DIGITS)}
+            row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, COSINE_DIGITS)}
             told.append(json.dumps(row, ensure_ascii=False) + "\n")
         return "".join(told)
 
@@ -48,25 +47,15 @@ class HardPool:
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets' rows.
 
-    targets_ND, others_MD: features of length 1. Copies of a target (cosine above 0.9999) are not counted for it. Equal
-    cosines, to the sixth digit, go by row. A row near several targets belongs to the most alike.
+    Copies of a target (cosine above 0.9999) do not count for it. Ties: see `tellapart.features.nearest`. A row near
+    several targets belongs to the nearest one, of equally near ones to the first.
     """
-    best_M = np.full(len(others_MD), -np.inf)
-    target_M = np.zeros(len(others_MD), dtype=np.intp)
-    for start in range(0, len(targets_ND), BLOCK):
-        cosine_BM = np.round(targets_ND[start : start + BLOCK] @ others_MD.T, DIGITS)
-        cosine_BM[cosine_BM > COPY] = -np.inf
-        for row, cosine_M in enumerate(cosine_BM, start):
-            count = min(nearest, int(np.isfinite(cosine_M).sum()))
-            if not count:
-                continue
-            least = np.partition(cosine_M, len(cosine_M) - count)[len(cosine_M) - count]
-            near = np.flatnonzero(cosine_M >= least)
-            near = near[np.argsort(-cosine_M[near], kind="stable")][:count]
-            better = near[cosine_M[near] > best_M[near]]
-            best_M[better], target_M[better] = cosine_M[better], row
-    rows = np.flatnonzero(np.isfinite(best_M))
-    return rows, target_M[rows]
+    found = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
+    target_M, place_M = np.nonzero(found.rows_NK >= 0)
+    row_M, cosine_M = found.rows_NK[target_M, place_M], found.cosine_NK[target_M, place_M]
+    order_M = np.lexsort((target_M, -cosine_M, row_M))
+    rows, first = np.unique(row_M[order_M], return_index=True)
+    return rows, target_M[order_M][first]
 
 
 def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> HardPool:

@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 TIE = 1e-6  # cosines nearer than float32 sums of another order can tell apart count as equal
-DUPLICATE = 0.9999
-_BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -88,22 +86,17 @@ def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0)
 def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
     """Each picture with its ``size − 1`` nearest neighbours by the cosine of image features, itself first.
 
-    A copy of the target (cosine above 0.9999, or the same content key) cannot be told from it and is left
-    out. Neighbours whose cosine is equal to a millionth come in the order of their rows.
+    Copies of the target (cosine above 0.9999, or the same content key) cannot be distinguished from it and are left
+    out. Ties: see `tellapart.features.nearest`.
     """
-    from tellapart.progress import track
+    from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
-    unit_ND = _unit(features_ND)
-    content_N = np.unique(np.asarray(keys), return_inverse=True)[1] if keys is not None else None
-    sets: list[np.ndarray] = []
-    for start in track(range(0, len(unit_ND), _BLOCK), label=f"look-alike sets ({_BLOCK} pictures a step)"):
-        for row, cosine_N in enumerate(unit_ND[start : start + _BLOCK] @ unit_ND.T, start):
-            cosine_N[cosine_N > DUPLICATE] = -np.inf
-            if content_N is not None:
-                cosine_N[content_N == content_N[row]] = -np.inf
-            cosine_N[row] = -np.inf
-            sets.append(np.concatenate([[row], _largest(cosine_N, size - 1)]))
-    rows_N = np.arange(len(unit_ND))
+    vectors = Vectors.of(features_ND)
+    rows_N = np.arange(len(vectors))
+    content_N = rows_N if keys is None else np.unique(np.asarray(keys), return_inverse=True)[1]
+    exclusions = Exclusions(content_N, content_N, COPY)
+    near = nearest_among(vectors, vectors, size - 1, exclusions, label="look-alike sets")
+    sets = [np.concatenate([[row], near_K[near_K >= 0]]) for row, near_K in enumerate(near.rows_NK)]
     return CandidateSets(tuple(sets), rows_N, rows_N, f"lookalike{size}")
 
 
@@ -206,18 +199,3 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray) -> 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
     """What a blind guess hits: k of the set's size, for each of n pictures; NaN where not asked."""
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)
-
-
-def _unit(features_ND: np.ndarray) -> np.ndarray:
-    features_ND = np.asarray(features_ND, dtype=np.float32)
-    return features_ND / np.maximum(np.linalg.norm(features_ND, axis=1, keepdims=True), 1e-12)
-
-
-def _largest(cosine_N: np.ndarray, k: int) -> np.ndarray:
-    """Rows of the k largest, largest first, those within a millionth of each other by row; −inf is never one."""
-    k = min(k, int(np.count_nonzero(cosine_N > -np.inf)))
-    if k <= 0:
-        return np.zeros(0, np.intp)
-    least = np.partition(cosine_N, len(cosine_N) - k)[len(cosine_N) - k]
-    row_M = np.flatnonzero(cosine_N >= least - TIE)  # the cut may fall among equals
-    return row_M[np.argsort(-np.round(cosine_N[row_M] / TIE), kind="stable")][:k]

@@ -179,7 +179,7 @@ class BestOf:
     """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
 
     ``places``: id to row, of the pictures that can be read. The look-alikes are the ``distractors`` nearest
-    neighbours in the whole data set by the scorer's image features.
+    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`).
     """
 
     def __init__(
@@ -192,8 +192,8 @@ class BestOf:
         progress: bool = True,
     ) -> None:
         import numpy as np
-        import torch
 
+        from tellapart.features.nearest import Vectors
         from tellapart.features.store import FeatureStore
 
         store = store or FeatureStore()
@@ -202,7 +202,7 @@ class BestOf:
         self._scorer = scorer
         self.places = {item.id: place for place, item in enumerate(kept)}
         features: np.ndarray = store.features(kept, encoder, progress=progress) if kept else np.zeros((0, 1), "f4")
-        self._features_ND = torch.from_numpy(features)
+        self._vectors = Vectors.of(features)
         self._distractors = min(distractors, max(len(kept) - 1, 0))
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
@@ -222,13 +222,15 @@ class BestOf:
 
     def _sets(self, rows: Sequence[int]) -> torch.Tensor:
         """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
+        import numpy as np
         import torch
 
-        own_B = torch.tensor(rows)
-        similarity_BN = self._features_ND[own_B] @ self._features_ND.T
-        similarity_BN[torch.arange(len(rows)), own_B] = -torch.inf
-        nearest_BK = similarity_BN.topk(self._distractors, dim=1).indices
-        return self._features_ND[torch.cat([own_B[:, None], nearest_BK], dim=1)]
+        from tellapart.features.nearest import Exclusions, nearest_among
+
+        row_B, gallery = np.array(rows), self._vectors
+        itself = Exclusions(row_B, np.arange(len(gallery)))
+        near_BK = nearest_among(gallery.take(row_B), gallery, self._distractors, itself).rows_NK
+        return torch.from_numpy(gallery.given_ND[np.concatenate([row_B[:, None], near_BK], axis=1)])
 
 
 def nothing_left(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.bags import Neighbours, mine_bags, nearest_neighbours
-from tellapart.bags.approximate import _exact_of, measured_search
+from tellapart.bags.approximate import measured_search
 
 pytest.importorskip("faiss")
 N, K = 3000, 10
@@ -35,16 +35,6 @@ def test_it_says_what_it_finds(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"finds {100 * found.recall:.1f} % of the exact 10 nearest, measured on 2,000 pictures" in told
     assert "s to build" in told and "s to search" in told
     assert (found.rows_NK != np.arange(N)[:, None]).all() and (np.diff(found.cosine_NK) <= 0).all()
-
-
-def test_the_sample_has_the_exact_neighbours() -> None:
-    features_ND = scattered()
-    unit_ND = features_ND / np.linalg.norm(features_ND, axis=1, keepdims=True)
-    sample_Q = np.array([0, 5, 2999])
-    exact = nearest_neighbours(features_ND, K)
-    assert np.array_equal(_exact_of(unit_ND, sample_Q, K, None), exact.rows_NK[sample_Q])
-    filtered = nearest_neighbours(features_ND, K, max_cosine=0.5)
-    assert np.array_equal(_exact_of(unit_ND, sample_Q, K, 0.5), filtered.rows_NK[sample_Q])
 
 
 def test_near_duplicates_give_their_places_to_others(capsys: pytest.CaptureFixture[str]) -> None:
