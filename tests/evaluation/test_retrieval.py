@@ -122,8 +122,8 @@ def test_chance_is_what_random_features_get():
 
 
 def test_equal_neighbours_come_by_row_even_at_the_cut():
-    """Equal cosines of features whose products float32 sums differently; a larger cosine goes first."""
-    image_ND = np.array([[1, 0], [0.8, 0.6], [2.4, -1.8]])
+    """Equal cosines of features of other lengths; a cosine that is larger by a ten-thousandth goes first."""
+    image_ND = np.array([[1, 0], [0.8, 0.6], [1.6, -1.2]])
     assert lookalike_sets(image_ND, 2).sets[0].tolist() == [0, 1]
     image_ND[2] = [0.8001, -0.59987]
     assert lookalike_sets(image_ND, 2).sets[0].tolist() == [0, 2]
