@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent / "tellapart"
 LAYERS = [
     "errors types progress utils",
     "images metrics models scenes",
-    "data objectives recipe rewards report scorers",
-    "boost captioners features",
-    "bags inference",
+    "data report rewards scorers",
+    "boost captioners features objectives",
+    "bags inference recipe",
     "evaluation review",
     "training",
     "bench claims",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,11 +13,9 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import Encode, Loss, token_log_probs
 from tellapart.objectives.exploration import Exploration
+from tellapart.rewards.base import Baseline, Reward
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
-
-Reward = Callable[[Rollout, Batch], torch.Tensor]
-Baseline = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Recipes: what to train, on what, how, and how to measure it.
 
-`schema` is the recipe as a whole, `objectives` and `bags` its larger tables, `fields` the types of its values,
+`schema` is the recipe as a whole, `objectives` and `bags` its larger tables,
 `error_messages` says in one line what is wrong with a table.
 """
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.recipe.fields import FileName, ModelName, Strict
+from tellapart.utils.options import FileName, ModelName, Strict
 
 # (from epoch, bag size), as in paper 2, appendix B.3.
 BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))

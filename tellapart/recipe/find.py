@@ -17,6 +17,14 @@ def shipped() -> dict[str, Path]:
     return {file.relative_to(SHIPPED).with_suffix("").as_posix(): file for file in files}
 
 
+def absolute(name: str, folder: Path) -> str:
+    """A recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
+    if not name.endswith(".toml"):
+        return name
+    file = (folder / name).resolve()
+    return str(file if file.is_file() else shipped().get(name.removesuffix(".toml"), file))
+
+
 def find_recipe(name: str | Path) -> Path:
     """The file behind ``name``: a path, or the name of a shipped recipe, with or without ``recipes/`` and ``.toml``.
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, mod
 
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import PATTERN
-from tellapart.recipe.fields import ModelName, Strict, fill_in, written_file
+from tellapart.utils.options import ModelName, Strict, fill_in, written_file
 
 Greedy = Literal["greedy"]
 

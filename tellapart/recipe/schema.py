@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,8 +17,9 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.error_messages import explain, shown
-from tellapart.recipe.fields import DataSpecs, FileName, ModelName, Resolver, Strict, absolute
+from tellapart.recipe.find import absolute
 from tellapart.recipe.objectives import Objective, Reinforce, SelfRetrieval
+from tellapart.utils.options import DataSpecs, FileName, ModelName, Resolver, Strict
 from tellapart.utils.text import broken
 
 
@@ -367,7 +369,8 @@ def read_recipe(path: Path, settings: Sequence[str] = ()) -> Recipe:
 def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
     """A `Recipe` from a plain table, or a `UsageError` of one line. Other recipes are looked for in ``folder``."""
     try:
-        return Recipe.model_validate(table, context={"folder": folder} if folder is not None else None)
+        context = None if folder is None else {"folder": folder, "absolute": partial(absolute, folder=folder)}
+        return Recipe.model_validate(table, context=context)
     except ValidationError as error:
         raise UsageError(f"{source}: {explain(error, Recipe)}") from None
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from tellapart.rewards.base import Reward
 from tellapart.types import Batch, Rollout
-
-Reward = Callable[[Rollout, Batch], torch.Tensor]
 
 
 class Averaged:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 
+from tellapart.models.protocols import ScorerLike
 from tellapart.types import Batch, Rollout
 
 if TYPE_CHECKING:
@@ -17,22 +18,10 @@ TIE = 1e-6  # cosines that are closer count as equal: the order of a sum decides
 Score = Literal["log_prob", "accuracy", "cosine"]
 
 
-class Scorer(Protocol):
-    """What self-retrieval asks of a scorer; `tellapart.scorers.load_scorer` gives one. Features are L2-normalised."""
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def scale(self) -> float: ...
-    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor: ...
-    def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor: ...
-    def text_features(self, texts: Sequence[str]) -> torch.Tensor: ...
-
-
 def self_retrieval(
     texts: Sequence[str],
     images: Sequence[Image.Image] | torch.Tensor,
-    scorer: Scorer,
+    scorer: ScorerLike,
     *,
     score: Score = "log_prob",
     bag_B: torch.Tensor | None = None,
@@ -87,7 +76,7 @@ class SelfRetrieval:
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: ScorerLike,
         features_ND: np.ndarray,
         *,
         score: Score = "log_prob",

@@ -55,7 +55,7 @@ def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[
 
 
 class Places:
-    """Where models lie (a `recipe.fields.Resolver`): recipes stand for their adopted runs, all else for itself."""
+    """Where models lie (a `utils.options.Resolver`): recipes stand for their adopted runs, all else for itself."""
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()

@@ -26,9 +26,9 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.images.pictures import StoredPicture
 from tellapart.models.loading import BUILTIN
-from tellapart.recipe.fields import Resolver
 from tellapart.recipe.schema import Recipe, read_recipe
 from tellapart.types import Item
+from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
 WITHOUT_EFFECT = ("name", "about")  # keys of a recipe that no result follows from; nor from training.trackers
@@ -112,7 +112,7 @@ def code_of(recipe: Recipe) -> list[str]:
 
 
 class Identities:
-    """What stands for a model, for data and for a file in a fingerprint (a `recipe.fields.Resolver`).
+    """What stands for a model, for data and for a file in a fingerprint (a `utils.options.Resolver`).
 
     ``known``: names whose identity the caller knows (a run that is yet to be trained). ``memo``: what was found so
     far; to be shared for as long as no file changes. ``chain``: the recipes that led here.

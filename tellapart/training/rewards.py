@@ -9,10 +9,11 @@ from tellapart.metrics.cider import DocumentFrequencies
 from tellapart.models.plugins import call_factory, code_path, installed
 from tellapart.objectives import Smile
 from tellapart.objectives.exploration import Exploration
-from tellapart.objectives.reinforce import Baseline, Reinforce, Reward, RewardTerm
+from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.objectives.shift import alternative_forms
 from tellapart.recipe import objectives as tables
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out, no_baseline
+from tellapart.rewards.base import Baseline, Reward
 from tellapart.rewards.distances import distance_by_name
 
 

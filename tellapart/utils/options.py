@@ -1,18 +1,20 @@
-"""What the values of a recipe may be: names of models, specifications of data, tables without unknown keys."""
+"""Tables of options: pydantic models that refuse unknown keys, and the types of their values.
+
+A value that names a model, data or a file is resolved against the recipe that it stands in. The validation context, if
+there is one, holds ``folder``, the recipe's folder, and ``absolute``, which makes the name of a recipe absolute. The
+serialization context is a `Resolver`.
+"""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializationInfo, ValidationInfo
 
-from tellapart.recipe.find import shipped
-
 
 class Resolver(Protocol):
-    """What stands for the names in a recipe that is dumped with one as its context."""
+    """Replaces the names in a recipe when it is dumped with a resolver as its context."""
 
     def model(self, name: str) -> str: ...
 
@@ -34,16 +36,8 @@ def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """A recipe named as a model stands beside the recipe that names it; its name becomes absolute."""
-    return absolute(name, info.context["folder"]) if info.context else name
-
-
-def absolute(name: str, folder: Path) -> str:
-    """A recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
-    if not name.endswith(".toml"):
-        return name
-    file = (folder / name).resolve()
-    return str(file if file.is_file() else shipped().get(name.removesuffix(".toml"), file))
+    """A recipe named as a model is looked for beside the recipe that names it; its name becomes absolute."""
+    return info.context["absolute"](name) if info.context else name
 
 
 def fill_in(spec: str) -> str:
@@ -58,4 +52,6 @@ DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
 
 
 class Strict(BaseModel):
+    """A table that refuses unknown keys, and numbers that are not finite."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
