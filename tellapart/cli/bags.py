@@ -1,4 +1,4 @@
-"""``tellapart bags``: bags of look-alikes from anybody's pictures, their review, and the card that describes them."""
+"""``tellapart bags``: mine bags of look-alikes, build a benchmark from them, review it and describe it."""
 
 from __future__ import annotations
 
@@ -22,33 +22,39 @@ if TYPE_CHECKING:
 
 app = App(
     name="bags",
-    help="Bags of look-alikes: mine them, build a benchmark of them, review it, and say what it is.",
+    help="Bags of look-alikes: mine them, build a benchmark, review it, and write its card.",
     no_args_is_help=True,
 )
 
-ScorerName = Annotated[str, typer.Option("--scorer", help="Whose features say what looks alike: folder, hub name, …")]
+ScorerName = Annotated[
+    str, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
+]
 Sizes = Annotated[str, typer.Option("--size", help="Pictures in a bag; several with commas.")]
 Captions = Annotated[
     str | None,
-    typer.Option(help="Text counts too: 'references', or a file of captions (paper 2: HolisticCap's)."),
+    typer.Option(help="Also use text similarity: 'references', or a caption file (paper 2: HolisticCap's)."),
 ]
 MaxCosine = Annotated[
-    float | None, typer.Option("--max-cosine", help="No picture of a bag nearer to its first than this (paper 3: 0.8).")
+    float | None,
+    typer.Option("--max-cosine", help="Highest similarity of a picture to the first of its bag (paper 3: 0.8)."),
 ]
 MaxCosinePairs = Annotated[
-    bool, typer.Option("--max-cosine-pairs", help="--max-cosine limits every pair of a bag, not its first picture's.")
+    bool,
+    typer.Option(
+        "--max-cosine-pairs", help="Apply --max-cosine to every pair of a bag, not only to pairs with the first."
+    ),
 ]
 Pairs = Annotated[
-    bool, typer.Option("--all-pairs", help="A bag's similarity is of all pairs, not of its first picture.")
+    bool, typer.Option("--all-pairs", help="Define a bag's similarity over all pairs, not only those with the first.")
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--approximate", help="How neighbours are searched. Default: exact below a million pictures."),
+    typer.Option("--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."),
 ]
 Decisions = Annotated[
     Path | None, typer.Option(help="The file of decisions. Default: BAGS.review.sqlite beside the bags.")
 ]
-Licence = Annotated[str, typer.Option(help="What the card says of the pictures' licence.")]
+Licence = Annotated[str, typer.Option(help="The pictures' licence, for the card.")]
 
 
 @app.command()
@@ -64,7 +70,7 @@ def mine(
     exact: Exact = None,
     as_json: Json = False,
 ) -> None:
-    """Find the pictures that look most alike: bags that share no picture, the most alike first."""
+    """Find the most similar pictures: disjoint bags, the most similar first."""
     from tellapart.bags.file import write_bags
 
     _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
@@ -84,10 +90,12 @@ def build(
     all_pairs: Pairs = False,
     exact: Exact = None,
     licence: Licence = "",
-    name: Annotated[str | None, typer.Option(help="What the card calls it. Default: the folder's name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The benchmark's name on the card. Default: the folder's name.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """A benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, the list of pictures, and its card."""
+    """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
     import json
 
     from tellapart.bags.file import write_bags, write_truematch, write_whole
@@ -117,15 +125,13 @@ def build(
 @app.command()
 def pool(
     data: Annotated[list[str], typer.Argument(help="The test pictures: folders, or data sets as kind:path?key=value.")],
-    among: Annotated[
-        list[str], typer.Option("--among", help="Where distractors are sought; may be given several times.")
-    ],
+    among: Annotated[list[str], typer.Option("--among", help="Where to search for distractors. Repeatable.")],
     scorer: ScorerName,
     out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.")] = Path("pool.jsonl"),
     nearest: Annotated[int, typer.Option(min=1, help="Look-alikes of each test picture.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """A hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
+    """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
     from tellapart.bags.file import write_whole
     from tellapart.bags.pool import hard_pool
     from tellapart.data import open_many
@@ -146,11 +152,13 @@ def pool(
 @app.command()
 def card(
     bags: Annotated[Path, typer.Argument(help="A file of bags.")],
-    data: Annotated[list[str], typer.Argument(help="The pictures that it was made of.")],
+    data: Annotated[list[str], typer.Argument(help="The pictures that the bags were mined from.")],
     scorer: ScorerName,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of card.md and card.html.")] = Path(),
     licence: Licence = "",
-    name: Annotated[str | None, typer.Option(help="What the card calls it. Default: the file's name.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The benchmark's name on the card. Default: the file's name.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
@@ -183,9 +191,9 @@ def mined_from(
     exact: bool | None,
     max_cosine_pairs: bool = False,
 ) -> tuple[Any, MinedBags]:
-    """The scorer, and what was mined with it. Says what was left out."""
+    """The scorer and the bags mined with it. Prints what was skipped."""
     if max_cosine_pairs and max_cosine is None:
-        raise UsageError("--max-cosine-pairs is of --max-cosine, such as 0.8; give it, or leave both out")
+        raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
     from tellapart.bags.make import check_sizes, mine_dataset
     from tellapart.data import open_many
     from tellapart.models.device import best_device
@@ -214,7 +222,7 @@ def mined_from(
 
 
 def summary(mined: MinedBags) -> dict[str, Any]:
-    """What was mined, for programs."""
+    """The mined bags as JSON values."""
     header = mined.file.header
     return {
         "pictures": header.pictures,
@@ -228,7 +236,7 @@ def summary(mined: MinedBags) -> dict[str, Any]:
 
 
 def table(mined: MinedBags) -> Table:
-    """What was mined, for people."""
+    """The mined bags as a table."""
     from rich import box
     from rich.table import Table
 
@@ -244,7 +252,7 @@ def table(mined: MinedBags) -> Table:
 
 
 def card_table(card: Card) -> Table:
-    """A card's table, for people."""
+    """A card as a table."""
     from rich import box
     from rich.table import Table
 
@@ -259,7 +267,7 @@ def card_table(card: Card) -> Table:
 
 
 def write_card(card: Card, folder: Path) -> None:
-    """card.md and card.html."""
+    """Write card.md and card.html."""
     from tellapart.bags.file import write_whole
     from tellapart.evaluation.benchmark_card import markdown
     from tellapart.evaluation.card_page import page
@@ -272,14 +280,14 @@ def write_card(card: Card, folder: Path) -> None:
 def review(
     bags: Annotated[Path, typer.Argument(help="A file of bags.")],
     data: Annotated[
-        list[str] | None, typer.Argument(help="The pictures. Default: where the file says that it was mined from.")
+        list[str] | None, typer.Argument(help="The pictures. Default: the data that the bags were mined from.")
     ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Who reviews. Default: the page asks once.")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="The reviewer's name. Default: the page asks once.")] = None,
     decisions: Decisions = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8765,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
-    """Look the bags through: a page on this machine, by keyboard. Type the same again to go on."""
+    """Review the bags on a local page, by keyboard. The same command continues a review."""
     from tellapart.review.serve import bind, need_extra, serve
     from tellapart.review.session import open_review
     from tellapart.review.store import reviewer_name
@@ -308,16 +316,16 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.")] = Path("curated"),
     decisions: Decisions = None,
     keep: Annotated[
-        str, typer.Option(help="Bags that several decided on: majority (a tie drops), all, or any.")
+        str, typer.Option(help="How to combine reviewers: majority (a tie drops), all, or any.")
     ] = "majority",
     as_json: Json = False,
 ) -> None:
-    """The bags that reviewers keep, with who decided what and when: bags.jsonl, 3.json, 5.json, …, review.json."""
+    """Export the bags that reviewers keep, and their decisions: bags.jsonl, 3.json, 5.json, …, review.json."""
     from tellapart.review import export_review
     from tellapart.review.session import decisions_of
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
-    told = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
+    line = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
             f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
-    show(done.to_json(), lambda: told, as_json)
+    show(done.to_json(), lambda: line, as_json)

@@ -1,4 +1,4 @@
-"""``tellapart boost``: a data set's captions made dense, and still true; and the merging of its parts."""
+"""``tellapart boost``: caption boosting (dense, faithful captions); ``tellapart boost-merge``: join its shards."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def boost(
     data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.")] = Path("boosted.jsonl"),
     llm: Annotated[
-        str | None, typer.Option(help="Who blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
+        str | None, typer.Option(help="The LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
     ] = None,
-    mllm: Annotated[str | None, typer.Option(help="Who describes pictures: the same kinds of names.")] = None,
-    stages: Annotated[str, typer.Option(help="Which stages, with commas.")] = "blend,describe,holistic",
+    mllm: Annotated[str | None, typer.Option(help="The VLM that describes pictures; named in the same way.")] = None,
+    stages: Annotated[str, typer.Option(help="Stages to run, with commas.")] = "blend,describe,holistic",
     prompts: Annotated[
-        Path | None, typer.Option(help="A folder with prompts of your own: blend.txt, describe.txt, holistic.txt.")
+        Path | None, typer.Option(help="A folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
     ] = None,
     shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see boost-merge.")] = "1/1",
-    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Requests at a time.")] = 16,
+    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests.")] = 16,
     ledger: Annotated[
         Path | None, typer.Option(help="Where answers are kept. Default: beside the result, RESULT.ledger.jsonl.")
     ] = None,
@@ -44,7 +44,7 @@ def boost(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make captions dense, and still true. Type the same command again to go on after an interruption."""
+    """Make captions dense and keep them true. After an interruption, the same command goes on."""
     from tellapart.boost.backends import open_backend
     from tellapart.boost.run import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
@@ -55,65 +55,65 @@ def boost(
     check_out(out)
     part = parse_shard(shard)
     names = [name.strip() for name in stages.split(",") if name.strip()]
-    # One backend where both names are one: a local model is loaded once, a server's pauses hold for both.
-    made = {spec: open_backend(spec) for spec in dict.fromkeys((llm, mllm)) if spec}
-    chosen = make_stages(names, made.get(llm or ""), made.get(mllm or ""), prompts)
+    # Equal names share one backend: a local model is loaded once, a server's rate limit applies to both.
+    backends = {spec: open_backend(spec) for spec in dict.fromkeys((llm, mllm)) if spec}
+    selected = make_stages(names, backends.get(llm or ""), backends.get(mllm or ""), prompts)
     dataset = open_many(data)
-    found = Statistics(tokens_of(tokenizer) if tokenizer else None)
+    statistics = Statistics(tokens_of(tokenizer) if tokenizer else None)
     summary = boost_dataset(
-        dataset, chosen, out, ledger, in_flight=in_flight, shard=part,
-        each=lambda done: found.add(done.item, done.texts, done.bad),
+        dataset, selected, out, ledger, in_flight=in_flight, shard=part,
+        each=lambda done: statistics.add(done.item, done.texts, done.bad),
     )  # fmt: skip
-    show_all({**summary.to_json(), "statistics": found.to_json()}, [table(summary)], found, out, as_json)
+    show_all({**summary.to_json(), "statistics": statistics.to_json()}, [table(summary)], statistics, out, as_json)
     for line in dataset.report():
         say(line)
     dataset.refuse_mostly_unreadable()
     if summary.unanswered:
         raise TellapartError(
-            f"{summary.unanswered:,} of {summary.items:,} items lack an answer because the server failed, and keep "
-            "people's captions; the same command asks for these alone"
+            f"{summary.unanswered:,} of {summary.items:,} items have no answer because the server failed, and keep "
+            "their own captions; the same command requests only these"
         )
     if summary.without:
-        raise TellapartError(without_answers(summary, found))
+        raise TellapartError(no_answers_message(summary, statistics))
 
 
 @app.command(name="boost-merge", rich_help_panel=DATA)
 def boost_merge(
     parts: Annotated[list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The whole.")] = Path("boosted.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The joined data set.")] = Path("boosted.jsonl"),
     as_json: Json = False,
 ) -> None:
-    """Join the parts of a boosted data set, as one job would have written them."""
+    """Join the shards of a boosted data set into the file that one job would have written."""
     from tellapart.boost.output import merge, read_records
     from tellapart.boost.run import check_out
     from tellapart.boost.statistics import Statistics
 
     check_out(out)
     items = merge(parts, out)
-    found = Statistics()
-    for value in read_records(out):
-        found.add_record(value, out.parent)
-    told = {"out": str(out), "items": items, "statistics": found.to_json()}
-    show_all(told, [f"{out}: {items:,} items of {len(parts)} parts"], found, out, as_json)
+    statistics = Statistics()
+    for record in read_records(out):
+        statistics.add_record(record, out.parent)
+    value = {"out": str(out), "items": items, "statistics": statistics.to_json()}
+    show_all(value, [f"{out}: {items:,} items of {len(parts)} shards"], statistics, out, as_json)
 
 
-def show_all(told: dict[str, Any], tables: list[Any], found: Statistics, out: Path, as_json: bool) -> None:
-    """What was done, then what the captions are like; and the page beside the result."""
+def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
+    """Print the summary and the statistics of the captions; write the page beside the result."""
     from rich.console import Group
 
     from tellapart.boost.page import write_page
     from tellapart.utils.messages import say
 
     page = out.with_suffix(".html")
-    write_page(found, page, typed_command())
-    show(told, lambda: Group(*tables, found.table(), *found.lines()), as_json)
+    write_page(statistics, page, typed_command())
+    show(value, lambda: Group(*tables, statistics.table(), *statistics.lines()), as_json)
     say(f"page: {page}")
 
 
-def without_answers(summary: Summary, found: Statistics) -> str:
-    """Of which stage every answer was bad, why, and what the result has instead."""
+def no_answers_message(summary: Summary, statistics: Statistics) -> str:
+    """Which stage has no usable answer, why, and which captions the result has instead."""
     stage = summary.without[0]
-    reasons = ", ".join(f"{count:,} {why}" for why, count in found.bad[stage].most_common(3))
+    reasons = ", ".join(f"{count:,} {why}" for why, count in statistics.bad[stage].most_common(3))
     instead = f"those of stage {summary.captions_of}" if summary.captions_of else "people's own"
     option = "--mllm" if stage == "describe" else "--llm"
     return (
@@ -123,7 +123,7 @@ def without_answers(summary: Summary, found: Statistics) -> str:
 
 
 def table(summary: Summary) -> Table:
-    """What a job did, for people."""
+    """A job's summary as a table."""
     from rich import box
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""``tellapart cache``: what the feature store and METEOR's index hold."""
+"""``tellapart cache``: the size of the feature store and of METEOR's index, and how to empty them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,34 @@ import shutil
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tellapart.features.store import FeatureStore
+import typer
 
+from tellapart.cli.common import HOUSEKEEPING, App
+from tellapart.cli.output import Json, show
 
-def describe_cache() -> tuple[dict[str, Any], Any]:
-    """The cache's content as a plain value, and as a table for people."""
+if TYPE_CHECKING:
     from rich.table import Table
+
+app = App()
+
+
+@app.command(rich_help_panel=HOUSEKEEPING)
+def cache(
+    empty: Annotated[bool, typer.Option("--empty", help="Delete everything.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where encoded pictures are cached and how large the cache is; --empty deletes it."""
+    value, summary = empty_cache() if empty else describe_cache()
+    show(value, lambda: summary, as_json)
+
+
+def describe_cache() -> tuple[dict[str, Any], Table]:
+    """The content of the cache as JSON values and as a table."""
+    from rich.table import Table
+
+    from tellapart.features.store import FeatureStore
 
     store = FeatureStore()
     uses = store.usage()
@@ -29,7 +49,7 @@ def describe_cache() -> tuple[dict[str, Any], Any]:
         "meteor_bytes": meteor,
     }
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
-    table = Table(title=title, caption="tellapart cache --empty drops it all")
+    table = Table(title=title, caption="tellapart cache --empty deletes it all")
     for name in ("encoder", "pictures", "MB", "last used"):
         table.add_column(name, justify="left" if name == "encoder" else "right")
     for use in uses:
@@ -41,17 +61,19 @@ def describe_cache() -> tuple[dict[str, Any], Any]:
 
 
 def empty_cache() -> tuple[dict[str, Any], str]:
-    """Drop everything; what that set free, as a plain value and as a line for people."""
+    """Delete everything. Returns the freed bytes as JSON values and as a line of text."""
+    from tellapart.features.store import FeatureStore
+
     store = FeatureStore()
     indexes = _meteor(store.folder)
     freed = store.empty() + _size(indexes)
     for folder in indexes:
         shutil.rmtree(folder)
-    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: {freed / 1e9:.2f} GB set free"
+    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: {freed / 1e9:.2f} GB freed"
 
 
 def _meteor(home: Path) -> list[Path]:
-    """The folders of `tellapart.metrics.meteor_index`, also a half-made one; what else lies there is somebody's own."""
+    """The folders of `tellapart.metrics.meteor_index`, unfinished ones included; other files there are not ours."""
     inside = (home / "meteor").glob("*")
     return [path for path in inside if path.is_dir() and re.fullmatch(r"[0-9a-f]{20}|\.making-.+", path.name)]
 

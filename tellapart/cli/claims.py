@@ -1,4 +1,4 @@
-"""``tellapart claims``: the papers' findings, replayed; ``tellapart tables``: the second paper's tables."""
+"""``tellapart claims``: the papers' findings, replicated; ``tellapart tables``: the tables of paper 2."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def claims(
     seeds: Annotated[
         str | None, typer.Option(help="verdict (10-12, the default) or dev (0-2, for choosing settings).")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show what is claimed, and run nothing.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Replay what the papers found in the embedded world. The same command goes on after Ctrl-C."""
+    """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
     from tellapart.claims import all_claims, run_claims
     from tellapart.claims.page import listing, table
     from tellapart.claims.replay import chosen
@@ -52,7 +52,7 @@ def tables(
 ) -> None:
     """Run paper 2 in the embedded world, from boosted captions to its tables, beside the paper's figures.
 
-    What claims or an earlier call trained is used again, and the same command goes on after Ctrl-C.
+    Models that an earlier command trained are reused. After Ctrl-C, the same command goes on.
     """
     from tellapart.claims import cores
     from tellapart.claims.replay import SEEDS

@@ -1,15 +1,17 @@
-"""What every command has in common: repeated options, the names that other tools use, the order of the help."""
+"""What every command shares: option aliases, the check for repeated options, the order of the help."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tellapart.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
@@ -18,8 +20,8 @@ ORDER = (
     *("demo", "finetune", "train", "caption", "eval", "report", "recipes", "bags", "boost", "boost-merge"),
     *("claims", "tables", "bench", "cache"),
 )
-# What other tools call an option of ours. An alias is taken where the command has no such option of its own, and is not
-# shown in its help.
+# Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
+# name, and is hidden from its help.
 ALIASES: dict[str, tuple[str, ...]] = {
     "--lr": ("--rate", "--learning-rate"),
     "--learning-rate": ("--rate",),
@@ -33,7 +35,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 
 class Command(TyperCommand):
-    """A command that refuses an option typed twice where only one value would count."""
+    """A command that refuses an option given twice where only the last value would count."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click. Raises `UsageError`."""
@@ -43,7 +45,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, listed in the order of work. Its own options follow the rules of `Command`."""
+    """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click. Raises `UsageError`."""
@@ -54,7 +56,7 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of `ORDER`; others behind, as they were added."""
+        """Names in `ORDER`; others follow in the order in which they were added."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
@@ -65,9 +67,10 @@ class App(typer.Typer):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": Group, **settings})
 
-    def command(self, *args: Any, **settings: Any) -> Any:
+    def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See `typer.Typer.command`."""
-        return super().command(*args, **{"cls": Command, **settings})
+        decorator: Callable[[F], F] = super().command(*args, **{"cls": Command, **settings})
+        return decorator
 
 
 def without_aliases(args: list[str], params: Iterable[Any]) -> list[str]:
@@ -85,11 +88,11 @@ def without_aliases(args: list[str], params: Iterable[Any]) -> list[str]:
 
 
 def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
-    """Raises `UsageError` for an option that takes one value and is typed with several.
+    """Raise `UsageError` for an option that takes one value and is given several times.
 
-    A flag may stand there twice: that drops nothing, unless it has an opposite (``--exact --approximate``).
+    A plain flag may be repeated: nothing is lost, unless it has an opposite (``--exact --approximate``).
     """
-    if ctx.resilient_parsing:  # the shell completes a line that may be half typed
+    if ctx.resilient_parsing:  # shell completion parses incomplete lines
         return
     _, _, order = command.make_parser(ctx).parse_args(args=list(args))
     for param, count in Counter(param for param in order if isinstance(param, TyperOption)).items():

@@ -1,42 +1,57 @@
-"""``tellapart demo``: the main job on the embedded world, told step by step."""
+"""``tellapart demo``: self-retrieval training on the embedded world, explained step by step."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from tellapart.cli.common import TRAINING, App
+from tellapart.cli.output import Json, show_run
 from tellapart.recipe.find import SHIPPED
-from tellapart.recipe.schema import read_recipe
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
     from PIL import Image
 
 RECIPE = SHIPPED / "demo.toml"
+app = App()
+
+
+@app.command(rich_help_panel=TRAINING)
+def demo(
+    out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    as_json: Json = False,
+) -> None:
+    """Teach the small captioner of the embedded world to tell look-alikes apart, in two minutes."""
+    run_demo(out)
+    show_run(out, as_json)
 
 
 def run_demo(out: Path) -> None:
-    """Generic captions, live fine-tuning, three pictures with both captions, what got better and what worse.
+    """Train the demo recipe, then show three pictures with the captions before and after, and what changed.
 
-    An interrupted demo goes on where it stopped; a finished one is shown again.
+    An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
+    from tellapart.recipe.schema import read_recipe
     from tellapart.training.loop import train
 
     say(
-        "A small captioner, trained on scenes by maximum likelihood, writes what fits many pictures. It now learns by\n"
-        "self-retrieval: a caption is rewarded as far as a scorer finds its picture by it among 49 others."
+        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"
+        "learns by self-retrieval: the reward of a caption says how well a scorer finds its picture among 49 others."
     )
     run = train(read_recipe(RECIPE), out, resume=True)
     for example in examples(run.folder):
         show_example(run.folder, example)
-    for line in verdict(run.folder):
+    for line in verdict_lines(run.folder):
         say(line)
 
 
 def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
-    """Look-alike sets of the gallery where the captions before and after differ, whatever came of it."""
+    """The first look-alike sets of the gallery where the captions before and after differ, right or wrong."""
     path = folder / "gallery.json"
     sets = json.loads(path.read_text(encoding="utf-8"))["sets"] if path.is_file() else []
     differing = [s for s in sets if s["systems"]["before"]["caption"] != s["systems"]["after"]["caption"]]
@@ -44,7 +59,7 @@ def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
 
 
 def show_example(folder: Path, example: dict[str, Any]) -> None:
-    """One picture (drawn with half blocks in a terminal) and its captions."""
+    """Print one picture (drawn with half blocks in a terminal) and its captions."""
     from PIL import Image
 
     gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
@@ -53,13 +68,13 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
         with Image.open(folder / gallery["pictures"][example["target"]]) as image:
             draw(image.convert("RGB"))
     for name in ("before", "after"):
-        told = example["systems"][name]
-        found = ("finds it" if told["picked"] == example["target"] else "finds another picture") + right(told)
-        say(f"  {name + ':':8}{told['caption'] or '(nothing)'}\n          → among its look-alikes the scorer {found}")
+        answer = example["systems"][name]
+        found = ("finds it" if answer["picked"] == example["target"] else "finds another picture") + claims_text(answer)
+        say(f"  {name + ':':8}{answer['caption'] or '(nothing)'}\n          → among its look-alikes the scorer {found}")
 
 
-def right(answer: dict[str, Any]) -> str:
-    """How many of a caption's claims are true, and which words are not; empty in runs of 0.1, which do not say."""
+def claims_text(answer: dict[str, Any]) -> str:
+    """How many of a caption's claims are true, and which words are not; empty for runs of 0.1, which lack them."""
     if not (claims := answer.get("claims")):
         return ""
     false = ", ".join(f"“{answer['caption'][start:end]}” is {why}" for start, end, why in claims["false"])
@@ -67,7 +82,7 @@ def right(answer: dict[str, Any]) -> str:
 
 
 def draw(image: Image.Image, columns: int = 40) -> None:
-    """A picture in a terminal: each character is two pixels, one above the other."""
+    """Print a picture in a terminal: each character shows two pixels, one above the other."""
     from rich.color import Color
     from rich.style import Style
     from rich.text import Text
@@ -83,8 +98,8 @@ def draw(image: Image.Image, columns: int = 40) -> None:
     console(stderr=True).print(text, end="")
 
 
-def verdict(folder: Path) -> list[str]:
-    """What got better and what got worse, from the run's results."""
+def verdict_lines(folder: Path) -> list[str]:
+    """What became better and what became worse, from the run's results."""
     from tellapart.report.folder import read_run
     from tellapart.report.verdict import compare
 

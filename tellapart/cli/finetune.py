@@ -1,4 +1,4 @@
-"""``tellapart finetune``: the one-liner."""
+"""``tellapart finetune``: train a captioner on pictures without writing a recipe."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def finetune(
         str, typer.Option(help="self-retrieval, smile, mle, cider, or cider+self-retrieval.")
     ] = "self-retrieval",
     scorer: Annotated[
-        str | None, typer.Option(help="Who listens: folder, run, or hub name. Default: CLIP ViT-B/32.")
+        str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Learn in low rank; merged at the end.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Batches to learn from. Default: 300.")] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights; merged at the end.")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps. Default: 300.")] = None,
     epochs: Annotated[
         float | None, typer.Option(min=0.01, help="Passes over the training pictures, in place of --steps.")
     ] = None,
@@ -40,14 +40,16 @@ def finetune(
     push_to_hub: Annotated[
         str | None, typer.Option("--push-to-hub", metavar="USER/NAME", help="Upload model and card; needs HF_TOKEN.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Of --push-to-hub: a private repository.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push-to-hub: make the repository private.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Teach a captioner on your pictures, with settings that fit; the same command goes on after Ctrl-C."""
+    """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
     from tellapart.training.finetune import plan, run_finetune
 
     if private and push_to_hub is None:
-        raise UsageError("--private is of --push-to-hub USER/NAME, which is not there; leave it out")
+        raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")
     recipe = plan(
         model,
         pictures,

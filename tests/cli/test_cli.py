@@ -130,6 +130,19 @@ def test_names_that_other_tools_give_an_option_are_understood_and_not_shown(
     assert alias not in cli(command, "--help").out
 
 
+def test_judge_of_eval_is_an_alias_of_eval_scorer(cli: Cli, tmp_path: Path) -> None:
+    captions = tmp_path / "a.jsonl"
+    captions.write_text('{"id": "1", "caption": "a dog"}\n', encoding="utf-8")
+    old, new = (
+        cli("eval", "--captions", captions, name, "nowhere", "--metrics", "clipscore")
+        for name in ("--judge", "--eval-scorer")
+    )
+    assert old.line == new.line
+    assert "No such option" not in old.line
+    shown = cli("eval", "--help").out
+    assert "--eval-scorer" in shown and "--judge" not in shown
+
+
 def test_help_lists_the_commands_in_the_order_of_work(cli: Cli) -> None:
     shown = cli("--help").out
     places = [
@@ -179,11 +192,14 @@ def test_the_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatc
         (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
         (["caption", "m", "p", "--temperature", "0", "--best-of", "3"], "Invalid value for '--temperature'"),
         (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["caption", "m", "p", "--temperature", "2"], "--temperature is of samples; type --best-of"),
+        (["caption", "m", "p", "--temperature", "2"], "--temperature is for sampling; type --best-of"),
         (["caption", "m", "p", "--samples", "5", "--best-of", "3"], "--best-of keeps one sample, --samples keeps all"),
         (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams 3 keeps 3 captions, fewer than --samples 5"),
-        (["caption", "m", "p", "--samples", "5", "--beams", "5", "--temperature", "1"], "--temperature is of sampling"),
-        (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams is of no use with --best-of"),
+        (
+            ["caption", "m", "p", "--samples", "5", "--beams", "5", "--temperature", "1"],
+            "--temperature is for sampling",
+        ),
+        (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams has no effect with --best-of"),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics names none"),
         (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
         (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
@@ -513,7 +529,7 @@ def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, mon
     told = json.loads(cli("cache", "--json").out)
     assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0}
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
-    assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB set free\n"
+    assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB freed\n"
 
 
 @pytest.mark.parametrize("options", [("-o", "c.jsonl"), ("-o", "c.csv"), ("--format", "txt")], ids=str)

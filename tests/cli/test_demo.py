@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.cli.demo import RECIPE, examples, right, verdict
+from tellapart.cli.demo import RECIPE, claims_text, examples, verdict_lines
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
 from tellapart.recipe.schema import read_recipe
@@ -46,11 +46,14 @@ def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
     settings += ['data.train="scenes:plain?n=100"', 'data.test="scenes:plain?split=test&n=100"']
     run = train(read_recipe(RECIPE, settings), tmp_path / "demo")
     assert len(examples(run.folder)) <= 3
-    told = verdict(run.folder)
+    told = verdict_lines(run.folder)
     recalls = re.findall(r"R@\d[^)]*", " ".join(told))
     assert all("n = 100, " in part and "chance" in part for part in recalls)
     answer = {"caption": "a red star", "claims": {"correct": 1, "of": 2, "false": [[2, 5, "not in the picture"]]}}
-    assert right(answer) == "; 1 of 2 claims right: “red” is not in the picture" and right({"caption": "x"}) == ""
+    assert (
+        claims_text(answer) == "; 1 of 2 claims right: “red” is not in the picture"
+        and claims_text({"caption": "x"}) == ""
+    )
     assert any(line.startswith("better: ") for line in told) and any(line.startswith("worse: ") for line in told)
 
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.cli.app import caption_decoding
+from tellapart.cli.caption import caption_decoding
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore

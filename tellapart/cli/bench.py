@@ -1,0 +1,28 @@
+"""``tellapart bench``: timings against the usual implementations."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import RESEARCH, App
+from tellapart.cli.output import Json, show
+
+app = App()
+
+
+@app.command(rich_help_panel=RESEARCH)
+def bench(
+    work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics, rollout or smile.")],
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Time our implementations against the usual ones, side by side."""
+    from tellapart.bench import run_bench
+    from tellapart.bench.rows import table
+
+    rows = run_bench(work, repeat, only)
+    title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
+    show({"rows": [row.to_json() for row in rows]}, lambda: table(rows, title), as_json)

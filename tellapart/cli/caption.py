@@ -1,0 +1,107 @@
+"""``tellapart caption``: write captions of pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tellapart.cli.common import MEASURING, App
+from tellapart.errors import UsageError
+from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from tellapart.models.decoding import Decoding
+
+app = App()
+
+
+@app.command(rich_help_panel=MEASURING)
+def caption(
+    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="captions.jsonl or captions.csv. Not with --format txt."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="jsonl, csv, or txt: a .txt beside each picture. Default: as -o ends."),
+    ] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: 5.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest caption, in tokens.")] = 30,
+    best_of: Annotated[
+        int | None,
+        typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one with the highest score."),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Sample N captions and keep all, for diversity metrics; with --beams the N best.",
+        ),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, help="For --best-of and --samples. Default: 1.")
+    ] = None,
+    scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Features by item id: a folder of .npz, or .h5. Default: computed."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace what is there.")] = False,
+) -> None:
+    """Caption pictures. After an interruption, the same command goes on."""
+    from tellapart.captioners import load_captioner
+    from tellapart.data import open_many
+    from tellapart.inference.caption import caption_pictures, nothing_left
+    from tellapart.models.device import best_device
+    from tellapart.scorers import load_scorer
+
+    decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
+    dataset = open_many(pictures)
+    request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
+    if not overwrite and nothing_left(dataset, out, model, scorer=scorer, **request):
+        say(f"0 captions written, {len(dataset):,} were there")
+        for line in dataset.report():
+            say(line)
+        return
+    summary = caption_pictures(
+        load_captioner(model, best_device()),
+        dataset,
+        out,
+        batch_size=batch_size,
+        scorer=load_scorer(scorer, best_device()) if scorer else None,
+        overwrite=overwrite,
+        **request,
+    )
+    say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
+    for line in dataset.report():
+        say(line)
+    dataset.refuse_mostly_unreadable()
+
+
+def caption_decoding(
+    beams: int | None, max_tokens: int, best_of: int | None, samples: int | None, temperature: float | None
+) -> Decoding:
+    """The decoding settings of ``caption``. Raises `UsageError` for an option that would have no effect."""
+    from tellapart.models.decoding import Decoding
+
+    if best_of is not None and samples is not None:
+        raise UsageError("--best-of keeps one sample, --samples keeps all; leave one of them out")
+    if best_of is None and samples is None:
+        if temperature is not None:
+            raise UsageError("--temperature is for sampling; type --best-of 10 --scorer MODEL, or --samples 5, with it")
+        return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
+    if beams is not None and best_of is not None:
+        raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")
+    if beams is not None and samples is not None:
+        if temperature is not None:
+            raise UsageError("--temperature is for sampling, and --beams 5 --samples 5 keeps beams; leave one out")
+        if samples > beams:
+            raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
+        return Decoding(kind="beam", beams=beams, samples=samples, max_tokens=max_tokens)
+    return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)

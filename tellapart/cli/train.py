@@ -1,0 +1,39 @@
+"""``tellapart train``: train a model from a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import TRAINING, App
+from tellapart.cli.output import Json, Settings, show_run
+
+app = App()
+
+
+@app.command(rich_help_panel=TRAINING)
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe: a TOML file, or a name that 'tellapart recipes' lists.")],
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    adopt: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Use this run for its recipe, even if the recipe has changed. Repeatable.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model from a recipe, evaluate it before and after, write the report."""
+    from tellapart.recipe.find import find_recipe
+    from tellapart.recipe.schema import read_recipe
+    from tellapart.training.adopt import adoptions
+    from tellapart.training.loop import train as run_training
+
+    config = read_recipe(find_recipe(recipe), settings or [])
+    run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))
+    show_run(run.folder, as_json)
