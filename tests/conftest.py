@@ -63,7 +63,7 @@ def tiny_scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a dual encoder with random weights, in transformers' layout."""
     import torch
 
-    from tellapart.recipe.schema import NewScorer
+    from tellapart.recipe.models import NewScorer
     from tellapart.scenes import Scenes
     from tellapart.training.new_models import build_scorer
 
@@ -80,7 +80,7 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     """The folder of a ClipCap with random weights."""
     import torch
 
-    from tellapart.recipe.schema import NewCaptioner
+    from tellapart.recipe.models import NewCaptioner
     from tellapart.scenes import Scenes
     from tellapart.scorers import load_scorer
     from tellapart.training.new_models import build_captioner

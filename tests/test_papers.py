@@ -16,7 +16,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
-from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.recipe import Recipe, read_recipe
 from tellapart.training.fingerprint import canonical
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
@@ -44,7 +44,7 @@ def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of paper 4's captioner with random weights."""
     from tellapart.captioners.load import load_vision
-    from tellapart.recipe.schema import NewRecurrent
+    from tellapart.recipe.models import NewRecurrent
     from tellapart.scenes import Scenes
     from tellapart.training.new_models import build_recurrent
 
@@ -78,7 +78,7 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(path: Path, captioner: Path, scorer: Path) -> list[str]:
-    """What stands for names, data and size; objective, optimiser and what is trained stay those of the recipe."""
+    """What stands for names, data and size; objective, optimizer and what is trained stay those of the recipe."""
     published = read_recipe(path)
     changed = [
         *data_of(published, captioner),
@@ -187,17 +187,17 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "training.batch_size": 128, "training.learning_rate": 1e-5, "training.weight_decay": 0.05,
         "training.schedule": "cosine", "training.schedule_every": 566_747 // 128,
         "training.max_reference_tokens": 40 - 4,
-        "training.optimiser": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
+        "training.optimizer": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
         "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
         "objective.subset": "own", "objective.first": "mle", "objective.mle": 0.0, "objective.label_smoothing": 0.0,
         "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
     },
     "smile_alpaca": {"training.batch_size": 8},
-    "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimiser": "adamw"},
+    "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimizer": "adamw"},
     **{
         name: {
             "training.batch_size": 100, "training.steps": 23_000, "training.learning_rate": rate, "training.warmup": 0,
-            "training.schedule": "constant", "training.optimiser": "adamw", "captioner.lora.rank": 32,
+            "training.schedule": "constant", "training.optimizer": "adamw", "captioner.lora.rank": 32,
             "captioner.lora.alpha": 16, "objective.decoding.kind": "sample", "objective.decoding.temperature": 0.3,
             "objective.normalise": "length", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
         }
@@ -209,7 +209,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     **{
         name: {
             "training.batch_size": 100, "training.learning_rate": 1e-7, "training.schedule": "constant",
-            "training.optimiser": "adam", "objective.decoding.kind": "greedy", "objective.dropout_in_rollout": True,
+            "training.optimizer": "adam", "objective.decoding.kind": "greedy", "objective.dropout_in_rollout": True,
             "objective.baseline": "running_mean", **more,
         }
         for name, more in (
@@ -225,7 +225,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "sle_coco": {
         "objective.decoding.samples": 5, "objective.exploration.alpha": 0.75, "objective.baseline": "greedy",
-        "objective.normalise": "none", "training.optimiser": "adam", "evaluation.decoding.beams": 5,
+        "objective.normalise": "none", "training.optimizer": "adam", "evaluation.decoding.beams": 5,
     },
     "sle_mle_coco": {"captioner.new.width": 512, "captioner.new.vision": "microsoft/resnet-152"},
 }  # fmt: skip

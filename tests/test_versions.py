@@ -19,10 +19,10 @@ from tellapart.bags.sampler import BagSampler, HardNegativeSampler, ShuffleSampl
 from tellapart.boost.scripted import boost_scenes
 from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.schema import check_recipe
+from tellapart.recipe import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import random_crops
-from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.setup import Stage
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
@@ -49,10 +49,10 @@ def steps_of(stage: Stage, steps: int, dropout: bool) -> list[float]:
     """Loss, norm of the gradient and rate of each step."""
     data, objective = stage.training_set(), stage.objective()
     trained = Trained(stage.learner, stage.trained_parts)
-    optimiser = make_optimiser(trained, stage.recipe.training)
-    scheduler = make_scheduler(optimiser, stage.recipe.training)
+    optimizer = make_optimizer(trained, stage.recipe.training)
+    scheduler = make_scheduler(optimizer, stage.recipe.training)
     stage.learner.model.train(dropout)
-    logs = [train_step(stage, data, objective, trained, optimiser, scheduler, step) for step in range(steps)]
+    logs = [train_step(stage, data, objective, trained, optimizer, scheduler, step) for step in range(steps)]
     return [each[key] for each in logs for key in ("loss", "gradient_norm", "learning_rate")]
 
 
@@ -96,7 +96,7 @@ def decoding(table: dict[str, Any]) -> Result:
 
 
 def loop(table: dict[str, Any]) -> Result:
-    training = {**table["training"], "schedule": "cosine", "warmup": 1, "weight_decay": 0.1, "clip_norm": 0.5}
+    training = {**table["training"], "schedule": "cosine", "warmup": 1, "weight_decay": 0.1, "max_grad_norm": 0.5}
     return steps_of(stage_of(table, objective={"kind": "mle"}, training=training), 3, dropout=True)
 
 

@@ -120,8 +120,8 @@ def enable_gradient_checkpointing(captioner: Captioner) -> None:
     language_model: Any = captioner.parts()["language_model"]
     if not getattr(language_model, "supports_gradient_checkpointing", False):
         raise UsageError(
-            f"training.checkpointing: the language model of {captioner.name} ({type(language_model).__name__}) cannot; "
-            "leave it out, or part the batch with training.accumulate"
+            f"training.gradient_checkpointing: the language model of {captioner.name} "
+            f"({type(language_model).__name__}) cannot; leave it out, or set training.gradient_accumulation_steps"
         )
     # Renamed within transformers 5; the older name goes with 6.
     enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)

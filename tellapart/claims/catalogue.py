@@ -93,7 +93,7 @@ def reward(
     """Policy gradient: the demo's recipe (four samples against one another, near the start), and what differs."""
     samples = {"kind": "sample", "samples": 4, "max_tokens": 35}
     told = {"kind": "reinforce", "decoding": samples, "baseline": "leave_one_out", "kl": 0.2, **objective}
-    settings = {"batch_size": 50, "schedule": "linear", "warmup": 5, "optimiser": "adam"}
+    settings = {"batch_size": 50, "schedule": "linear", "warmup": 5, "optimizer": "adam"}
     table = recipe(told, pictures or data(n=1500), steps=steps, learning_rate=rate, **settings)
     if bags is not None:
         table |= {"bags": dict(bags)}

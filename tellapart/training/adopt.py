@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.recipe.schema import Recipe, check_recipe, read_recipe
+from tellapart.recipe import Recipe, check_recipe, read_recipe
 from tellapart.training.run_folder import Run
 
 

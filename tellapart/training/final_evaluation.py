@@ -38,7 +38,7 @@ def assess(stage: Any, run: Run) -> Results | None:
         items=stage.test_items,
         scorer=scorer,
         image_features=stage.store.features(stage.test_items, scorer.encoder) if scorer is not None else None,
-        eval_scorers=judges(stage, settings.judges),
+        eval_scorers=judges(stage, settings.eval_scorers),
         human="mean" if stage.recipe.trains == "captioner" and all(i.references for i in stage.test_items) else None,
         lookalike=settings.lookalike,
         seed=stage.recipe.seed,
@@ -82,7 +82,7 @@ def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     for name in names:
         short = Path(name).name.removesuffix(".toml")
         if short in found:
-            raise UsageError(f"evaluation.judges: two are called '{short}'; rename one")
+            raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
         scorer = load_scorer(stage.upstream(name), stage.device)
         found[short] = (scorer, stage.store.features(stage.test_items, scorer.encoder))
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError, nearest
-from tellapart.recipe.schema import Recipe, apply_setting, check_recipe, read_recipe, to_toml
+from tellapart.recipe import Recipe, apply_override, check_recipe, read_recipe, to_toml
 from tellapart.training.run_folder import Run, write_text
 from tellapart.utils.messages import say
 
@@ -108,7 +108,7 @@ def plan(
         "training": {
             "steps": steps,
             "batch_size": batch,
-            "accumulate": planned_parts(folder)
+            "gradient_accumulation_steps": planned_parts(folder)
             or parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), tokens),  # type: ignore[operator]
             "learning_rate": rate or (LORA_RATE if lora else RATE),
             "schedule": "linear",
@@ -125,7 +125,7 @@ def plan(
         "evaluation": {"decoding": decoding, "lookalike": min(10, held)},
     }
     for setting in settings:
-        apply_setting(table, setting)
+        apply_override(table, setting)
     return check_recipe(table, "finetune")
 
 
@@ -153,7 +153,7 @@ def planned_parts(folder: Path | None) -> int | None:
     """In how many parts the backward pass of the run in this folder goes; None where none has begun."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
-    return read_recipe(folder / "recipe.toml").training.accumulate
+    return read_recipe(folder / "recipe.toml").training.gradient_accumulation_steps
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:

@@ -26,7 +26,7 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.images.pictures import StoredPicture
 from tellapart.models.loading import BUILTIN
-from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.recipe import Recipe, read_recipe
 from tellapart.types import Item
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS

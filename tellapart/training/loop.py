@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
-from tellapart.recipe.schema import Recipe, read_recipe
+from tellapart.recipe import Recipe, read_recipe
 from tellapart.training.adopt import adopt
 from tellapart.training.fingerprint import content_of, fingerprint_of_0_1
 from tellapart.training.run_folder import Run
@@ -149,7 +149,7 @@ def upstream_of_0_1(run: Run, name: str) -> str:
     folder = RUNS / f"{recipe.name}-{fingerprint_of_0_1(recipe)}"
     if (folder / "model" / "config.json").is_file():
         return str(folder)
-    if name in run.recipe.evaluation.judges:
+    if name in run.recipe.evaluation.eval_scorers:
         return upstream(name)
     raise UsageError(
         f"{run.folder} was begun by tellapart 0.1 with {folder}, which is not there; put it back, or type: --out with "
@@ -171,11 +171,11 @@ def fit(stage: Any, run: Run) -> None:
     data, objective = stage.training_set(), stage.objective()
     trained = Trained(learner, stage.trained_parts)
     learner.model.train()
-    optimiser = make_optimiser(trained, settings)
-    scheduler = make_scheduler(optimiser, settings)
+    optimizer = make_optimizer(trained, settings)
+    scheduler = make_scheduler(optimizer, settings)
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
     if (last := run.last()) is not None:
-        restore(last.folder, trained, optimiser, scheduler)
+        restore(last.folder, trained, optimizer, scheduler)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
     run.cut_log(state["step"] if last is not None else NOTHING)
@@ -183,7 +183,7 @@ def fit(stage: Any, run: Run) -> None:
 
     def checkpoint(step: int) -> None:
         state.update(step=step, objective=objective.state_dict())
-        run.save(state, lambda to: store(to, trained, optimiser, scheduler))
+        run.save(state, lambda to: store(to, trained, optimizer, scheduler))
 
     def validate(step: int) -> None:
         nonlocal validated
@@ -201,7 +201,7 @@ def fit(stage: Any, run: Run) -> None:
         checkpoint(0)
     with stage.trackers(run) as track, stage.bar("training", settings.steps, state["step"]) as bar:
         for step in range(state["step"], settings.steps):
-            logs = train_step(stage, data, objective, trained, optimiser, scheduler, step)
+            logs = train_step(stage, data, objective, trained, optimizer, scheduler, step)
             done = step + 1
             bar(progress_note(logs, select, validated, state))
             if done % settings.log_every == 0 or done == settings.steps:
@@ -230,7 +230,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 
 def train_step(
-    stage: Any, data: Any, objective: Any, trained: Trained, optimiser: Any, scheduler: Any, step: int
+    stage: Any, data: Any, objective: Any, trained: Trained, optimizer: Any, scheduler: Any, step: int
 ) -> dict[str, float]:
     """One step. It draws its own randomness from (seed, step), so nothing but weights carries over.
 
@@ -238,8 +238,10 @@ def train_step(
     """
     torch.manual_seed(int(np.random.default_rng([stage.recipe.seed, step, 2]).integers(2**62)))
     encode = stage.learner.encode if stage.vision_learns else None
-    losses = objective.losses(stage.learner, data.batch(step), stage.recipe.training.accumulate, encode)
-    optimiser.zero_grad(set_to_none=True)
+    losses = objective.losses(
+        stage.learner, data.batch(step), stage.recipe.training.gradient_accumulation_steps, encode
+    )
+    optimizer.zero_grad(set_to_none=True)
     told: dict[str, float] = {}
     while (loss := next_of(losses, stage.autocast())) is not None:
         if not bool(torch.isfinite(loss.value)):
@@ -247,8 +249,8 @@ def train_step(
         loss.value.backward()
         for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
             told[key] = told.get(key, 0.0) + value
-    norm = torch.nn.utils.clip_grad_norm_(trained.parameters, stage.recipe.training.clip_norm)
-    optimiser.step()
+    norm = torch.nn.utils.clip_grad_norm_(trained.parameters, stage.recipe.training.max_grad_norm)
+    optimizer.step()
     rate = scheduler.get_last_lr()[0]
     scheduler.step()
     return {**told, "gradient_norm": float(norm), "learning_rate": rate}
@@ -261,7 +263,7 @@ def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
 
 
 class Trained:
-    """The parts that learn: their parameters, for the optimiser, and all their tensors, for a checkpoint.
+    """The parts that learn: their parameters, for the optimizer, and all their tensors, for a checkpoint.
 
     A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the
     learner does not have.
@@ -295,37 +297,37 @@ class Trained:
         return {name: named[name] for name in once.values()}
 
 
-def make_optimiser(trained: Trained, settings: Any) -> torch.optim.Optimizer:
+def make_optimizer(trained: Trained, settings: Any) -> torch.optim.Optimizer:
     """Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
     matrices = [p for p in trained.parameters if p.ndim > 1]
     vectors = [p for p in trained.parameters if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas)
 
 
-def make_scheduler(optimiser: torch.optim.Optimizer, settings: Any) -> Any:
+def make_scheduler(optimizer: torch.optim.Optimizer, settings: Any) -> Any:
     """The rate as the recipe says; after the warm-up it changes each ``schedule_every`` steps."""
     from transformers import get_scheduler
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
-    scheduler = get_scheduler(name, optimiser, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
     every, warmup = settings.schedule_every, settings.warmup
     if every == 1:
         return scheduler
     factor = scheduler.lr_lambdas[0]
     return torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda step: factor(max(step - step % every, min(step, warmup)))
+        optimizer, lambda step: factor(max(step - step % every, min(step, warmup)))
     )
 
 
-def store(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> None:
+def store(folder: Path, trained: Trained, optimizer: Any, scheduler: Any) -> None:
     """What a resume reads."""
     save_file({name: t.detach().contiguous() for name, t in trained.tensors().items()}, folder / "weights.safetensors")
-    torch.save({"optimiser": optimiser.state_dict(), "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
+    torch.save({"optimiser": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
 
 
-def restore(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> None:
+def restore(folder: Path, trained: Trained, optimizer: Any, scheduler: Any) -> None:
     """Back to where `store` was called. Raises `TellapartError` for a checkpoint of another model."""
     weights, tensors = load_file(folder / "weights.safetensors"), trained.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
@@ -334,5 +336,5 @@ def restore(folder: Path, trained: Trained, optimiser: Any, scheduler: Any) -> N
         for name, tensor in tensors.items():
             tensor.copy_(weights[name])
     saved = torch.load(folder / "optimiser.pt", weights_only=True)
-    optimiser.load_state_dict(saved["optimiser"])
+    optimizer.load_state_dict(saved["optimiser"])
     scheduler.load_state_dict(saved["scheduler"])

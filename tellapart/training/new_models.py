@@ -13,7 +13,7 @@ from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, Recurrent
 from tellapart.errors import UsageError
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config
-from tellapart.recipe.schema import NewCaptioner, NewRecurrent, NewScorer
+from tellapart.recipe.models import NewCaptioner, NewRecurrent, NewScorer
 from tellapart.scorers.base import Scorer
 
 

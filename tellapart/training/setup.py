@@ -23,8 +23,8 @@ from tellapart.models.device import best_device
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives import Contrastive, Mle, Objective
 from tellapart.objectives.mle import mle_of_references
+from tellapart.recipe import Recipe
 from tellapart.recipe import objectives as settings_of
-from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels
@@ -90,7 +90,7 @@ class Stage:
         else:
             captioner = self._with_frames(self._new(self.recipe.captioner))
             captioner.model.to(self.device)
-        if self.recipe.training.checkpointing:
+        if self.recipe.training.gradient_checkpointing:
             from tellapart.captioners.adapt import enable_gradient_checkpointing
 
             enable_gradient_checkpointing(captioner)

@@ -12,7 +12,7 @@ VERSIONS: dict[str, int] = {
     "boost": 1,  # what the scripted backend makes of them
     "pixels": 1,  # what a vision encoder in training sees: preprocessing and augmentation
     "samplers": 1,  # which pictures and references share a step
-    "loop": 1,  # optimiser, schedule, clipping, and the seeds of a step
+    "loop": 1,  # optimizer, schedule, clipping, and the seeds of a step
     "decoding": 1,  # captions that are written, in training and validation
     "mle": 1,
     "smile": 1,

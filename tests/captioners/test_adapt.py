@@ -17,7 +17,7 @@ from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import UsageError
-from tellapart.recipe.schema import check_recipe
+from tellapart.recipe import check_recipe
 from tellapart.training.loop import Trained
 from tellapart.training.setup import Stage
 
@@ -130,7 +130,7 @@ def test_checkpointed_states_give_the_same_gradient(
     """And the blocks do run again in the backward pass."""
     gradients, runs = [], []
     for checkpointing in (False, True):
-        training = {**tiny_recipe["training"], "checkpointing": checkpointing}
+        training = {**tiny_recipe["training"], "gradient_checkpointing": checkpointing}
         recipe = check_recipe({**tiny_recipe, "objective": {"kind": "mle"}, "training": training}, "test")
         captioner = Stage(recipe, lambda name: name).learner
         captioner.model.train()
@@ -152,8 +152,8 @@ def test_checkpointed_states_give_the_same_gradient(
 
 
 def test_checkpointing_where_it_cannot_be_is_told(tiny_recipe: dict[str, Any]) -> None:
-    training = {**tiny_recipe["training"], "checkpointing": True}
-    with pytest.raises(UsageError, match="without the cache"):
+    training = {**tiny_recipe["training"], "gradient_checkpointing": True}
+    with pytest.raises(UsageError, match="turns off the key-value cache"):
         check_recipe({**tiny_recipe, "training": training}, "test")
 
 

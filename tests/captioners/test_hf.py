@@ -16,8 +16,8 @@ from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
-from tellapart.recipe.schema import check_recipe
-from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.recipe import check_recipe
+from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.setup import Stage
 
 QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")
@@ -179,11 +179,11 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
     stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
     data, made = stage.training_set(), stage.objective()
     trained = Trained(stage.learner, stage.trained_parts)
-    optimiser = make_optimiser(trained, stage.recipe.training)
+    optimizer = make_optimizer(trained, stage.recipe.training)
     before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
     stage.learner.model.train()
-    scheduler = make_scheduler(optimiser, stage.recipe.training)
-    logs = train_step(stage, data, made, trained, optimiser, scheduler, 0)
+    scheduler = make_scheduler(optimizer, stage.recipe.training)
+    logs = train_step(stage, data, made, trained, optimizer, scheduler, 0)
     moved = {n for n, tensor in stage.learner.model.state_dict().items() if not torch.equal(tensor, before[n])}
     assert torch.isfinite(torch.tensor(logs["loss"])) and logs["gradient_norm"] > 0
     vision = stage.learner.layout.vision + "."
@@ -203,10 +203,10 @@ def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str,
     stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
     data, made = stage.training_set(), stage.objective()
     trained = Trained(stage.learner, stage.trained_parts)
-    optimiser = make_optimiser(trained, stage.recipe.training)
+    optimizer = make_optimizer(trained, stage.recipe.training)
     before = {name: p.clone() for name, p in stage.learner.parts()["vision"].named_parameters()}
     stage.learner.model.train()
-    logs = train_step(stage, data, made, trained, optimiser, make_scheduler(optimiser, stage.recipe.training), 0)
+    logs = train_step(stage, data, made, trained, optimizer, make_scheduler(optimizer, stage.recipe.training), 0)
     moved = {n for n, p in stage.learner.parts()["vision"].named_parameters() if not torch.equal(p, before[n])}
     assert logs["gradient_norm"] > 0 and len(moved) > len(before) / 2
 

@@ -15,7 +15,7 @@ from command_line import Cli
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import plugins
-from tellapart.recipe.schema import check_recipe, read_recipe, to_toml
+from tellapart.recipe import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
 from tellapart.training.loop import upstream
 from tellapart.training.setup import Stage
@@ -96,7 +96,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "captioner": {"captioner": {"name": "evil:captioner?model=scenes"}},
     "scorer": {"scorer": {"name": "evil:scorer"}},
-    "judge": {"evaluation": {"judges": ["evil:scorer"]}},
+    "judge": {"evaluation": {"eval_scorers": ["evil:scorer"]}},
     "reward's scorer": {
         "objective": {"kind": "reinforce", "rewards": [{"kind": "self_retrieval", "scorers": ["evil:scorer"]}]}
     },

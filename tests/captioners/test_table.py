@@ -19,8 +19,9 @@ from test_official import MAPPERS, published, save_clip, save_language
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.schema import NewRecurrent, check_recipe
-from tellapart.training.loop import Trained, make_optimiser, make_scheduler, train_step, upstream
+from tellapart.recipe import check_recipe
+from tellapart.recipe.models import NewRecurrent
+from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.setup import Stage
 
@@ -103,13 +104,13 @@ def test_it_trains_generates_saves_and_loads(
     batch = data.batch(0)
     data.batch = lambda step: replace(batch, step=step)  # type: ignore[method-assign]
     trained = Trained(stage.learner, stage.trained_parts)
-    optimiser = make_optimiser(trained, stage.recipe.training)
-    scheduler = make_scheduler(optimiser, stage.recipe.training)
+    optimizer = make_optimizer(trained, stage.recipe.training)
+    scheduler = make_scheduler(optimizer, stage.recipe.training)
     before = measure(stage, made, batch)
     steps = LONGER.get((captioner, objective), STEPS)
     for step in range(steps):
         stage.learner.model.train()
-        train_step(stage, data, made, trained, optimiser, scheduler, step)
+        train_step(stage, data, made, trained, optimizer, scheduler, step)
     after = measure(stage, made, batch)
     assert after < before if objective in ("MLE", "SMILE") else after > before
     stage.learner.save(tmp_path / "saved")

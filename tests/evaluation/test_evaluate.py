@@ -486,7 +486,7 @@ def photos(tmp_path_factory):
     """24 pictures with references, one of them broken, and a small new scorer of transformers on disk."""
     import torch
 
-    from tellapart.recipe.schema import NewScorer
+    from tellapart.recipe.models import NewScorer
     from tellapart.training.new_models import build_scorer
 
     folder = tmp_path_factory.mktemp("photos")

@@ -33,12 +33,13 @@ SETTINGS = (
     "objective.decoding.samples", "objective.decoding.temperature", "objective.decoding.max_tokens",
     "objective.baseline", "objective.reward", "objective.rewards", "objective.entropy", "objective.mle",
     "objective.label_smoothing", "training.steps", "training.batch_size", "training.learning_rate",
-    "training.weight_decay", "training.warmup", "training.clip_norm", "training.schedule", "training.accumulate",
+    "training.weight_decay", "training.warmup", "training.max_grad_norm", "training.schedule",
+    "training.gradient_accumulation_steps",
     "training.parts", "training.lora", "training.lora.rank", "training.bags", "training.checkpoint_every",
     "training.log_every", "training.precision", "training.trackers", "training.word_dropout", "training.sampler",
     "training.max_tokens", "validation.every", "validation.select", "validation.decoding.beams", "validation.n",
-    "evaluation.lookalike", "evaluation.gallery", "evaluation.metrics", "evaluation.judges", "bags.size", "bags.file",
-    "bags.kind",
+    "evaluation.lookalike", "evaluation.gallery", "evaluation.metrics", "evaluation.eval_scorers",
+    "bags.size", "bags.file", "bags.kind",
 )  # fmt: skip
 NUMBERS = ("0", "1", "2", "3", "5", "0.5", "1.0", "-1", "0.0", "1e-9", "1e300", "inf", "nan", "99999999999999999999")
 VALUES = (

@@ -19,7 +19,7 @@ def made_corpus(root: Path) -> dict[str, Path]:
     import torch
 
     from tellapart.metrics import meteor
-    from tellapart.recipe.schema import NewCaptioner, NewScorer
+    from tellapart.recipe.models import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes
     from tellapart.scorers import load_scorer
     from tellapart.training.new_models import build_captioner, build_scorer

@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.schema import NewCaptioner, NewScorer
+from tellapart.recipe.models import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
 from tellapart.training.new_models import build_captioner, build_scorer
 from tellapart.types import Item

@@ -342,12 +342,12 @@ def test_mle_learns_a_caption_by_heart(tiny_captioner: Path) -> None:
     rows = captioner.tokenize(told)
     tokens, valid = captioner.pad(rows)
     parameters = [*captioner.model.mapper.parameters(), *captioner.model.language_model.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=1e-2)
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
     learned = Batch([], torch.arange(2), visual, tokens, valid)
     for _ in range(150):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         Mle()(captioner, learned).value.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        optimizer.step()
     assert captioner.generate(visual, Decoding(max_tokens=20)).texts == told
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
+from tellapart.recipe import Recipe, check_recipe, deprecated, read_recipe, to_toml
 from tellapart.recipe.find import SHIPPED
-from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))
@@ -83,7 +83,7 @@ def test_every_recipe_of_ours_is_read_back_as_it_was_written(
 def named_recipes(recipe: Recipe) -> list[str]:
     models: list[Any] = [recipe.captioner, recipe.scorer, recipe.captioner and recipe.captioner.new]
     names = [getattr(model, key, None) for model in models for key in ("name", "vision")]
-    return [name for name in (*names, *recipe.evaluation.judges) if name and name.endswith(".toml")]
+    return [name for name in (*names, *recipe.evaluation.eval_scorers) if name and name.endswith(".toml")]
 
 
 def test_the_data_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
         ("training.betas=[0.9, 1.5]", "training.betas must be less than 1; found 1.5"),
         ("training=3", "training must be a table; found 3"),
         ("training.schedule='linaer'", "training.schedule must be 'constant', 'linear' or 'cosine'; found 'linaer'"),
-        ("evaluation.judges='x'", "evaluation.judges must be a list; found 'x'"),
+        ("evaluation.eval_scorers='x'", "evaluation.eval_scorers must be a list; found 'x'"),
         (
             "captioner.train=['visoin']",
             "captioner.train must be 'vision', 'mapper' or 'language_model'; found 'visoin'",
@@ -171,7 +171,7 @@ def test_a_wrong_value_is_shown_with_what_was_expected(tmp_path: Path, setting: 
         (REINFORCE, ["captioner={}"], "[captioner] needs either name = '…' or a [captioner.new] table"),
         (MLE, ["captioner={name='scenes', new={vision='scenes'}}"], "[captioner] needs either"),
         (MLE, ["validation.select='recall@1.lookalike'"], "[scorer] is missing"),
-        (MLE, ["evaluation.judges=['scenes']"], "[scorer] is missing"),
+        (MLE, ["evaluation.eval_scorers=['scenes']"], "[scorer] is missing"),
         (REINFORCE, ["scorer={new={}}"], "[scorer] needs name = '…'"),
         (
             REINFORCE,
@@ -236,10 +236,10 @@ def test_a_named_recipe_stands_beside_its_recipe_and_a_typed_one_where_it_was_ty
     there.mkdir()
     here.mkdir()
     monkeypatch.chdir(here)
-    text = REINFORCE.replace('name = "scenes"', 'name = "other.toml"') + '[evaluation]\njudges = ["judge.toml"]\n'
+    text = REINFORCE.replace('name = "scenes"', 'name = "other.toml"') + '[evaluation]\neval_scorers = ["judge.toml"]\n'
     recipe = read(there, text, "captioner.name=mine.toml")
     assert recipe.scorer is not None and recipe.scorer.name == str(there / "other.toml")
-    assert recipe.evaluation.judges == (str(there / "judge.toml"),)
+    assert recipe.evaluation.eval_scorers == (str(there / "judge.toml"),)
     assert recipe.captioner is not None and recipe.captioner.name == str(here / "mine.toml")
 
 
@@ -274,3 +274,55 @@ def test_a_default_that_changes_is_a_change_of_results() -> None:
     }
     kept = json.loads(Path(__file__).with_name("defaults.json").read_text())
     assert {name: table for name, table in found.items() if table} == kept
+
+
+@pytest.fixture
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process."""
+    monkeypatch.setattr(deprecated, "_warned", set())
+
+
+def written(text: str, key: str, value: str) -> str:
+    """The recipe with one key more."""
+    table, _, name = key.partition(".")
+    text = text if f"[{table}]" in text else f"{text}[{table}]\n"
+    return text.replace(f"[{table}]", f"[{table}]\n{name} = {value}")
+
+
+@pytest.mark.parametrize("typed", [False, True], ids=["file", "--set"])
+@pytest.mark.parametrize(
+    ("text", "old", "new", "value"),
+    [
+        (MLE, "training.accumulate", "training.gradient_accumulation_steps", "2"),
+        (MLE, "training.checkpointing", "training.gradient_checkpointing", "true"),
+        (MLE, "training.clip_norm", "training.max_grad_norm", "0.5"),
+        (MLE, "training.optimiser", "training.optimizer", '"adam"'),
+        (REINFORCE, "evaluation.judges", "evaluation.eval_scorers", '["scenes"]'),
+    ],
+)
+@pytest.mark.usefixtures("nothing_warned")
+def test_an_old_key_is_read_with_one_line_of_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, old: str, new: str, value: str, typed: bool
+) -> None:
+    today = read(tmp_path, text, f"{new}={value}")
+    assert capsys.readouterr().err == ""
+    for _ in range(2):  # the second time without
+        before = read(tmp_path, text, f"{old}={value}") if typed else read(tmp_path, written(text, old, value))
+        assert before == today
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f": '{old}' is deprecated; use '{new}'")
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_a_key_under_both_names_is_refused_and_a_typed_old_one_overrules_the_new(tmp_path: Path) -> None:
+    told = refusal(tmp_path, written(written(MLE, "training.clip_norm", "2"), "training.max_grad_norm", "3"))
+    assert told == "'training.clip_norm' is the old name of 'max_grad_norm'; leave it out"
+    text = MLE.replace("steps = 6", "steps = 6\nmax_grad_norm = 3")
+    assert read(tmp_path, text, "training.clip_norm=2").training.max_grad_norm == 2
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_the_recipe_of_an_old_run_is_read_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert read(tmp_path, MLE.replace("steps = 6", "steps = 6\nclip_norm = 3")).training.max_grad_norm == 3
+    assert capsys.readouterr().err == ""

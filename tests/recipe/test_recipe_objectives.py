@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
 from tellapart.models.plugins import allow_code
 from tellapart.objectives.reinforce import Reinforce
-from tellapart.recipe.schema import Recipe, check_recipe, read_recipe, to_toml
+from tellapart.recipe import Recipe, check_recipe, read_recipe, to_toml
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import train, upstream
@@ -53,7 +53,8 @@ def made(table: dict[str, Any], **objective: Any) -> Reinforce:
 
 def test_the_simple_form_is_self_retrieval_and_its_fingerprint_is_that_of_the_whole(tmp_path: Path) -> None:
     plain = read(tmp_path)
-    written = read(tmp_path, 'objective.rewards=[{kind="self_retrieval", weight=1.0}]', "training.accumulate=1")
+    rewards = 'objective.rewards=[{kind="self_retrieval", weight=1.0}]'
+    written = read(tmp_path, rewards, "training.gradient_accumulation_steps=1")
     assert written == plain and content_of(written).fingerprint == content_of(plain).fingerprint
 
 
@@ -130,8 +131,8 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path, settings: list[
 
 def test_a_contrastive_step_is_not_taken_in_parts(tmp_path: Path) -> None:
     text = RECIPE.replace('kind = "reinforce"', 'kind = "contrastive"').replace('[captioner]\nname = "scenes"\n', "")
-    with pytest.raises(UsageError, match=r"training.accumulate parts the batch"):
-        read(tmp_path, "training.accumulate=2", text=text)
+    with pytest.raises(UsageError, match=r"training.gradient_accumulation_steps splits the batch"):
+        read(tmp_path, "training.gradient_accumulation_steps=2", text=text)
 
 
 def test_cider_alone_needs_no_scorer(tmp_path: Path) -> None:

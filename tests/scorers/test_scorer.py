@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from tellapart.errors import TellapartError
-from tellapart.recipe.schema import NewScorer
+from tellapart.recipe.models import NewScorer
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.new_models import build_scorer
 

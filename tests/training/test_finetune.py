@@ -11,7 +11,7 @@ from PIL import Image
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.recipe.schema import read_recipe
+from tellapart.recipe import read_recipe
 from tellapart.training.finetune import BATCH, OBJECTIVES, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
@@ -57,8 +57,9 @@ def test_the_parts_count_references_as_long_as_they_are(
         (tmp_path / f"{number}.txt").write_text("word " * 60)
     monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 1_000_000)
     learned, written = (plan(str(tiny_captioner), [str(tmp_path)], objective=o) for o in ("mle", "self-retrieval"))
-    assert learned.training.accumulate == parts_of_batch(str(tiny_captioner), learned.training.batch_size, 84)
-    assert written.training.accumulate == parts_of_batch(str(tiny_captioner), 4 * written.training.batch_size, 30)
+    parts, model = [each.training.gradient_accumulation_steps for each in (learned, written)], str(tiny_captioner)
+    assert parts[0] == parts_of_batch(model, learned.training.batch_size, 84)
+    assert parts[1] == parts_of_batch(model, 4 * written.training.batch_size, 30)
 
 
 def test_from_the_command_to_a_model_with_a_card_and_again(
@@ -105,13 +106,15 @@ def test_the_same_command_goes_on_whatever_memory_is_free_then(
         patch.setattr("tellapart.training.finetune.free_memory", lambda: 300_000_000)
         patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli(*command, "--max-tokens", 6).status == 130
-    planned = read_recipe(tmp_path / "out" / "recipe.toml").training.accumulate
+    planned = read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps
     monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 30_000_000)
-    assert planned != plan(str(tiny_captioner), [WORLD], max_tokens=6).training.accumulate
+    assert planned != plan(str(tiny_captioner), [WORLD], max_tokens=6).training.gradient_accumulation_steps
     done = cli(*command, "--max-tokens", 6)
     assert done.status == 0, done.err
-    assert read_recipe(tmp_path / "out" / "recipe.toml").training.accumulate == planned
-    other = cli(*command, "--max-tokens", 6, "--set", f"training.accumulate={planned + 1}")  # what is typed counts
+    assert read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps == planned
+    other = cli(
+        *command, "--max-tokens", 6, "--set", f"training.gradient_accumulation_steps={planned + 1}"
+    )  # what is typed counts
     assert other.status == 2 and "another recipe" in other.err
 
 

@@ -20,9 +20,9 @@ from command_line import Cli
 from safetensors.torch import load_file
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.recipe.schema import Recipe, check_recipe, to_toml
+from tellapart.recipe import Recipe, check_recipe, to_toml
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import Trained, fit, make_optimiser, make_scheduler, train, train_step, upstream
+from tellapart.training.loop import Trained, fit, make_optimizer, make_scheduler, train, train_step, upstream
 from tellapart.training.run_folder import Run
 from tellapart.training.setup import Stage
 from tellapart.types import Rollout
@@ -73,7 +73,7 @@ PER_BAG = {"kind": "self_retrieval", "score": "accuracy", "among": "bag"}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "running mean": {"objective": EXPLORING},
     "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "normalise": "none", "entropy": 0.01}},
-    "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"accumulate": 3}},
+    "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"gradient_accumulation_steps": 3}},
     "per bag": {"objective": EXPLORING | {"rewards": [PER_BAG]}, "training": {"batches": "families"}},
     "lora": {"captioner": {"lora": {"rank": 4, "modules": ["c_attn", "convolution"]}, "train": PARTS}},
 }
@@ -109,13 +109,13 @@ def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: 
     changes["captioner"] = {"train": PARTS if vision else PARTS[1:]}
     found = []
     for parts in (1, 3):
-        recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"accumulate": parts}}))
+        recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"gradient_accumulation_steps": parts}}))
         stage = Stage(recipe, upstream)
         data, objective = stage.training_set(), stage.objective()
         trained = Trained(stage.learner, stage.trained_parts)
-        optimiser = make_optimiser(trained, recipe.training)
+        optimizer = make_optimizer(trained, recipe.training)
         stage.learner.model.eval()
-        logs = train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+        logs = train_step(stage, data, objective, trained, optimizer, make_scheduler(optimizer, recipe.training), 0)
         found.append((logs, [p.grad.clone() for p in trained.parameters if p.grad is not None]))
     (whole, gradients), (in_parts, added) = found
     assert whole.keys() == in_parts.keys() and len(gradients) == len(added) > 3
@@ -127,18 +127,20 @@ def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: 
 
 
 def test_parts_are_encoded_one_by_one_and_the_scorer_stays_as_it_is(tiny_recipe: dict[str, Any]) -> None:
-    recipe = recipe_of(merged(tiny_recipe, {"captioner": {"train": PARTS}, "training": {"accumulate": 4}}))
+    recipe = recipe_of(
+        merged(tiny_recipe, {"captioner": {"train": PARTS}, "training": {"gradient_accumulation_steps": 4}})
+    )
     stage = Stage(recipe, upstream)
     assert stage.scorer is not None
     data, objective = stage.training_set(), stage.objective()
     before = {k: v.clone() for k, v in stage.scorer.model.state_dict().items()}
     vision = [p.detach().clone() for p in stage.learner.model.vision.parameters()]
     trained = Trained(stage.learner, stage.trained_parts)
-    optimiser = make_optimiser(trained, recipe.training)
+    optimizer = make_optimizer(trained, recipe.training)
     sizes = []
     encode = stage.learner.encode
     stage.learner.encode = lambda pixels: sizes.append(len(pixels)) or encode(pixels)
-    train_step(stage, data, objective, trained, optimiser, make_scheduler(optimiser, recipe.training), 0)
+    train_step(stage, data, objective, trained, optimizer, make_scheduler(optimizer, recipe.training), 0)
     assert max(sizes) == 5
     assert same(before, stage.scorer.model.state_dict())
     assert any(not torch.equal(a, b) for a, b in zip(vision, stage.learner.model.vision.parameters(), strict=True))
@@ -379,11 +381,11 @@ def test_a_step_is_a_function_of_weights_and_number(tiny_recipe: dict[str, Any])
         stage = Stage(recipe_of(tiny_recipe), upstream)
         data, objective = stage.training_set(), stage.objective()
         trained = Trained(stage.learner, stage.trained_parts)
-        optimiser = make_optimiser(trained, stage.recipe.training)
+        optimizer = make_optimizer(trained, stage.recipe.training)
         stage.learner.model.train()
         torch.rand(noise)
-        scheduler = make_scheduler(optimiser, stage.recipe.training)
-        logs.append([train_step(stage, data, objective, trained, optimiser, scheduler, step) for step in range(2)])
+        scheduler = make_scheduler(optimizer, stage.recipe.training)
+        logs.append([train_step(stage, data, objective, trained, optimizer, scheduler, step) for step in range(2)])
     assert logs[0] == logs[1]
 
 
@@ -454,11 +456,11 @@ def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
     """As LAVIS sets it: within an epoch the rate stays, and epoch e has (1 + cos(π e / epochs)) / 2 of it."""
     training = {**tiny_recipe["training"], "steps": 20, "schedule": "cosine", "schedule_every": 4, "learning_rate": 1.0}
     settings = recipe_of(tiny_recipe, training=training).training
-    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler, rates = make_scheduler(optimiser, settings), []
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, rates = make_scheduler(optimizer, settings), []
     for _ in range(20):
         rates.append(scheduler.get_last_lr()[0])
-        optimiser.step()
+        optimizer.step()
         scheduler.step()
     assert rates == pytest.approx([(1 + math.cos(math.pi * (step // 4) / 5)) / 2 for step in range(20)])
     with pytest.raises(UsageError, match="schedule_every is of a schedule that changes the rate"):
