@@ -16,7 +16,8 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
-from tellapart.recipe import Recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run

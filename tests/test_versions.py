@@ -19,7 +19,7 @@ from tellapart.bags.sampler import BagSampler, HardNegativeSampler, ShuffleSampl
 from tellapart.boost.scripted import boost_scenes
 from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import random_crops
 from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream

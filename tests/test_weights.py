@@ -10,7 +10,7 @@ from tellapart.captioners import load_captioner
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import read_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.final_evaluation import generate_captions

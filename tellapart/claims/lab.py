@@ -24,7 +24,8 @@ from tellapart.claims.measure import OF_THE_MODEL, Heard, measure, setting
 from tellapart.claims.rule import Sample
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import best_device
-from tellapart.recipe import Recipe, check_recipe
+from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item

@@ -36,7 +36,7 @@ def run_demo(out: Path) -> None:
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
-    from tellapart.recipe import read_recipe
+    from tellapart.recipe.reading import read_recipe
     from tellapart.training.loop import train
 
     say(

@@ -29,7 +29,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, write the report."""
-    from tellapart.recipe import find_recipe, read_recipe
+    from tellapart.recipe.find import find_recipe
+    from tellapart.recipe.reading import read_recipe
     from tellapart.training.adopt import adoptions
     from tellapart.training.loop import train as run_training
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.recipe import Recipe, check_recipe, read_recipe
+from tellapart.recipe.reading import check_recipe, read_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.run_folder import Run
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError, nearest
-from tellapart.recipe import Recipe, apply_override, check_recipe, read_recipe, to_toml
+from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
+from tellapart.recipe.schema import Recipe
 from tellapart.training.run_folder import Run, write_text
 from tellapart.utils.messages import say
 

@@ -26,7 +26,8 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.images.pictures import StoredPicture
 from tellapart.models.loading import BUILTIN
-from tellapart.recipe import Recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.types import Item
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS

@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
-from tellapart.recipe import Recipe, read_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.adopt import adopt
 from tellapart.training.fingerprint import content_of, fingerprint_of_0_1
 from tellapart.training.run_folder import Run

@@ -13,7 +13,7 @@ from tellapart.data.specification import parse
 from tellapart.metrics.results import Candidates
 from tellapart.models.loading import model_folder
 from tellapart.models.plugins import OPTION
-from tellapart.recipe import Recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.run_folder import Run
 
 FILE = "README.md"

@@ -22,7 +22,8 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.recipe import Recipe, to_toml
+from tellapart.recipe.reading import to_toml
+from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
 from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import readable_weights, replace_text

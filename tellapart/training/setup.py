@@ -23,8 +23,8 @@ from tellapart.models.device import best_device
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives import Contrastive, Mle, Objective
 from tellapart.objectives.mle import mle_of_references
-from tellapart.recipe import Recipe
 from tellapart.recipe import objectives as settings_of
+from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels

@@ -182,7 +182,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 
 def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A run with a curriculum: the batches of a resumed run are those that it would have had."""
-    from tellapart.recipe import check_recipe
+    from tellapart.recipe.reading import check_recipe
     from tellapart.training.setup import Stage
 
     tiny_recipe["training"] |= {"batches": "bags", "batch_size": 20}
@@ -227,7 +227,7 @@ def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_p
 def test_recipes_that_contradict_themselves(
     tiny_recipe: dict[str, Any], batches: str, bags: dict[str, Any], told: str
 ) -> None:
-    from tellapart.recipe import check_recipe
+    from tellapart.recipe.reading import check_recipe
 
     tiny_recipe["training"]["batches"] = batches
     with pytest.raises(UsageError) as refused:
@@ -238,7 +238,7 @@ def test_recipes_that_contradict_themselves(
 def test_bags_in_a_recipe_come_back_and_are_in_the_fingerprint(tiny_recipe: dict[str, Any]) -> None:
     import tomllib
 
-    from tellapart.recipe import check_recipe, to_toml
+    from tellapart.recipe.reading import check_recipe, to_toml
 
     plain = check_recipe(tiny_recipe, "test")
     tiny_recipe["training"]["batches"] = "bags"

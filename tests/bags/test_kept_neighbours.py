@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training import samplers as stage_bags
 from tellapart.training.samplers import fingerprint
 from tellapart.training.setup import Stage

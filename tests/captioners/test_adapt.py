@@ -17,7 +17,7 @@ from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import Trained
 from tellapart.training.setup import Stage
 

@@ -16,7 +16,7 @@ from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.setup import Stage
 

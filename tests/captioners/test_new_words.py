@@ -13,8 +13,8 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.words import add_words
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import check_recipe
 from tellapart.recipe.models import NewRecurrent
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.setup import Stage

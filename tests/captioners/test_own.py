@@ -17,7 +17,7 @@ from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import allow_code
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
 from tellapart.training.setup import Stage

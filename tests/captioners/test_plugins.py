@@ -15,7 +15,7 @@ from command_line import Cli
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import plugins
-from tellapart.recipe import check_recipe, read_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
 from tellapart.training.loop import upstream
 from tellapart.training.setup import Stage

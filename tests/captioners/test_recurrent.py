@@ -18,8 +18,8 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import check_recipe
 from tellapart.recipe.models import NewRecurrent
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import fit, train, upstream
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.run_folder import Run

@@ -19,8 +19,8 @@ from test_official import MAPPERS, published, save_clip, save_language
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import check_recipe
 from tellapart.recipe.models import NewRecurrent
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.setup import Stage

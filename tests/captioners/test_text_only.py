@@ -20,7 +20,7 @@ from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import word_tokenizer
 from tellapart.objectives import Smile
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
 from tellapart.types import Batch
 

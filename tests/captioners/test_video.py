@@ -21,7 +21,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
 from tellapart.training.setup import Stage
 from tellapart.types import Item

@@ -19,7 +19,7 @@ from tellapart.claims.tables import MEASURES, fill, run_tables, tasks
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import read_recipe
+from tellapart.recipe.reading import read_recipe
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT.parent / "shared" / "papers" / "2_no_detail_left_behind.txt"

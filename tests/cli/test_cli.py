@@ -22,7 +22,7 @@ from tellapart import __version__
 from tellapart.cli.app import app
 from tellapart.cli.common import refuse_repeats
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe, read_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
 

@@ -11,7 +11,7 @@ import pytest
 from tellapart.cli.demo import RECIPE, claims_text, examples, verdict_lines
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
-from tellapart.recipe import read_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.training.loop import train
 
 

@@ -16,7 +16,7 @@ from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
 from tellapart.types import Item
 

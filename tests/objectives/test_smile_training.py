@@ -15,7 +15,8 @@ from tellapart.captioners import Captioner, load_captioner
 from tellapart.errors import UsageError
 from tellapart.objectives import Smile, smile_loss
 from tellapart.objectives.shift import alternative_forms
-from tellapart.recipe import Recipe, check_recipe
+from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.training.loop import train, upstream
 from tellapart.training.setup import Stage
 from tellapart.types import Batch

@@ -13,8 +13,8 @@ import pytest
 from command_line import Cli
 
 from tellapart.errors import UsageError
-from tellapart.recipe import read_recipe
 from tellapart.recipe.find import SHIPPED, descriptions, find_recipe, shipped
+from tellapart.recipe.reading import read_recipe
 
 
 def test_a_recipe_is_found_by_name_and_by_the_path_it_had_in_the_repository() -> None:

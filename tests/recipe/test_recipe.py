@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.recipe import Recipe, check_recipe, deprecated, read_recipe, to_toml
 from tellapart.recipe.find import SHIPPED
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
+from tellapart.recipe.schema import Recipe, deprecated
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))

@@ -90,7 +90,7 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     """Also where the checkpoint is chosen by recall; CIDEr only where there is something to hold captions against."""
     from tellapart.captioners import generate_captions
     from tellapart.metrics.cider import cider_d
-    from tellapart.recipe import check_recipe
+    from tellapart.recipe.reading import check_recipe
     from tellapart.training.setup import Stage
 
     stage = Stage(check_recipe(tiny_recipe, "test"), lambda name: name)

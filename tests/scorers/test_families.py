@@ -14,7 +14,7 @@ from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 from tellapart.errors import UsageError
 from tellapart.models.plugins import allow_code
 from tellapart.models.tokens import word_tokenizer
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.loop import train, upstream
 from tellapart.training.setup import Stage

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.recipe import read_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.training.finetune import BATCH, OBJECTIVES, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"

@@ -16,7 +16,8 @@ from real_data import DATA
 
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.recipe import Recipe, check_recipe, read_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
+from tellapart.recipe.schema import Recipe
 from tellapart.training import fingerprint
 from tellapart.training.fingerprint import Identities, canonical, content_of, fingerprint_of_0_1
 from tellapart.training.loop import train

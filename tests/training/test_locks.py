@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.training.loop import train
 from tellapart.utils.locks import NAME, locked
 

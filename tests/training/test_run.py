@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.run_folder import Run, write_folder, write_text
 
 BIG = {"weights": torch.zeros(100_000)}

@@ -20,7 +20,8 @@ from command_line import Cli
 from safetensors.torch import load_file
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.recipe import Recipe, check_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, to_toml
+from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import Trained, fit, make_optimizer, make_scheduler, train, train_step, upstream
 from tellapart.training.run_folder import Run

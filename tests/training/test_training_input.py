@@ -17,7 +17,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.recipe import check_recipe
+from tellapart.recipe.reading import check_recipe
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import train, upstream
 from tellapart.training.setup import Stage
