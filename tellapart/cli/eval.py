@@ -72,6 +72,9 @@ def evaluate(
     distractors: Annotated[
         str | None, typer.Option(help="A hard pool: further candidate pictures, as kind:path.")
     ] = None,
+    pairs: Annotated[
+        str, typer.Option(help="Paired tests: first (each system against the first one), or all (every two).")
+    ] = "first",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.")
     ] = None,
@@ -92,9 +95,10 @@ def evaluate(
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:
-        from tellapart.cli.metric_list import listed, table
+        from tellapart.cli.metric_list import list_metrics, table
 
-        show({"metrics": [metric.to_json() for metric in listed()]}, lambda: table(listed()), as_json)
+        found = list_metrics()
+        show({"metrics": [metric.to_json() for metric in found]}, lambda: table(found), as_json)
         return
     if not captions:
         raise UsageError("Missing option '--captions'; type: tellapart eval --help")
@@ -129,6 +133,7 @@ def evaluate(
         words=words,
         bags=bags or (),
         distractors=distractors,
+        pairs=pairs,
     )
     if out is not None:
         formats.write(out, formats.FORMATS[chosen_format](results))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tellapart.evaluation.metric_names import ALIASES, GROUPS
-from tellapart.evaluation.registry import METRICS, NEEDS
-from tellapart.report.words import describe
+from tellapart.evaluation.needs import NEEDS
+from tellapart.evaluation.registry import METRICS, Metric, in_order
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+HEADS = ("metric", "also", "label", "what it says", "better", "needs")
 
 
 @dataclass(frozen=True)
@@ -21,38 +22,53 @@ class Listed:
 
     name: str
     also: tuple[str, ...]
+    label: str
     meaning: str
+    direction: str | None
     needs: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"name", "also", "meaning", "needs"}``."""
+        """``{"name", "also", "label", "meaning", "direction", "needs"}``."""
         return asdict(self)
 
-
-def listed() -> list[Listed]:
-    """All metrics, in the order of the table."""
-    return [
-        Listed(
-            name,
-            (
-                *(alias for alias, key in ALIASES.items() if key == name),
-                *(group for group, pattern in GROUPS.items() if re.fullmatch(pattern, name)),
-            ),
-            describe(name).explain,
-            tuple(NEEDS[need][1].partition(";")[0] for need in metric.needs) or ("captions",),
-        )
-        for name, metric in METRICS.items()
-    ]
+    def cells(self) -> list[str]:
+        """A row under `HEADS`."""
+        return [
+            self.name,
+            ", ".join(self.also),
+            self.label,
+            self.meaning,
+            self.direction or "–",
+            ", ".join(self.needs),
+        ]
 
 
-def table(found: Sequence[Listed]) -> Table:
+def list_metrics() -> list[Listed]:
+    """All metrics, those of installed packages included, group by group; a broken one is a line on stderr."""
+    return [listed(metric) for metric in in_order(METRICS.entries(broken=say)).values()]
+
+
+def listed(metric: Metric) -> Listed:
+    """What the list says of a metric."""
+    info = metric.info()
+    needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
+    return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
+
+
+def table(metrics: Sequence[Listed]) -> Table:
     """The list for people."""
     from rich import box
     from rich.table import Table
 
     shown = Table(box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets")
-    for column in ("metric", "also", "what it says", "needs"):
-        shown.add_column(column, overflow="fold")
-    for one in found:
-        shown.add_row(one.name, ", ".join(one.also), one.meaning, ", ".join(one.needs))
+    for head in HEADS:
+        shown.add_column(head, overflow="fold")
+    for metric in metrics:
+        shown.add_row(*metric.cells())
     return shown
+
+
+def markdown(metrics: Sequence[Listed]) -> str:
+    """The list as the table of ``docs/metrics.md``."""
+    rows = [HEADS, ("---",) * len(HEADS), *(metric.cells() for metric in metrics)]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)

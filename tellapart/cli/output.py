@@ -37,7 +37,7 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
-    from tellapart.evaluation.comparison import results_from_json
+    from tellapart.evaluation.read_results import results_from_json
 
     path = folder / "results.json"
     empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}

@@ -130,8 +130,8 @@ def size_facts(
     human = None
     if texts:
         hits = [retrieve(sets, text_ND, image_ND).hit(1) for text_ND in texts]
-        asked_N = sets.asked(len(image_ND))
-        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=asked_N, resamples=resamples)
+        questions_N = sets.questions(len(image_ND))
+        human = mean_interval(100 * np.mean(hits, axis=0), weight_N=questions_N, resamples=resamples)
     order = np.argsort(-np.nan_to_num(alpha_M), kind="stable")
     examples = dict.fromkeys(int(order[place]) for place in (0, len(order) // 2, len(order) - 1))
     return SizeFacts(

@@ -68,14 +68,14 @@ class EvalContext:
     image_ND: np.ndarray | None = None
     lookalike: int = 10
     seed: int = 0
-    sets_from: EvalContext | None = None  # a second scorer judges the look-alike sets that the first one mined
+    primary: EvalContext | None = None  # a second scorer judges the look-alike sets that the first one mined
     several: bool = False  # whether some system has several captions of a picture
     language_model: Any = None
     text_encoder: Any = None  # what BERTScore asks
     long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
-    given: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids and, behind them, of
+    file_sets: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name; rows of the ids, then of
     extra_ND: np.ndarray | None = None  # the features of pictures that are candidates only
-    origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of given sets
+    origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of these sets
     emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
     _kept: dict[Any, Any] = field(default_factory=dict)
     _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
@@ -86,17 +86,23 @@ class EvalContext:
             self._kept[key] = make()
         return self._kept[key]
 
+    @property
+    def images(self) -> np.ndarray:
+        """The scorer's normalised features of the pictures, N×D."""
+        assert self.image_ND is not None
+        return self.image_ND
+
     def sets(self, pools: str) -> CandidateSets:
         """Candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
-        if self.sets_from is not None:
-            return self.sets_from.sets(pools)
+        if self.primary is not None:
+            return self.primary.sets(pools)
         return self.once(("sets", pools), lambda: self._make_sets(pools))
 
     def _make_sets(self, pools: str) -> CandidateSets:
         from tellapart.evaluation.retrieval import lookalike_sets, random_pools, whole_sets
 
-        if pools in self.given:
-            return self.given[pools]
+        if pools in self.file_sets:
+            return self.file_sets[pools]
         if pools == ALL_CLIPS:
             return whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
@@ -261,7 +267,7 @@ class EvalContext:
 
         assert self.image_ND is not None
         image_ND, n = self.image_ND, len(self.ids)
-        if pools in self.given and self.extra_ND is not None:
+        if pools in self.file_sets and self.extra_ND is not None:
             extra_ND = self.extra_ND
             image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
         return self.once(

@@ -16,28 +16,21 @@ import numpy as np
 from tellapart.data.caption_files import CaptionFile, preview_ids, read_caption_file, read_reference_file
 from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
 from tellapart.errors import UsageError
-from tellapart.evaluation.comparison import (
-    CHANCE,
-    HUMAN,
-    HUMAN_CHOICES,
-    Comparison,
-    caption_lists,
-    human_slots,
-    system_slots,
-)
+from tellapart.evaluation.comparison import CHANCE, HUMAN, PAIRS, Comparison
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
 from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
-from tellapart.evaluation.registry import choose, metrics_of
 from tellapart.evaluation.retrieval import per_set
+from tellapart.evaluation.selection import choose
+from tellapart.evaluation.slots import HUMAN_CHOICES, caption_lists, human_slots, system_slots
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.words import associated_words, check_words, tagger_signature
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
+    from tellapart.evaluation.context import Slot
     from tellapart.evaluation.language_model import LanguageModel
-    from tellapart.evaluation.registry import Slot
     from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.scorers import Scorer
     from tellapart.types import Item
@@ -64,25 +57,26 @@ def evaluate(
     long_texts: str = "truncate",
     emscore_idf: str | None = None,
     words: int = 0,
-    given: CandidateInputs | None = None,
+    inputs: CandidateInputs | None = None,
+    pairs: str = "first",
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
     A caption may be a list of captions of that picture: metrics of one caption are then their mean, and the
-    diversity metrics look at all of them.
-    ``items`` gives the order (random pools are cut from it), references and truth; ``image_features`` are
-    the scorer's normalised features of the items, N×D, else they are read from the feature store.
-    ``eval_scorers`` are further scorers with their features: their metrics are named ``METRIC@NAME``, and they judge
-    the look-alike sets that ``scorer`` mined. ``human`` scores the references as a system: "first" (paper 3),
-    a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the references then.
-    ``chance`` adds the blind guess. Metrics: all that can be computed, or those named (`UsageError` for one
-    that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
-    ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does.
-    ``long_texts`` says what happens to captions beyond a scorer's window:
-    "truncate", or "sentences" (the mean of their sentences' scores). ``emscore_idf`` weighs EMScore's tokens by their
-    rareness in the "references" or in the "captions"; None: all alike. ``words`` adds so many adjectives and
-    nouns that are most each system's own (`tellapart.metrics.associated_words`). ``given`` are candidate sets of files:
-    bags of look-alikes, hard pools (`tellapart.evaluation.inputs.read_inputs`).
+    diversity metrics look at all of them. ``items`` gives the order (random pools are cut from it), references and
+    truth; ``image_features`` are the scorer's normalised features of the items, N×D, else they are read from the
+    feature store. ``eval_scorers`` are further scorers with their features: their metrics are named
+    ``METRIC@NAME``, and they judge the look-alike sets that ``scorer`` mined. ``human`` scores the references as a
+    system: "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the
+    references then. ``chance`` adds the blind guess. Metrics: all that can be computed, or those named
+    (`UsageError` for one that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
+    ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does. ``long_texts`` says what
+    happens to captions beyond a scorer's window: "truncate", or "sentences" (the mean of their sentences' scores).
+    ``emscore_idf`` weighs EMScore's tokens by their rareness in the "references" or in the "captions"; None: all
+    alike. ``words`` adds so many adjectives and nouns that are most each system's own
+    (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
+    (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
+    every two systems.
     """
     ids = _same_ids(systems, items)
     held, notes = _references(ids, items, references)
@@ -93,7 +87,7 @@ def evaluate(
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
     settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
-    sets = given or CandidateInputs()
+    sets = inputs or CandidateInputs()
 
     def context_of(model: Any, features: np.ndarray | None, **more: Any) -> EvalContext:
         return EvalContext(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
@@ -103,18 +97,18 @@ def evaluate(
     )
     chosen, left_out = choose(metrics, context)
     contexts = {"": context} | {
-        f"@{name}": context_of(judge, features, sets_from=context)
-        for name, (judge, features) in (eval_scorers or {}).items()
+        name: context_of(model, features, primary=context) for name, (model, features) in (eval_scorers or {}).items()
     }
     captions = {name: own[0].captions for name, own in slots.items()}
     results = Results(ids, captions=captions, references=held, notes=notes + left_out)
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
-    comparison = Comparison(results, slots, resamples, seed, f"|human:{human}" if human else "")
-    for suffix, where in contexts.items():
-        for name in chosen:
-            if not suffix or metrics_of(context)[name].judged:
-                comparison.measure(name, suffix, where, chance)
-    _keep_sets(results, context, chosen, slots, [*ids, *(item.id for item in sets.candidates)])
+    yardstick = f"|human:{human}" if human else ""
+    comparison = Comparison(results, slots, resamples=resamples, seed=seed, human=yardstick, pairs=pairs)
+    for name, where in contexts.items():
+        for metric in chosen.values():
+            if not name or metric.for_eval_scorers:
+                comparison.measure(metric, where, scorer=name, chance=chance)
+    _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
         said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
         results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
@@ -143,7 +137,7 @@ def _keep_sets(
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
     results.extra["sets"] = {
         pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
-        for pools in context.given
+        for pools in context.file_sets
         if any(name.endswith(f".{pools}") for name in chosen)
     }
 
@@ -237,6 +231,7 @@ def run_eval(
     words: int = 0,
     bags: Sequence[Path] = (),
     distractors: str | None = None,
+    pairs: str = "first",
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
@@ -254,6 +249,8 @@ def run_eval(
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
     if eval_scorers and scorer is None:
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
+    if pairs not in PAIRS:
+        raise UsageError(f"--pairs is '{pairs}'; expected one of {', '.join(PAIRS)}")
     if words:
         check_words(len(captions) + (human is not None))
     _check_choices(scorer, long_texts, emscore_idf)
@@ -264,14 +261,14 @@ def run_eval(
     kept, told, notes = _matched(systems, _read_all_references(references), dataset, allow_missing, min_overlap)
     ids = list(next(iter(kept.values())))
     items = _chosen(dataset, ids)
-    given = read_inputs(bags, distractors, ids, dataset, scorer)
+    inputs = read_inputs(bags, distractors, ids, dataset, scorer)
     held = _references(ids, items, told)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
     if emscore_idf == "references" and held is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    trial = EvalContext(ids, items, held, scorer, several=several, **given.settings(ids))
+    trial = EvalContext(ids, items, held, scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
     models, readable = _models([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
@@ -295,7 +292,8 @@ def run_eval(
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
-        given=given,
+        inputs=inputs,
+        pairs=pairs,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable

@@ -32,7 +32,7 @@ class CandidateInputs:
 
             extra_ND = np.asarray(FeatureStore().features(self.candidates, scorer.encoder))
         return {
-            "given": {own.name: own.rows(row_of) for own in self.sets},
+            "file_sets": {own.name: own.rows(row_of) for own in self.sets},
             "origins": {own.name: own.origin for own in self.sets},
             "extra_ND": extra_ND,
         }

@@ -46,7 +46,7 @@ class CandidateSets:
         """Candidates of each question."""
         return np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
 
-    def asked(self, n: int) -> np.ndarray:
+    def questions(self, n: int) -> np.ndarray:
         """How many questions ask for each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
@@ -102,7 +102,7 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
 
 def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
     """The mean over the questions that ask for each of n pictures; NaN where none does."""
-    count_N = sets.asked(n)
+    count_N = sets.questions(n)
     sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
     return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
 
@@ -113,8 +113,8 @@ class Retrieval:
 
     ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features;
     ``scores`` has one vector per question, in the order of its set. A picture in several sets is asked for several
-    times: its own values (`hit`, `rank_N`) are means over its questions, ``asked_N`` says how many, and a corpus number
-    weighs pictures by it.
+    times: its own values (`hit`, `rank_N`) are means over its questions, ``questions_N`` says how many, and a corpus
+    number weighs pictures by it.
     """
 
     sets: CandidateSets
@@ -124,9 +124,9 @@ class Retrieval:
     n: int
 
     @cached_property
-    def asked_N(self) -> np.ndarray:
+    def questions_N(self) -> np.ndarray:
         """Questions for each picture."""
-        return self.sets.asked(self.n)
+        return self.sets.questions(self.n)
 
     @cached_property
     def rank_N(self) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.metrics.significance import Difference, Interval, format_p
+from tellapart.utils.registry import Direction
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -18,8 +19,28 @@ if TYPE_CHECKING:
     from tellapart.metrics.words import Association
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
-ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions
+ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
+BEST = ".best"  # behind a metric's name: of the caption that the scorer prefers
 WORDS = "words"  # the key of word analysis among the signatures: no number of a system
+
+GROUPS = (
+    "Telling pictures apart",
+    "Truth",
+    "Closeness to the picture and to what people wrote",
+    "The language itself",
+    "Other",
+)
+APART, TRUTH, CLOSE, LANGUAGE, OTHER = GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInfo:
+    """What reports say of a metric: its label, one line of help, which direction is better, and its group."""
+
+    label: str
+    help: str = ""
+    direction: Direction | None = None
+    group: str = OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +84,8 @@ class Results:
     """Systems' metrics with intervals, paired differences, signatures, and what each picture contributed.
 
     ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); a corpus metric has none.
-    ``candidates[metric]`` says what a recall was measured among. ``words`` are each system's own adjectives and nouns,
+    ``candidates[metric]`` says what a recall was measured among, ``metrics[metric]`` what reports say of a metric.
+    ``words`` are each system's own adjectives and nouns,
     where they were asked for.
     ``extra`` keeps what the gallery reads (candidate sets and scores) and is not printed.
     """
@@ -78,6 +100,7 @@ class Results:
     references: list[list[str]] | None = None
     formats: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, Candidates] = field(default_factory=dict)
+    metrics: dict[str, MetricInfo] = field(default_factory=dict)
     words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     ids_digest: str | None = None  # of results that were read back, whose ids are not known
@@ -95,6 +118,7 @@ class Results:
                 "signatures": self.signatures,
                 "pictures": {"n": len(self.ids), "ids": self._digest()},
                 "candidates": {metric: asdict(found) for metric, found in self.candidates.items()},
+                "metrics": {metric: asdict(info) for metric, info in self.metrics.items()},
                 "notes": self.notes,
             }
             | ({"words": words} if words else {})

@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from tellapart.errors import UsageError
 
-Kind = Literal["captioner", "scorer", "reward"]
+Kind = Literal["captioner", "scorer", "reward", "metric"]
 GROUPS: Mapping[Kind, str] = {
     "captioner": "tellapart.captioners",
     "scorer": "tellapart.scorers",
     "reward": "tellapart.rewards",
+    "metric": "tellapart.metrics",
 }
 PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 OPTION = "--allow-code"
@@ -70,16 +71,15 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
         )
 
 
-def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """What ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
+def load_allowed(path: str, kind: Kind, key: str) -> Any:
+    """What ``module:name`` names, imported; ``key`` is what to call it in a message.
 
-    Raises `UsageError` of one line where it is not allowed to run (`check_allowed`), there is no such module or
-    function, or it fails.
+    Raises `UsageError` of one line where it is not allowed to run (`check_allowed`) or there is no such module or name.
     """
     check_allowed(path, kind, key)
     module, _, name = path.partition(":")
     try:
-        factory = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{key}: no module '{error.name}'; expected one that python can import; "
@@ -89,6 +89,14 @@ def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) ->
         raise UsageError(f"{key}: module {module} has no '{name}'") from None
     except Exception as error:
         raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
+
+
+def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
+    """What ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
+
+    Raises `UsageError` of one line where it cannot be loaded (`load_allowed`) or fails.
+    """
+    factory = load_allowed(path, kind, key)
     try:
         return factory(**options)
     except Exception as error:

@@ -86,6 +86,11 @@ class Registry(Mapping[str, E], Generic[E]):
             return self._load(point)
         raise UsageError(f"no {self.kind} is called '{name}'{nearest(name, self)}")
 
+    def builtin(self) -> dict[str, E]:
+        """The entries that no installed package offers. To look for those takes longer than a short command."""
+        self._import_builtin()
+        return dict(self._entries)
+
     def entries(self, *, broken: Callable[[str], None] | None = None) -> list[E]:
         """All entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line instead."""
         found = []

@@ -17,10 +17,12 @@ from rich.console import Console
 
 from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.comparison import results_from_json
+from tellapart.evaluation.context import EvalContext, Slot
 from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
 from tellapart.evaluation.gallery import caption_gallery
-from tellapart.evaluation.registry import METRICS, Metric, order_digest, text_metric
+from tellapart.evaluation.metrics.retrieval import order_digest
+from tellapart.evaluation.read_results import results_from_json
+from tellapart.evaluation.registry import METRICS, Metric
 from tellapart.evaluation.retrieval import lookalike_sets, retrieve
 from tellapart.scenes import truth
 
@@ -158,9 +160,8 @@ def test_human_is_a_reference_held_against_the_others(monkeypatch):
     assert length("mean") == [2, 3]  # a picture's own mean, whatever the others have
     assert length("random")[0] in (1, 3) and length("random") == length("random")
 
-    monkeypatch.setitem(
-        METRICS, "held", text_metric("tests.evaluation.test_evaluate:count_of_references", "count", references=True)
-    )
+    METRICS.builtin()
+    monkeypatch.setitem(METRICS._entries, "held", Metric(name="held", factory=count_of_references))
     results = evaluate(systems, references=references, metrics=["held"], human="first")
     assert results.values["s"]["held"].tolist() == [2, 3] and results.values["human"]["held"].tolist() == [1, 2]
     alone = evaluate(systems, references={"1": ["one"], "2": ["a", "b"]}, metrics=["held"], human="first")
@@ -285,10 +286,9 @@ def test_wrong_requests(arguments, says):
 
 
 def test_a_corpus_number_that_is_no_mean_must_bring_its_statistic(world):
-    metric = text_metric("tests.evaluation.test_evaluate:not_a_mean", "x")
-    assert isinstance(metric, Metric)
+    metric = Metric(name="odd", factory=not_a_mean)
     with pytest.raises(Exception, match="register its statistic"):
-        metric.measure(SimpleNamespace(), SimpleNamespace(captions=["a", "b c"], references=None))
+        metric.measure(EvalContext(["1", "2"]), [Slot(["a", "b c"], [["a"], ["b"]])])
 
 
 def not_a_mean(captions, references):
@@ -438,11 +438,15 @@ def test_run_eval_names_systems_after_their_files(files):
     results = run_eval([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first")
     assert list(results.systems) == ["before", "after", "human"] and results.ids == ["1", "2", "3"]
     assert results.values["after"]["length"].tolist() == [3, 2, 1]
-    assert {(pair.a, pair.b) for pair in results.pairs} == {
-        ("before", "after"),
-        ("before", "human"),
-        ("after", "human"),
+    assert {(pair.a, pair.b) for pair in results.pairs} == {("before", "after"), ("before", "human")}
+    every = run_eval(
+        [files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first", pairs="all"
+    )
+    assert {(pair.a, pair.b) for pair in every.pairs} - {(pair.a, pair.b) for pair in results.pairs} == {
+        ("after", "human")
     }
+    with pytest.raises(UsageError, match="--pairs is 'some'; expected one of first, all"):
+        run_eval([files / "before.txt"], files / "references.txt", pairs="some")
 
 
 def test_equal_stems_are_told_apart_by_their_folders(files):

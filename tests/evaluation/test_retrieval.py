@@ -138,7 +138,7 @@ def test_every_question_about_a_picture_counts():
     text_ND = image_ND[[1, 1, 2]]  # the caption of picture 0 describes picture 1
     sets = whole_sets([[0, 1], [0, 2], [0, 1, 2]])
     found = retrieve(sets, text_ND, image_ND)
-    assert found.rank_Q.tolist() == [1, 0, 0, 0, 1, 0, 0] and found.asked_N.tolist() == [3, 2, 2]
+    assert found.rank_Q.tolist() == [1, 0, 0, 0, 1, 0, 0] and found.questions_N.tolist() == [3, 2, 2]
     assert found.hit(1).tolist() == pytest.approx([1 / 3, 1, 1]) and found.recall(1) == pytest.approx(5 / 7)
     assert found.rank_N.tolist() == pytest.approx([2 / 3, 0, 0]) and found.picked_N.tolist() == [1, 1, 2]
     assert chance(sets, 3, 1).tolist() == pytest.approx([(1 / 2 + 1 / 2 + 1 / 3) / 3, 5 / 12, 5 / 12])

@@ -86,7 +86,7 @@ def retrieval_intervals(seed: int) -> Intervals:
             retrieved = retrieve(own, text_ND / np.linalg.norm(text_ND, axis=1, keepdims=True), image_ND)
             hit.append(retrieved.hit(1))
             rank.append(retrieved.rank_N)
-        weights = {"weight_N": retrieved.asked_N, "resamples": 300, "seed": seed}
+        weights = {"weight_N": retrieved.questions_N, "resamples": 300, "seed": seed}
         for what, (a_N, b_N) in {"recall": hit, "rank": rank}.items():
             mean, pair = mean_interval(a_N, **weights), paired_difference(b_N, a_N, **weights)
             found[f"{what}.{name}"] = (mean.value, mean.low, mean.high)
@@ -97,7 +97,8 @@ def retrieval_intervals(seed: int) -> Intervals:
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
     from tellapart.evaluation.context import Corpus, Measurement
-    from tellapart.evaluation.registry import _exp_ratio, _ratio
+    from tellapart.evaluation.metrics.perplexity import corpus_perplexity
+    from tellapart.evaluation.metrics.scenes import percentage
 
     rng = np.random.default_rng(seed)
     below_N = rng.poisson(2.5, 150).astype(float)
@@ -105,14 +106,16 @@ def ratio_intervals(seed: int) -> Intervals:
     tokens_N = rng.integers(5, 20, 150).astype(float)
     loss_N2 = np.stack([tokens_N * rng.normal(3, 0.4, 150), tokens_N], axis=1)
     measured = {
-        "rate": Measurement(None, Corpus(list(counts_N2), _ratio)),
-        "ppl_corpus": Measurement(None, Corpus(list(loss_N2), _exp_ratio)),
+        "rate": Measurement(None, Corpus(list(counts_N2), percentage)),
+        "ppl_corpus": Measurement(None, Corpus(list(loss_N2), corpus_perplexity)),
         "ppl": Measurement(np.exp(loss_N2[:, 0] / loss_N2[:, 1])),
         "clipscore": Measurement(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
     }
-    comparison = Comparison(Results([]), {}, 300, seed, "")
-    drawn = comparison._resampled(measured)
-    intervals = {name: comparison._interval(name, own, drawn) for name, own in measured.items()}
+    comparison = Comparison(Results([]), {}, resamples=300, seed=seed)
+    intervals = {
+        name: comparison._interval(own, None if own.corpus is None else comparison._resampled(own))
+        for name, own in measured.items()
+    }
     return {name: (own.value, own.low, own.high) for name, own in intervals.items()}
 
 

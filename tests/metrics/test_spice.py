@@ -123,7 +123,7 @@ def test_another_java_is_refused_before_anything_runs(stand_in: Any, version: st
 
 def test_what_is_missing_is_said(stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in()
-    ready = METRICS["spice"].ready
+    ready = METRICS["spice"].check
     assert ready is not None
     ready()
     monkeypatch.setenv("TELLAPART_JAVA", str(tmp_path / "nowhere"))

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from tellapart.cli.app import app
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.evaluation.comparison import results_from_json
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.read_results import results_from_json
 from tellapart.metrics import associated_words
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 

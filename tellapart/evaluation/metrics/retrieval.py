@@ -1,0 +1,176 @@
+"""Retrieval of a picture by its caption: recall, mean rank, recall of clips by EMScore, and the exact listener."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext, Measurement, Slot
+from tellapart.evaluation.metrics.clips import emscore_variant
+from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.metrics.results import APART
+
+Measure = Callable[[EvalContext, Slot], Measurement]
+
+_AMONG = {
+    "lookalike": "{size} look-alikes",
+    "lookalikes": "{size} look-alikes",
+    "truematch": "{size} TrueMatch look-alikes",
+    ALL_CLIPS: "all {size} clips by EMScore’s F",
+    "hard": "the {size} pictures of the hard pool",
+    "imagecode": "ImageCoDe’s {size} frames",
+}
+_ALIASES = {
+    "recall@1.random100": ("p@1",),  # paper 3: consecutive hundreds of the test set
+    "recall@1.random100-shuffled": ("rd100",),  # paper 2: a fixed random permutation cut into hundreds
+}
+
+
+def recall(k: int, pools: str) -> ContextMetric:
+    """Percent of captions by which the scorer ranks their own picture among the first k of a candidate set."""
+
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        found = context.retrieval(slot, pools)
+        return Measurement(100 * found.hit(k), weight_N=found.questions_N)
+
+    def signature(context: EvalContext) -> str:
+        return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
+
+    few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
+    return _recall_entry(k, pools, measure, signature, ("pictures", "scorer", *few))
+
+
+def clip_recall(k: int) -> ContextMetric:
+    """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
+
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        rank_N = context.emscore_ranks(slot)
+        return Measurement(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
+
+    def signature(context: EvalContext) -> str:
+        return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
+
+    needs = ("pictures", "clips", "scorer", "tokens", "two" if k == 1 else "six-clips")
+    return _recall_entry(k, ALL_CLIPS, measure, signature, needs)
+
+
+def mean_rank(pools: str) -> ContextMetric:
+    """The rank of the picture among its candidates, from 1."""
+
+    def measure(context: EvalContext, slot: Slot) -> Measurement:
+        found = context.retrieval(slot, pools)
+        return Measurement(found.rank_N + 1, weight_N=found.questions_N)
+
+    def chance(context: EvalContext) -> np.ndarray:
+        from tellapart.evaluation.retrieval import over_questions
+
+        sets = context.sets(pools)
+        return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
+
+    return ContextMetric(
+        name=f"mean_rank.{pools}",
+        factory=measure,
+        needs=("pictures", "scorer", "two"),
+        signature=lambda context: f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}",
+        digits=2,
+        label=f"mean rank among {among(pools)}",
+        help="mean place of the picture among the candidates, from 1",
+        direction="lower",
+        group=APART,
+        families=("meanrank", "truematch") if pools.startswith("bag") else ("meanrank",),
+        short="mean_rank",
+        pools=pools,
+        chance=chance,
+    )
+
+
+def listener_accuracy(context: EvalContext, slot: Slot) -> Measurement:
+    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
+    from tellapart.progress import track
+    from tellapart.scenes.truth import listener_probabilities
+
+    items, sets = context.items, context.sets("lookalike")
+    assert items is not None
+    value_N = np.full(len(items), np.nan)
+    for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
+        place = int(np.flatnonzero(members == target)[0])
+        candidates = [items[member].truth for member in members]
+        value_N[target] = listener_probabilities(slot.captions[target], candidates)[place]
+    return Measurement(100 * value_N)
+
+
+def among(pools: str) -> str:
+    """What a recall is among, with ``{size}`` for the number of candidates where the name does not say it."""
+    if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
+        return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
+    if bag := re.fullmatch(r"bag(\d+)", pools):
+        return f"the {bag[1]} pictures of a bag"
+    return _AMONG.get(pools, pools.replace("_", " ") or "the pool")
+
+
+def order_digest(ids: Sequence[str]) -> str:
+    """Eight hex digits of ids in their order."""
+    return hashlib.blake2b(json.dumps(list(ids)).encode(), digest_size=4).hexdigest()
+
+
+def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, needs: tuple[str, ...]) -> ContextMetric:
+    name, where = f"recall@{k}.{pools}", among(pools)
+    first = "first" if k == 1 else f"among the first {k}"
+    return ContextMetric(
+        name=name,
+        factory=measure,
+        needs=needs,
+        signature=signature,
+        label=f"R@{k} among {where}",
+        help=f"per cent of captions by which the scorer ranks their own picture {first} among {where}",
+        direction="higher",
+        group=APART,
+        aliases=_ALIASES.get(name, ()),
+        families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
+        short=f"recall@{k}",
+        pools=pools,
+        chance=partial(_chance, k, pools),
+    )
+
+
+def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
+    from tellapart.evaluation.retrieval import chance
+
+    return 100 * chance(context.sets(pools), len(context.ids), k)
+
+
+def _pools_signature(context: EvalContext, pools: str) -> str:
+    origins = (context.primary or context).origins
+    if pools in origins:
+        return f"pools:{pools}x{len(context.sets(pools).sets)}|{origins[pools]}"
+    more = f"|mined-by:{(context.primary or context).scorer_name()}" if pools == "lookalike" else ""
+    if pools.startswith("random"):
+        more = f"|order:{order_digest(context.ids)}"  # the reader's order decides who stands in a pool
+    return f"pools:{context.sets(pools).name}{more}"
+
+
+for _pools in ("random100", "random100-shuffled", "lookalike"):
+    for _k in (1, 5):
+        METRICS.register(recall(_k, _pools))
+for _k in (1, 5):
+    METRICS.register(clip_recall(_k))
+METRICS.register(
+    ContextMetric(
+        name="listener_accuracy",
+        factory=listener_accuracy,
+        needs=("truth", "pictures", "scorer", "two"),
+        signature=lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
+        label="picked by an exact listener",
+        help="per cent of pictures that a listener who knows each exactly, and takes the caption at its word, "
+        "would pick",
+        direction="higher",
+        group=APART,
+        pools="lookalike",
+        chance=partial(_chance, 1, "lookalike"),
+    )
+)

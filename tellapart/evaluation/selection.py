@@ -1,0 +1,143 @@
+"""Which metrics an evaluation computes: all that it can, or those that people name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.metric_names import normalized, resolve, suggestion
+from tellapart.evaluation.metrics.retrieval import mean_rank, recall
+from tellapart.evaluation.needs import NEEDS
+from tellapart.evaluation.registry import METRICS, Metric, in_order
+from tellapart.evaluation.several import SUFFIXES, with_choices
+from tellapart.metrics.results import Candidates, MetricInfo
+from tellapart.models.plugins import is_dotted, load_allowed
+from tellapart.utils.messages import say
+from tellapart.utils.registry import first_line
+
+_OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
+_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
+_RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pools>.+))?")
+_SIZE_IN_NAME = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
+
+
+def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
+    """By name the registered metrics, those of candidate sets of files, and those of one of several captions."""
+    table = in_order([*registered, *_of_file_sets(context)])
+    if context.several:
+        table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
+    return table
+
+
+def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """The metrics to compute by name, and notes on those that the data are too few for.
+
+    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.metric_names`) and
+    dotted paths of functions. `UsageError` for an unknown name (with the nearest) and for a metric that lacks something
+    (with the option to add).
+    """
+    if names is None:
+        table = metrics_of(context, METRICS.entries(broken=say))
+        able = {
+            name: metric
+            for name, metric in table.items()
+            if metric.check is None and not name.endswith(SUFFIXES) and metric.missing(context) is None
+        }
+        return able, _notes_on_few(table, context)
+    outside = {name: of_dotted_path(name) for name in names if is_dotted(name)}
+    table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
+    names = [outside[name].name if name in outside else name for name in names]
+    if not all(resolve(name, table) for name in names):
+        table = metrics_of(context, [*METRICS.entries(broken=say), *outside.values()])
+    chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
+    for metric in chosen.values():
+        if metric.check is not None:
+            metric.check()
+    return chosen, []
+
+
+def of_dotted_path(path: str) -> Metric:
+    """The metric behind ``my_metrics:shouting``: an entry, or a function of captions and references with its own name.
+
+    Raises `UsageError` where the code may not run, is neither, or has the name of another metric.
+    """
+    part = load_allowed(path, "metric", f"metric '{path}'")
+    if not isinstance(part, Metric) and not callable(part):
+        raise UsageError(f"metric '{path}' is a {type(part).__name__}; expected a function or a Metric")
+    own = path.partition(":")[2]
+    metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
+    if metric.name in METRICS.builtin():
+        raise UsageError(f"metric '{path}': there is a metric called '{metric.name}' already; rename it")
+    return metric
+
+
+def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
+    """What reports say of a key of results such as ``recall@1.random100@second``, also of runs of 0.1.
+
+    Without ``candidates`` the size that the key itself names. An unknown key is its own label.
+    """
+    if candidates is None and (named := _SIZE_IN_NAME.match(key)):
+        size = int(named[2])
+        candidates = Candidates(size, size, 100 * min(1.0, int(named[1]) / size))
+    base = base_of(key)
+    scorer = key[len(base) + 1 :]
+    suffix = next((suffix for suffix in SUFFIXES if base.endswith(suffix)), "")
+    metric = metric_of_key(base.removesuffix(suffix))
+    if metric is None:
+        return MetricInfo(base.replace("_", " "), "no explanation is on file for this one")
+    choice = next((choice for choice in with_choices(metric) if suffix and choice.name.endswith(suffix)), metric)
+    return choice.info(candidates, scorer)
+
+
+def base_of(key: str) -> str:
+    """A key of results without the name of a further scorer."""
+    found = _KEY.fullmatch(key)
+    return found["base"] if found else key
+
+
+def metric_of_key(base: str) -> Metric | None:
+    """The metric behind a key of results without suffixes; None for one that is not known here."""
+    if base in (builtin := METRICS.builtin()):
+        return builtin[base]
+    if base.startswith("mean_rank."):
+        return mean_rank(base.partition(".")[2])
+    if found := _RECALL.fullmatch(base):
+        return recall(int(found["k"]), found["pools"] or "")
+    return METRICS.get(base)
+
+
+def _of_file_sets(context: EvalContext) -> list[Metric]:
+    found: list[Metric] = []
+    for pools, sets in context.file_sets.items():
+        found.append(recall(1, pools))
+        if min(map(len, sets.sets)) > 5:  # five of five are always hits
+            found.append(recall(5, pools))
+        found.append(mean_rank(pools))
+    return found
+
+
+def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
+    return [
+        f"{name} is left out: it needs {metric.missing(context)}"
+        for name, metric in table.items()
+        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs)
+    ]
+
+
+def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
+    keys = resolve(name, table)
+    if not keys:
+        if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
+            raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+        if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
+            raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
+        raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
+    missing = {key: table[key].missing(context) for key in keys}
+    able = [key for key in keys if missing[key] is None]
+    if not able:
+        raise UsageError(f"metric '{name}' needs {missing[keys[0]]}")
+    return able
