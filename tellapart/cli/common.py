@@ -35,7 +35,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice where only the last value would count."""
+    """A command that refuses an option given twice where only the last value would count.
+
+    The help of a command that takes data sets ends with the kinds of data.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """See click."""
+        if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
+            from tellapart.data.registry import kinds_help
+
+            self.epilog = kinds_help()
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click. Raises `UsageError`."""

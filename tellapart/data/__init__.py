@@ -7,7 +7,7 @@
     scenes:plain?split=test&n=500&seed=0            the embedded world
 
 The kind is one of `READERS`; ``docs/data.md`` shows the layout of each. A path alone will do for a folder of
-pictures, a picture or clip, and files and folders whose kind their suffix tells (`BY_SUFFIX`). The path ends at the
+pictures, a picture or clip, and files and folders whose kind their suffix tells. The path ends at the
 last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
 
     split=test        also val, dev, validation, …; several: split=train,val
@@ -27,14 +27,16 @@ from typing import TYPE_CHECKING
 from tellapart.utils.lazy import lazily
 
 if TYPE_CHECKING:
-    from tellapart.data.base import Dataset, Options, Reader, Skipped
-    from tellapart.data.specification import COMMON_KEYS, READERS, open_data, open_many
+    from tellapart.data.base import Dataset, Options, Skipped
+    from tellapart.data.registry import COMMON_KEYS, READERS, Reader
+    from tellapart.data.specification import open_data, open_many
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]
 
 # Reading a file of captions must not load what reads pictures.
 __getattr__, __dir__ = lazily(
     __name__,
-    dict.fromkeys(("Dataset", "Options", "Reader", "Skipped"), "base")
-    | dict.fromkeys(("COMMON_KEYS", "READERS", "open_data", "open_many"), "specification"),
+    dict.fromkeys(("Dataset", "Options", "Skipped"), "base")
+    | dict.fromkeys(("COMMON_KEYS", "READERS", "Reader"), "registry")
+    | dict.fromkeys(("open_data", "open_many"), "specification"),
 )

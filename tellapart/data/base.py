@@ -8,7 +8,7 @@ import os
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,15 +191,6 @@ class Options:
     def splits(self) -> frozenset[str]:
         """The splits asked for, by their usual names; empty where none was named: everything."""
         return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())
-
-
-@dataclass(frozen=True)
-class Reader:
-    """One layout: the function that reads it, the keys it knows beside the common ones, and one line of help."""
-
-    read: Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
-    keys: tuple[str, ...]
-    help: str
 
 
 _SPLIT_NAMES = {

@@ -16,11 +16,17 @@ from tellapart.data import records
 from tellapart.data.base import Options, clean_captions, normalize_split
 from tellapart.data.downloads import DownloadedFiles
 from tellapart.data.records import CAPTION_KEYS, PICTURE_KEYS, find_key
+from tellapart.data.registry import IMAGES
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
 from tellapart.images.pictures import FilePicture
 
-KEYS = ("image", "captions", "id", "images")
+KEYS = {
+    **IMAGES,
+    "image": "the column of the pictures",
+    "captions": "the columns of the captions: `title,alt`",
+    "id": "the column of the ids",
+}
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
 

@@ -64,14 +64,14 @@ class LineSource:
                 place = lines.place
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `Source`."""
+        """See `RowSource`."""
         for place, record in self.rows():
             item = self.item(record, place[1], self._where(place))
             if item is not None:
                 yield place, item
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `Source`."""
+        """See `RowSource`."""
         with usage_errors(self.path), self.path.open("rb") as file:
             for place in places:
                 record = next(self.records(Lines(file, self.path, place[0])), None)

@@ -1,6 +1,6 @@
 """Records of files in the wild: how people name a picture's file, its id and its captions, and how they nest them.
 
-Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.jsonl`) and of caption files
+Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
 (`tellapart.data.caption_files`). Names are looked up whatever their case.
 """
 

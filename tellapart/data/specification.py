@@ -7,69 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from tellapart.data import (
-    coco,
-    columns,
-    concadia,
-    conceptual,
-    flickr,
-    folder,
-    huggingface,
-    imagecode,
-    instructions,
-    jsonl,
-    karpathy,
-    msrvtt,
-    msvd,
-    nocaps,
-    parquet,
-    scenes,
-    table,
-    tgif,
-    webdataset,
-)
-from tellapart.data.base import Dataset, Options, Reader, Skipped, check_unique_ids, choose_part, read_json
-from tellapart.data.records import picture_path
+from tellapart.data.base import Dataset, Options, Skipped, check_unique_ids, choose_part, read_json
+from tellapart.data.registry import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import CLIP_SUFFIXES
 from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
-
-COMMON_KEYS = ("split", "part", "limit")
-
-# A new layout is a module with a `read`, one line here, and a test.
-READERS: dict[str, Reader] = {
-    "scenes": Reader(scenes.read, scenes.KEYS, "the embedded world; the path is a domain"),
-    "folder": Reader(folder.read, (), "the pictures in a folder and below it"),
-    "jsonl": Reader(jsonl.read, ("images",), "a JSON object a line: image, captions, id, split"),
-    "instructions": Reader(instructions.read, (), "prompts and answers for a language model, Alpaca's JSON or JSONL"),
-    "flickr8k": Reader(flickr.read, ("images",), "the folder with Flickr8k's own files"),
-    "coco": Reader(coco.read, ("images",), "COCO captions JSON, or its folder"),
-    "karpathy": Reader(karpathy.read, ("images",), "Karpathy's JSON of splits"),
-    "conceptual": Reader(conceptual.read, ("images",), "Conceptual Captions: a TSV, and what could be fetched"),
-    "nocaps": Reader(nocaps.read, ("images", "domain"), "nocaps, all of it or by domain"),
-    "concadia": Reader(concadia.read, ("images", "text"), "Concadia: descriptions, captions, or both"),
-    "imagecode": Reader(imagecode.read, ("images", "only"), "ImageCoDe's sets of ten pictures"),
-    "msrvtt": Reader(msrvtt.read, ("images",), "MSR-VTT's clips"),
-    "tgif": Reader(tgif.read, ("images",), "TGIF's animated GIFs"),
-    "msvd": Reader(msvd.read, ("images", "language"), "MSVD's clips"),
-    "csv": Reader(table.read, columns.KEYS, "a table with a header; columns are known by name or named"),
-    "parquet": Reader(parquet.read, columns.KEYS, "Parquet: pictures, paths or addresses in a column"),
-    "hf": Reader(huggingface.read, (*columns.KEYS, "config"), "Hugging Face datasets: a saved folder, or a hub name"),
-    "webdataset": Reader(webdataset.read, (), "tar files of samples"),
-}
-
-# What a path alone is taken for, by its suffix; and a folder by what it holds.
-BY_SUFFIX = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".parquet": "parquet",
-    ".tar": "webdataset",
-}
-BY_CONTENT = {".tar": "webdataset", ".parquet": "parquet"}
-SAVED = ("dataset_dict.json", "state.json")  # what `save_to_disk` writes
 
 
 def open_data(spec: str) -> Dataset:
@@ -117,11 +60,12 @@ def parse(spec: str) -> tuple[str, Path, Options]:
     if not colon or Path(body).exists() or kind not in READERS:
         kind, rest = _bare_kind(spec, body, kind if colon else ""), body
     options = Options(spec, _values(spec, query))
-    known = (*COMMON_KEYS, *READERS[kind].keys)
+    reader = READERS.find(kind)
+    known = (*COMMON_KEYS, *reader.keys)
     for key in options.values:
         if key not in known:
             raise UsageError(f"{spec}: '{kind}:' has no key '{key}'{nearest(key, known)}")
-    if not rest and kind != "scenes":
+    if not rest and reader.needs_path:
         raise UsageError(f"{spec}: no path after '{kind}:'")
     return kind, Path(rest).expanduser(), options
 
@@ -144,50 +88,52 @@ def _values(spec: str, query: str) -> dict[str, str]:
 
 
 def _bare_kind(spec: str, body: str, kind: str) -> str:
-    """The kind of a path without one; a `UsageError` where there is no such path or its kind is not plain."""
+    """The kind of a path without one; a `UsageError` where there is no such path or its kind is unclear."""
     path = Path(body).expanduser()
     if path.is_dir():
         return _folder_kind(path)
     if _is_picture(path):
         return "folder"
-    by_suffix = BY_SUFFIX.get(path.suffix.lower())
-    if by_suffix and (path.is_file() or any(mark in body for mark in "*{[")):
-        return by_suffix
-    if path.is_file():
-        if path.suffix.lower() == ".json":
+    suffix, is_file = path.suffix.lower(), path.is_file()
+    if is_file or any(mark in body for mark in "*{["):
+        if suffix and (by_suffix := recognize(lambda reader: suffix in reader.suffixes)):
+            return by_suffix
+        if is_file and suffix == ".json":
             return _json_kind(path, spec)
-        raise UsageError(f"{spec}: neither a picture, a folder of pictures, nor one of {' '.join(BY_SUFFIX)}")
+        if is_file:
+            raise UsageError(
+                f"{spec}: neither a picture, a folder of pictures, nor one of {' '.join(known_suffixes())}"
+            )
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
     raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(READERS)})")
 
 
 def _json_kind(path: Path, spec: str) -> str:
-    """The kind of a JSON file, by what it holds."""
+    """The kind of a JSON file, by its content."""
     content = read_json(path)
-    if isinstance(content, dict) and isinstance(images := content.get("images"), list):
-        if isinstance(content.get("annotations"), list):
-            return "coco"
-        if images and isinstance(images[0], dict) and "sentences" in images[0]:
-            return "karpathy"
-    if isinstance(content, list) and content and isinstance(content[0], dict) and picture_path(content[0]):
-        return "jsonl"
+    if found := recognize(lambda reader: reader.json_layout is not None and reader.json_layout(content)):
+        return found
     raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
 
 
 def _folder_kind(folder: Path) -> str:
-    """A folder that has a picture is one of pictures, whatever else lies there."""
-    if any((folder / name).is_file() for name in SAVED):
-        return "hf"
-    found = "folder"
+    """By a marker file; else a folder that holds a picture is one of pictures; else by the suffixes in it."""
+
+    def has_marker(reader: Reader) -> bool:
+        return any((folder / name).is_file() for name in reader.folder_markers)
+
+    if found := recognize(has_marker, plugins=False):
+        return found
+    suffixes: set[str] = set()
     try:
         for file in folder.iterdir():
+            suffixes.add(file.suffix.lower())
             if file.suffix.lower() in SUFFIXES | CLIP_SUFFIXES:
                 return "folder"
-            found = BY_CONTENT.get(file.suffix.lower(), found)
     except OSError:  # its reader says why
-        pass
-    return found
+        return "folder"
+    return recognize(lambda reader: has_marker(reader) or bool(suffixes & {*reader.folder_suffixes})) or "folder"
 
 
 def _is_picture(path: Path) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from tellapart.bags.file import read_bags, read_truematch
 from tellapart.bags.mine import Bag
 from tellapart.data.base import read_text
-from tellapart.data.imagecode import image_sets, is_layout
+from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets
 from tellapart.utils.json_text import parse_json

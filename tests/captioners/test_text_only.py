@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from tellapart.captioners import load_captioner
 from tellapart.captioners.text_only import NONE, TextOnly
 from tellapart.data import open_data
-from tellapart.data.instructions import WITH_INPUT, WITHOUT_INPUT
+from tellapart.data.readers.instructions import WITH_INPUT, WITHOUT_INPUT
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding

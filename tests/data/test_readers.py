@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from reader_help import draw, ids, wrong
 
-from tellapart.data import READERS, Skipped, open_data, open_many
+from tellapart.data import Skipped, open_data, open_many
 from tellapart.errors import PictureError, UsageError
 
 # -- specifications
@@ -313,12 +313,6 @@ def test_scenes() -> None:
     assert "one split at a time" in wrong("scenes:plain?split=test,train")
     assert "did you mean 'plain'" in wrong("scenes:plan")
     assert "did you mean 'detail'" in wrong("scenes:plain?detial=1")
-
-
-def test_table_of_readers() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    assert all(reader.help and reader.read.__doc__ for reader in READERS.values())
-    assert [kind for kind in READERS if f"`{kind}:" not in text] == []
 
 
 def test_the_frames_of_clips_of_scenes_as_pictures() -> None:

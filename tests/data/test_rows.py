@@ -10,8 +10,8 @@ from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
 from tellapart.data.base import expand_pattern
+from tellapart.data.readers.webdataset import Member
 from tellapart.data.rows import RowIndex
-from tellapart.data.webdataset import Member
 from tellapart.errors import PictureError
 from tellapart.features.store import FeatureStore, RowMaker
 

@@ -100,7 +100,7 @@ class TestParquet:
         assert name == str(tmp_path / "0.parquet") and why.startswith("damaged")
 
     def test_pictures_in_order_are_decoded_once_a_batch(self, tmp_path: Path) -> None:
-        from tellapart.data import parquet
+        from tellapart.data.readers import parquet
 
         file = self.write(tmp_path / "a.parquet", image=[png()] * 9, caption=["x"] * 9)
         cursor = parquet.cursor(file, ("image",), 4)
@@ -116,7 +116,7 @@ class TestParquet:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from tellapart.data import parquet
+        from tellapart.data.readers import parquet
 
         pq.write_table(pa.table({"n": list(range(9))}), tmp_path / "a.parquet")
         cursor = parquet.cursor(tmp_path / "a.parquet", ("n",), 2)

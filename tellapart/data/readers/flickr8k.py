@@ -19,6 +19,7 @@ from tellapart.data.base import (
     first_existing_folder,
     read_text,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -75,3 +76,14 @@ def _splits(path: Path) -> dict[str, str]:
                 raise UsageError(f"{path / list_name}: {name} is in the split '{splits[name]}' already")
             splits[name] = split
     return splits
+
+
+READERS.register(
+    Reader(
+        name="flickr8k",
+        factory=read,
+        help="the folder with Flickr8k's original files",
+        keys=IMAGES,
+        layouts=(("Flickr8k's original files", "`flickr8k:FOLDER?split=test`"),),
+    )
+)

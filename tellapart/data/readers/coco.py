@@ -22,6 +22,7 @@ from tellapart.data.base import (
     read_json,
     split_from_name,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -94,3 +95,24 @@ def _folder(file: Path, options: Options) -> Path:
     year = re.search(r"(?:train|val|test)\d{4}", file.name)
     named = [home / year[0], home / "images" / year[0]] if year else []
     return first_existing_folder(*named, home / "images", home)
+
+
+READERS.register(
+    Reader(
+        name="coco",
+        factory=read,
+        help="COCO captions JSON, or its folder",
+        keys=IMAGES,
+        layouts=(
+            (
+                "MSCOCO's captions JSON, or the folder that holds it",
+                "`coco:annotations/captions_val2017.json`, `coco:COCO?split=val`",
+            ),
+        ),
+        json_layout=lambda content: (
+            isinstance(content, dict)
+            and isinstance(content.get("images"), list)
+            and isinstance(content.get("annotations"), list)
+        ),
+    )
+)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder
 from tellapart.data.downloads import url_file_name
 from tellapart.data.lines import Lines, LineSource, read_split_lists
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
@@ -48,3 +49,14 @@ class Tgif(LineSource):
         if not tab or not name:
             raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
         return Item(name, picture_file(self._folder / name), clean_captions([sentence]), self._splits.get(name, ""))
+
+
+READERS.register(
+    Reader(
+        name="tgif",
+        factory=read,
+        help="TGIF's animated GIFs",
+        keys=IMAGES,
+        layouts=(("TGIF: the TSV and a folder of GIFs", "`tgif:tgif-v1.0.tsv?images=gifs`"),),
+    )
+)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, split_from_name
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
 from tellapart.data.lines import Lines, LineSource, csv_records
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import picture_file
@@ -63,3 +64,19 @@ class Conceptual(LineSource):
             if "://" in first[:12]:
                 return second, first
         raise UsageError(f"{where}: 'caption<TAB>https://…' was expected, found {chr(9).join(record)[:40]!r}")
+
+
+READERS.register(
+    Reader(
+        name="conceptual",
+        factory=read,
+        help="Conceptual Captions: a TSV and a folder of what could be downloaded",
+        keys=IMAGES,
+        layouts=(
+            (
+                "Conceptual Captions, 3M and 12M: a TSV and a folder of what could be downloaded",
+                "`conceptual:Train_GCC-training.tsv?images=training`",
+            ),
+        ),
+    )
+)

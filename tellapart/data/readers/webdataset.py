@@ -26,6 +26,7 @@ from tellapart.data.base import (
 )
 from tellapart.data.columns import texts_of
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
+from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError
 from tellapart.images.pictures import SUFFIXES
@@ -58,7 +59,7 @@ class Shards:
         self._shards, self.name = shards, name
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `Source`."""
+        """See `RowSource`."""
         number = 0
         for place, shard in enumerate(self._shards):
             if reason := missing_reason(shard):
@@ -79,7 +80,7 @@ class Shards:
                 missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `Source`. Going on in the same shard does not open it again."""
+        """See `RowSource`. Going on in the same shard does not open it again."""
         shard, file = -1, None
         going: Iterator[tuple[int, list[tarfile.TarInfo]]] = iter(())
         try:
@@ -209,3 +210,20 @@ def refuse_compressed(file: BinaryIO, shard: Path) -> None:
     program = COMPRESSED.get(file.read(2))
     if program:
         raise UsageError(f"{shard}: compressed, so that no picture can be read at its place; type: {program} {shard}")
+
+
+READERS.register(
+    Reader(
+        name="webdataset",
+        factory=read,
+        help="tar files of samples",
+        layouts=(
+            (
+                "WebDataset tars: `0001.jpg`, `0001.txt`, `0001.json`",
+                "`data.tar`, `'webdataset:shards/{00000..00012}.tar'`, `webdataset:shards`",
+            ),
+        ),
+        suffixes=(".tar",),
+        folder_suffixes=(".tar",),
+    )
+)

@@ -14,10 +14,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data import columns
 from tellapart.data.base import Options, Skipped, usage_errors
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.downloads import MOST_ROWS
 from tellapart.data.lines import Lines, LineSource, csv_records
+from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -65,3 +67,21 @@ class Table(LineSource):
         picture, name = self._where_files.picture(row[self._columns.image], number - 2, where)
         references = self._columns.references(row, where)
         return Item(self._columns.id_of(row, name), picture, references, self._columns.split_of(row))
+
+
+READERS.register(
+    Reader(
+        name="csv",
+        factory=read,
+        help="a table with a header; columns are known by name or named",
+        keys=columns.KEYS,
+        layouts=(
+            (
+                "a table with a header, a picture a row or a caption a row (CSV, semicolons, tabs, bars)",
+                "`data.csv`, `csv:captions.txt?images=Images`",
+            ),
+            ("Flickr30k as a table (`results.csv`)", "`csv:results.csv?images=flickr30k_images`"),
+        ),
+        suffixes=(".csv", ".tsv"),
+    )
+)

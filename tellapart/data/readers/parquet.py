@@ -18,9 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data import columns
 from tellapart.data.base import Options, Skipped, expand_pattern, missing_reason, natural_key, split_from_name
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.images.pictures import StoredPicture, signature_of
@@ -66,12 +68,12 @@ class Tables:
             self._where.learn((content[image], place[1] - 1) for place, content in some)
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `Source`."""
+        """See `RowSource`."""
         for place, content in self._rows(missing):
             yield place, self._item(place, content)
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `Source`."""
+        """See `RowSource`."""
         for place in places:
             yield self._item(place, cursor(self._files[place[0] // FILE], self._wanted, TEXT_ROWS)[place[0] % FILE])
 
@@ -225,3 +227,22 @@ def _pyarrow() -> Any:
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "reading Parquet") from None
     return pyarrow
+
+
+READERS.register(
+    Reader(
+        name="parquet",
+        factory=read,
+        help="Parquet: pictures, paths or addresses in a column",
+        keys=columns.KEYS,
+        needs=("parquet",),
+        layouts=(
+            (
+                'Parquet: bytes, `{"bytes", "path"}`, paths or addresses in a column',
+                "`data.parquet`, `'parquet:train-*.parquet'`, `parquet:folder`",
+            ),
+        ),
+        suffixes=(".parquet",),
+        folder_suffixes=(".parquet",),
+    )
+)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.base import Options, Skipped, finish_items, split_from_name
-from tellapart.data.coco import read_file
+from tellapart.data.readers.coco import read_file
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
@@ -52,3 +53,14 @@ def _files(path: Path, options: Options) -> list[Path]:
     if not files:
         raise UsageError(f"{path}: no nocaps*.json in this folder; name the file: nocaps:{path}/FILE.json")
     return [file for file in files if split_from_name(file.name) in options.splits] or files
+
+
+READERS.register(
+    Reader(
+        name="nocaps",
+        factory=read,
+        help="nocaps, all of it or by domain",
+        keys={**IMAGES, "domain": "`in`, `near`, `out`, or several: `near,out`"},
+        layouts=(("nocaps, all of it or by domain", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
+    )
+)

@@ -23,6 +23,7 @@ from tellapart.data.base import (
     read_json,
     split_from_name,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -70,3 +71,14 @@ def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
         if not all(index.isdigit() and int(index) < SIZE and isinstance(texts[index], str) for index in texts):
             raise UsageError(f"{where}, set {name}: expected texts under the numbers 0 to {SIZE - 1}")
         yield ImageSet(members, {members[int(index)]: texts[index] for index in sorted(texts, key=int)})
+
+
+READERS.register(
+    Reader(
+        name="imagecode",
+        factory=read,
+        help="ImageCoDe's sets of ten pictures",
+        keys={**IMAGES, "only": "`described`: without the pictures that have no description"},
+        layouts=(("ImageCoDe", "`imagecode:valid_data.json?images=image-sets`"),),
+    )
+)

@@ -18,6 +18,7 @@ from typing import Any
 from tellapart.data.base import Options, Skipped, clean_captions, finish_items, normalize_split, read_json
 from tellapart.data.lines import Lines, LineSource
 from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import picture_file
@@ -99,3 +100,29 @@ def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
         raise UsageError(f'{where}: "captions" must be a list of texts')
     return clean_captions(captions)
+
+
+def _is_list_of_records(content: Any) -> bool:
+    return (
+        isinstance(content, list) and bool(content) and isinstance(content[0], dict) and bool(picture_path(content[0]))
+    )
+
+
+READERS.register(
+    Reader(
+        name="jsonl",
+        factory=read,
+        help="a JSON object a line: image, captions, id, split; or a JSON list of them",
+        keys=IMAGES,
+        layouts=(
+            (
+                'JSON lines: `{"image": "1.jpg", "captions": ["a dog"], "id": "1", "split": "train"}`, or a JSON list '
+                "of such records",
+                "`data.jsonl` or `jsonl:data.jsonl`",
+            ),
+            ('LLaVA\'s training data: `[{"id", "image", "conversations"}]`', "`llava.json?images=FOLDER`"),
+        ),
+        suffixes=(".jsonl", ".ndjson"),
+        json_layout=_is_list_of_records,
+    )
+)

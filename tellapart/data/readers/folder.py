@@ -24,6 +24,7 @@ from tellapart.data.base import (
     read_text,
 )
 from tellapart.data.caption_files import METADATA_FILES, read_reference_file
+from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.clips import CLIP_SUFFIXES, picture_file
 from tellapart.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
@@ -97,3 +98,21 @@ def _item(path: Path, id_: str, has_text: bool, missing: Skipped, listed: Sequen
         except UsageError as error:  # the picture is good all the same
             missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
     return Item(id=path_id(id_), picture=picture_file(path), references=references)
+
+
+READERS.register(
+    Reader(
+        name="folder",
+        factory=read,
+        help="the pictures in a folder and below it",
+        layouts=(
+            (
+                "a folder of pictures and clips; captions, if any, in a `.txt` beside each, one a line; a name that is "
+                "not text has percent signs in its id (`caf%E9.jpg`)",
+                "`photos/` or `folder:photos`",
+            ),
+            ("one picture or clip", "`cat.jpg`, `dog.mp4`"),
+            ("Hugging Face's folder of pictures with `metadata.jsonl` or `metadata.csv`", "the folder"),
+        ),
+    )
+)

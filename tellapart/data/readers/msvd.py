@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, read_text, usage_errors
 from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
 from tellapart.images.clips import ClipFile
@@ -98,3 +99,19 @@ def _by_mapping(path: Path) -> dict[str, str]:
         place = int(mapped[3:])
         splits[name] = "train" if place <= TRAIN else "val" if place <= TRAIN + VALIDATION else "test"
     return splits
+
+
+READERS.register(
+    Reader(
+        name="msvd",
+        factory=read,
+        help="MSVD's clips",
+        keys={**IMAGES, "language": "of the descriptions in the CSV; default `English`"},
+        layouts=(
+            (
+                "MSVD: `AllVideoDescriptions.txt` or the corpus as CSV, and a folder of clips",
+                "`msvd:MSVD?images=YouTubeClips`",
+            ),
+        ),
+    )
+)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.base import Options, Skipped, check_unique_ids, choose_split, normalize_split, read_json, read_text
+from tellapart.data.registry import READERS, Reader
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.images.pictures import content_key
 from tellapart.types import Item
@@ -102,3 +103,13 @@ def _prompt(entry: dict[str, Any], where: str) -> str:
         raise UsageError(f'{where}: no "instruction" and no "prompt"{nearest("instruction", entry) if entry else ""}')
     template = WITH_INPUT if entry.get("input") else WITHOUT_INPUT
     return template.format(instruction=entry["instruction"], input=entry.get("input"))
+
+
+READERS.register(
+    Reader(
+        name="instructions",
+        factory=read,
+        help="prompts and answers for a language model, Alpaca's JSON or JSONL",
+        layouts=(("instructions for a language model, no pictures", "`instructions:alpaca_data.json`"),),
+    )
+)

@@ -22,6 +22,7 @@ from tellapart.data.base import (
     read_text,
     split_from_name,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.clips import ClipFile
 from tellapart.types import Item
@@ -87,3 +88,19 @@ def _clip(id_: str, folders: list[Path]) -> Path:
     """The clip's file; where there is none, the one that was expected."""
     paths = [folder / (id_ + suffix) for folder in folders for suffix in SUFFIXES]
     return next((path for path in paths if path.is_file()), paths[0])
+
+
+READERS.register(
+    Reader(
+        name="msrvtt",
+        factory=read,
+        help="MSR-VTT's clips",
+        keys=IMAGES,
+        layouts=(
+            (
+                'MSR-VTT: `videodatainfo` JSON, or a list of `{"video_id", "caption"}`',
+                "`msrvtt:train_val_videodatainfo.json?images=TrainValVideo`",
+            ),
+        ),
+    )
+)

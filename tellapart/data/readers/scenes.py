@@ -15,13 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.base import Options, Skipped, normalize_split
+from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
-WHOLE = ("n", "seed", "size", "family", "references", "frames")
-KEYS = (*WHOLE, "detail", "stills")
+INTEGER_KEYS = {
+    "n": "how many scenes; default 500",
+    "seed": "default 0",
+    "size": "pixels a side",
+    "family": "how many scenes that differ in one attribute stand together",
+    "references": "of each scene",
+    "frames": "of a clip; default 1, a picture",
+}
+KEYS = {
+    **INTEGER_KEYS,
+    "detail": "how often a reference names a detail, 0 to 1",
+    "stills": "`true`: the frames of clips as pictures of their own",
+}
 DEFAULT_N = 500
-KEPT = 10_000  # the items of worlds that are no larger are kept for the next that asks
+MAX_CACHED = 10_000  # items of worlds up to this size are cached
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -30,7 +42,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
     if len(options.splits) > 1:
         raise UsageError(f"{options.spec}: scenes have one split at a time")
-    wanted: dict[str, Any] = {key: options.integer(key, 0) for key in WHOLE if key in options.values}
+    wanted: dict[str, Any] = {key: options.integer(key, 0) for key in INTEGER_KEYS if key in options.values}
     if "detail" in options.values:
         wanted["detail"] = options.number("detail", 0.0)
     if options.splits:
@@ -42,7 +54,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     stills = options.text("stills")
     if stills not in ("", "true") or (stills and scenes.frames == 1):
         raise UsageError(f"{options.spec}: stills=true takes the frames of clips apart; type frames=4&stills=true")
-    make = items_of if len(scenes) <= KEPT else items_of.__wrapped__
+    make = items_of if len(scenes) <= MAX_CACHED else items_of.__wrapped__
     return make(tuple(sorted({"n": len(scenes), **wanted}.items())), bool(stills)), Skipped()
 
 
@@ -54,3 +66,15 @@ def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item,
     scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))
     return tuple(replace(item, split=normalize_split(item.split)) for item in items)
+
+
+READERS.register(
+    Reader(
+        name="scenes",
+        factory=read,
+        help="the embedded world; the path is a domain",
+        keys=KEYS,
+        needs_path=False,
+        layouts=(("scenes of the embedded world, nothing on disk", "`scenes:plain?split=test&n=500&seed=0`"),),
+    )
+)

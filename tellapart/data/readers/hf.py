@@ -14,9 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tellapart.data import columns
 from tellapart.data.base import Options, Skipped, normalize_split
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.images.pictures import StoredPicture
@@ -63,11 +65,11 @@ class SavedParts:
             self._where.learn((row[image], place[1] - 1) for place, row in islice(self._rows(), LOOKED_AT))
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """See `Source`."""
+        """See `RowSource`."""
         return ((place, self._item(place, row)) for place, row in self._rows())
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """See `Source`."""
+        """See `RowSource`."""
         for place in places:
             yield self._item(place, self._texts[place[0] // PART][place[0] % PART].to_pylist()[0])
 
@@ -152,3 +154,21 @@ def _load(path: Path, options: Options) -> Any:
     except Exception as error:  # the library answers a bad folder or a lost network with almost anything
         expected = "a folder that save_to_disk wrote" if path.is_dir() else "a name on the hub, in the cache if offline"
         raise UsageError(f"{options.spec}: cannot be loaded ({first_line(error)}); {expected} was expected") from None
+
+
+READERS.register(
+    Reader(
+        name="hf",
+        factory=read,
+        help="Hugging Face datasets: a saved folder, or a name on the hub",
+        keys={**columns.KEYS, "config": "which data set of several under one name"},
+        needs=("datasets",),
+        layouts=(
+            (
+                "Hugging Face `datasets`: a folder of `save_to_disk`, or a name on the hub",
+                "`saved/`, `hf:saved`, `hf:org/name?split=test`",
+            ),
+        ),
+        folder_markers=("dataset_dict.json", "state.json"),  # written by `save_to_disk`,
+    )
+)

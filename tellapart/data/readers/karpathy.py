@@ -21,6 +21,7 @@ from tellapart.data.base import (
     normalize_split,
     read_json,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -54,3 +55,20 @@ def _item(image: Any, where: str, folder: Path) -> Item:
         references=clean_captions(map(str, raws)),
         split=normalize_split(image.get("split", "")),
     )
+
+
+def _is_layout(content: Any) -> bool:
+    images = content.get("images") if isinstance(content, dict) else None
+    return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "sentences" in images[0]
+
+
+READERS.register(
+    Reader(
+        name="karpathy",
+        factory=read,
+        help="Karpathy's JSON of splits",
+        keys=IMAGES,
+        layouts=(("Karpathy's JSON: MSCOCO, Flickr30k, Flickr8k", "`karpathy:dataset_flickr30k.json?split=test`"),),
+        json_layout=_is_layout,
+    )
+)

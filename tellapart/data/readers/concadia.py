@@ -21,6 +21,7 @@ from tellapart.data.base import (
     normalize_split,
     read_json,
 )
+from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
@@ -51,3 +52,14 @@ def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
         raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
     split = normalize_split(str(image.get("split") or ""))
     return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(map(str, raws)), split)
+
+
+READERS.register(
+    Reader(
+        name="concadia",
+        factory=read,
+        help="Concadia: descriptions, captions, or both",
+        keys={**IMAGES, "text": "`descriptions` (default), `captions` or `both`"},
+        layouts=(("Concadia", "`concadia:wiki_split.json?text=captions&split=test`"),),
+    )
+)
