@@ -1,7 +1,8 @@
-"""``tellapart claims``: what the four papers found, replayed in `scenes` under rules that were fixed beforehand.
+"""``tellapart claims``: the findings of the four papers, replayed on `scenes` under rules that were fixed beforehand.
 
-`claim` has the nouns, `rule` when a finding holds, `catalogue` the arms, `paper1` to `paper4` the claims, `lab` trains
-and hears an arm once, `crew` several at a time, `replay` puts it together, `page` and `table` show it.
+`claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` what is measured,
+`bootstrap` the rule. `lab` trains each arm and writes its captions once, `worker_pool` several at a time; `replay` runs
+the claims, `page` shows them. `ndlb` and `tables` are the tables of paper 2 (``tellapart tables``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tellapart.claims.claim import Claim
-    from tellapart.claims.replay import Outcome
+    from tellapart.claims.replay import ClaimResult
 
 FOLDER = Path("runs") / "claims"
 
@@ -25,38 +26,38 @@ def all_claims() -> tuple[Claim, ...]:
     return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
 
 
-def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER) -> list[Outcome]:
-    """The outcomes of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; the page is written.
+def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER) -> list[ClaimResult]:
+    """The results of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; writes the page.
 
-    Arms are trained and heard once, under ``folder``; the page is there from the first outcome on. A run of some
-    claims has a page of its own, and a page that holds more than there is yet stays until there is as much. Raises
+    Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
+    of its own, and a page with more claims than are done yet is replaced only when as many are done. Raises
     `UsageError` for an unknown id or unknown seeds, before anything is trained.
     """
-    from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
+    from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
     from tellapart.claims.lab import Lab
-    from tellapart.claims.page import page_of, write_page
-    from tellapart.claims.replay import SEEDS, chosen, replay
+    from tellapart.claims.page import page_path, write_page
+    from tellapart.claims.replay import SEEDS, replay, select_claims
     from tellapart.errors import UsageError, nearest
     from tellapart.utils.messages import say
 
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
-    claims = chosen(ids, all_claims())
-    asked = [claim.id for claim in claims] if len(claims) < len(all_claims()) else []
-    page = page_of(folder, seeds, asked)
-    done: list[Outcome] = []
+    claims = select_claims(ids, all_claims())
+    selected = [claim.id for claim in claims] if len(claims) < len(all_claims()) else []
+    page = page_path(folder, seeds, selected)
+    results: list[ClaimResult] = []
 
-    def tell(outcome: Outcome) -> None:
-        done.append(outcome)
-        written = write_page(done, seeds, page, len(all_claims()), asked)
-        if len(done) == 1 and written != page:
-            say(f"{page} holds more claims and stays until these are done; meanwhile: {written}")
+    def update_page(result: ClaimResult) -> None:
+        results.append(result)
+        written = write_page(results, seeds, page, len(all_claims()), selected)
+        if len(results) == 1 and written != page:
+            say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
 
-    replay(claims, Lab(folder, ARMS, TESTS, DECODINGS), SEEDS[seeds], tell, cores())
+    replay(claims, Lab(folder, ARMS, TEST_SETS, DECODINGS), SEEDS[seeds], update_page, cores())
     say(f"page: {page}")
-    return done
+    return results
 
 
 def cores() -> int:
-    """How many processes may run at once."""
+    """Number of processes that may run at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

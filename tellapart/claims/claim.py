@@ -1,4 +1,4 @@
-"""The nouns: an arm is what is trained, a term what is measured of it, a claim what the paper says about terms."""
+"""The data classes of a claim: arms are trained, measurements are taken of them, a claim states how these compare."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe as a plain table (without name and seed) that starts from another arm, or from what ships.
+    """One arm of an experiment: a recipe (without name and seed) that starts from another arm or a shipped model.
 
-    ``table`` None: nothing is trained, the captioner ``model`` is measured as it is; ``model`` None too: the
-    pictures' own captions are measured, the first reference, that of number ``reference``, or what the stage
-    ``boosted`` makes of them all (`tellapart.boost`). With a table, what it makes of the training pictures is learned.
+    table: the recipe as a plain dict. None: nothing is trained, and the captions come from ``model``; with ``model``
+    None, too, they come from the pictures' references, see ``reference`` and ``boosted``.
+    start: the arm whose captioner is trained further.
+    model: name of a captioner that is measured as it is.
+    reference: index of the reference that stands for the caption.
+    boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
+    references of the training pictures.
     """
 
     name: str
@@ -26,76 +30,85 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Term:
-    """``factor`` · the ``measure`` of an arm's captions of the ``test`` pictures, decoded so."""
+class Measurement:
+    """``factor`` times a measure (`tellapart.claims.measures`) of an arm's captions of ``test_set``."""
 
     arm: str
     measure: str
-    test: str = "plain"
+    test_set: str = "plain"
     decoding: str = "greedy"
     factor: float = 1.0
 
 
 @dataclass(frozen=True)
 class Part:
-    """The sum of terms lies above ``above`` and below ``below``; both finite: "about equal", with that margin."""
+    """The sum of the measurements lies above ``lower`` and below ``upper``. Both finite: "about equal"."""
 
-    says: str
-    terms: tuple[Term, ...]
-    above: float = 0.0
-    below: float = math.inf
+    statement: str
+    measurements: tuple[Measurement, ...]
+    lower: float = 0.0
+    upper: float = math.inf
 
 
 @dataclass(frozen=True)
 class Control:
-    """What the claim becomes with more MLE in place of the objective under test; it must come out false.
+    """The claim with more MLE in place of the objective under test. It must come out false.
 
-    ``arms``: which arm stands in for which; ``measures``, ``tests``: what is measured instead, of terms whose arm was
-    replaced (of all terms where no arm is).
+    arms: which arm replaces which. measures, test_sets: replacements in measurements whose arm was replaced, or in all
+    measurements where ``arms`` is empty.
     """
 
-    says: str
+    description: str
     arms: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, str] = field(default_factory=dict)
-    tests: Mapping[str, str] = field(default_factory=dict)
+    test_sets: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, part: Part) -> Part:
-        return replace(part, terms=tuple(self._swapped(term) for term in part.terms))
+    def apply(self, part: Part) -> Part:
+        """The part with the replacements made."""
+        return replace(part, measurements=tuple(self._replaced(one) for one in part.measurements))
 
-    def _swapped(self, term: Term) -> Term:
-        if self.arms and term.arm not in self.arms:
-            return term
+    def _replaced(self, measurement: Measurement) -> Measurement:
+        if self.arms and measurement.arm not in self.arms:
+            return measurement
         return replace(
-            term,
-            arm=self.arms.get(term.arm, term.arm),
-            measure=self.measures.get(term.measure, term.measure),
-            test=self.tests.get(term.test, term.test),
+            measurement,
+            arm=self.arms.get(measurement.arm, measurement.arm),
+            measure=self.measures.get(measurement.measure, measurement.measure),
+            test_set=self.test_sets.get(measurement.test_set, measurement.test_set),
         )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One finding of a paper. ``pending``: what it waits for; such a claim has no parts yet."""
+    """One finding of a paper.
+
+    paper_number, location: paper 1 to 4, and its table or figure. paper_result: the paper's own figures.
+    pending: what the claim waits for; such a claim has no parts yet.
+    """
 
     id: str
-    number: int
-    place: str
-    says: str
-    paper: str
+    paper_number: int
+    location: str
+    statement: str
+    paper_result: str
     parts: tuple[Part, ...] = ()
     control: Control | None = None
     pending: str = ""
 
-    def terms(self) -> Iterator[Term]:
-        """All that must be measured, the control's included; each once."""
-        parts = [*self.parts, *(self.control.of(part) for part in self.parts if self.control)]
-        yield from dict.fromkeys(replace(term, factor=1.0) for part in parts for term in part.terms)
+    def measurements(self) -> Iterator[Measurement]:
+        """Every measurement that the parts and the control need, once each, without factors."""
+        parts = [*self.parts, *(self.control.apply(part) for part in self.parts if self.control)]
+        yield from dict.fromkeys(replace(one, factor=1.0) for part in parts for one in part.measurements)
 
 
-def more(says: str, high: Term, low: Term, *, times: float = 1.0, by: float = 0.0, short: float = 0.0) -> Part:
-    """``high`` is more than ``times`` · ``low``, ``by`` at least; ``short``: or lacks at most so much."""
-    return Part(says, (high, replace(low, factor=-times)), above=by - short)
+def greater(
+    statement: str, high: Measurement, low: Measurement, *, factor: float = 1.0, margin: float = 0.0,
+    tolerance: float = 0.0,
+) -> Part:  # fmt: skip
+    """``high`` exceeds ``factor`` · ``low`` by more than ``margin``; or falls short by less than ``tolerance``."""
+    return Part(statement, (high, replace(low, factor=-factor)), lower=margin - tolerance)
 
 
-def equal(says: str, one: Term, other: Term, margin: float) -> Part:
-    return Part(says, (one, replace(other, factor=-1.0)), above=-margin, below=margin)
+def about_equal(statement: str, one: Measurement, other: Measurement, margin: float) -> Part:
+    """The two differ by less than ``margin``."""
+    return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin)

@@ -4,129 +4,178 @@ from __future__ import annotations
 
 import math
 
-from tellapart.claims.claim import Claim, Control, Part, Term, equal, more
+from tellapart.claims.claim import Claim, Control, Measurement, Part, about_equal, greater
 
 MLE = Control("SMILE replaced by more MLE", {"smile": "mle_more"})
 
 
-def length(arm: str) -> Term:
-    return Term(arm, "length")
+def length(arm: str) -> Measurement:
+    return Measurement(arm, "length")
 
 
-def recall(arm: str, test: str = "plain") -> Term:
-    return Term(arm, "r1", test)
+def recall(arm: str, test_set: str = "plain") -> Measurement:
+    return Measurement(arm, "r1", test_set)
 
 
-def minus(term: Term) -> Term:
-    return Term(term.arm, term.measure, term.test, term.decoding, -term.factor)
+def minus(measurement: Measurement) -> Measurement:
+    return Measurement(
+        measurement.arm, measurement.measure, measurement.test_set, measurement.decoding, -measurement.factor
+    )
 
 
-def of_clips(arm: str, measure: str) -> Term:
-    return Term(arm, measure, "clips", "clip")
+def of_clips(arm: str, measure: str) -> Measurement:
+    return Measurement(arm, measure, "clips", "clip")
 
 
 CLAIMS = (
     Claim(
-        "smile-length", 1, "Table 1",
+        "smile-length",
+        1,
+        "Table 1",
         "SMILE: captions at least 1.7 times as long, more distinct words, higher R@1; precision falls a little",
         "length 10.0 → 22.3 on COCO, 11.6 → 23.2 on Flickr30k; words 1.4k → 4.5k; R@1 6.7 → 10.0",
         (
-            more("length over 1.7 times the start's", length("smile"), length("start"), times=1.7),
-            more("distinct words gained", Term("smile", "distinct"), Term("start", "distinct")),
-            more("R@1 gained", recall("smile"), recall("start")),
-            Part("precision lost, between 0 and 15 points",
-                 (Term("start", "precision"), Term("smile", "precision", factor=-1.0)), 0.0, 15.0),
+            greater("length over 1.7 times the start's", length("smile"), length("start"), factor=1.7),
+            greater("distinct words gained", Measurement("smile", "distinct"), Measurement("start", "distinct")),
+            greater("R@1 gained", recall("smile"), recall("start")),
+            Part(
+                "precision lost, between 0 and 15 points",
+                (Measurement("start", "precision"), Measurement("smile", "precision", factor=-1.0)),
+                0.0,
+                15.0,
+            ),
         ),
         MLE,
     ),
     Claim(
-        "smile-init", 1, "Table 3",
+        "smile-init",
+        1,
+        "Table 3",
         "SMILE helps a captioner that can caption, not one that cannot; more MLE alone changes nothing",
         "R@1: fine-tuned 6.7 → 10.0 (more MLE 6.5); from scratch 1.9 → 0.7",
         (
-            more("R@1 gained by one that can", recall("smile"), recall("start"), by=2.0),
-            Part("R@1 gained by one that cannot, below 2", (recall("smile_scratch"), minus(recall("scratch"))),
-                 -math.inf, 2.0),
-            equal("length changed by more MLE, within 1 word", length("mle_more"), length("start"), 1.0),
-            equal("R@1 changed by more MLE, within 4 points", recall("mle_more"), recall("start"), 4.0),
+            greater("R@1 gained by one that can", recall("smile"), recall("start"), margin=2.0),
+            Part(
+                "R@1 gained by one that cannot, below 2",
+                (recall("smile_scratch"), minus(recall("scratch"))),
+                -math.inf,
+                2.0,
+            ),
+            about_equal("length changed by more MLE, within 1 word", length("mle_more"), length("start"), 1.0),
+            about_equal("R@1 changed by more MLE, within 4 points", recall("mle_more"), recall("start"), 4.0),
         ),
-        Control("SMILE replaced by more MLE, of both captioners",
-                {"smile": "mle_more", "smile_scratch": "scratch_more"}),
+        Control(
+            "SMILE replaced by more MLE, of both captioners", {"smile": "mle_more", "smile_scratch": "scratch_more"}
+        ),
     ),
     Claim(
-        "smile-first-token", 1, "Table 4",
+        "smile-first-token",
+        1,
+        "Table 4",
         "without a restriction of the first token R@1 is lower; shifting it and MLE on it both repair that",
         "R@1: none 6.8, shifting 9.6, first-token MLE 10.0",
         (
-            more("R@1, first-token MLE over none", recall("smile_long"), recall("smile_none")),
-            more("R@1, shifting over none", recall("smile_shift"), recall("smile_none")),
+            greater("R@1, first-token MLE over none", recall("smile_long"), recall("smile_none")),
+            greater("R@1, shifting over none", recall("smile_shift"), recall("smile_none")),
         ),
-        Control("all three replaced by more MLE",
-                dict.fromkeys(("smile_long", "smile_none", "smile_shift"), "mle_long")),
+        Control(
+            "all three replaced by more MLE", dict.fromkeys(("smile_long", "smile_none", "smile_shift"), "mle_long")
+        ),
     ),
     Claim(
-        "smile-mix", 1, "Table 5", "length rises as λ falls; a small λ gives the best R@1",
+        "smile-mix",
+        1,
+        "Table 5",
+        "length rises as λ falls; a small λ gives the best R@1",
         "λ 1, 0.5, 0.1, 0.01, 0: length 10.0, 10.8, 12.6, 19.8, 22.3; R@1 6.7, 6.7, 7.6, 10.9, 10.0",
         (
-            more("length, λ 0.5 over 1", length("mix_half"), length("mix_one")),
-            more("length, λ 0.1 over 0.5", length("mix_tenth"), length("mix_half")),
-            more("length, λ 0.02 over 0.1", length("mix_fiftieth"), length("mix_tenth")),
-            more("length, λ 0 over 0.02", length("mix_none"), length("mix_fiftieth")),
-            more("R@1, λ 0.02 over 0", recall("mix_fiftieth", "many"), recall("mix_none", "many")),
-            more("R@1, λ 0.02 over 0.5", recall("mix_fiftieth", "many"), recall("mix_half", "many")),
+            greater("length, λ 0.5 over 1", length("mix_half"), length("mix_one")),
+            greater("length, λ 0.1 over 0.5", length("mix_tenth"), length("mix_half")),
+            greater("length, λ 0.02 over 0.1", length("mix_fiftieth"), length("mix_tenth")),
+            greater("length, λ 0 over 0.02", length("mix_none"), length("mix_fiftieth")),
+            greater("R@1, λ 0.02 over 0", recall("mix_fiftieth", "many"), recall("mix_none", "many")),
+            greater("R@1, λ 0.02 over 0.5", recall("mix_fiftieth", "many"), recall("mix_half", "many")),
         ),
-        Control("every mixture replaced by more MLE",
-                {f"mix_{share}": "mix_one" for share in ("none", "half", "tenth", "fiftieth")}),
+        Control(
+            "every mixture replaced by more MLE",
+            {f"mix_{share}": "mix_one" for share in ("none", "half", "tenth", "fiftieth")},
+        ),
     ),
     Claim(
-        "smile-subsets", 1, "Figure 4a", "a random subset keeps the length, the reverse one shortens it",
+        "smile-subsets",
+        1,
+        "Figure 4a",
+        "a random subset keeps the length, the reverse one shortens it",
         "own: grows to 22; random: stays at 10; reverse: shorter and shorter",
         (
-            more("words gained with the caption's own subset, over 0.5", length("smile_long"), length("start"), by=0.5),
-            equal("words changed with a random one, within 1", length("smile_random"), length("start"), 1.0),
-            more("words lost with the reverse, over 0.2", length("start"), length("smile_reverse"), by=0.2),
+            greater(
+                "words gained with the caption's own subset, over 0.5",
+                length("smile_long"),
+                length("start"),
+                margin=0.5,
+            ),
+            about_equal("words changed with a random one, within 1", length("smile_random"), length("start"), 1.0),
+            greater("words lost with the reverse, over 0.2", length("start"), length("smile_reverse"), margin=0.2),
         ),
-        Control("all three replaced by more MLE",
-                dict.fromkeys(("smile_long", "smile_random", "smile_reverse"), "mle_long")),
+        Control(
+            "all three replaced by more MLE", dict.fromkeys(("smile_long", "smile_random", "smile_reverse"), "mle_long")
+        ),
     ),
     Claim(
-        "smile-corpus", 1, "Figure 4b", "no growth on a corpus without details, about twice on one with few",
+        "smile-corpus",
+        1,
+        "Figure 4b",
+        "no growth on a corpus without details, about twice on one with few",
         "Simplest-COCO: stays at 2.0 words; Simpler-COCO: about twice its 2.5",
         (
-            equal("words gained without details, within 1", length("smile_bare"), length("bare"), 1.0),
-            more("length with few details over 1.5 times", length("smile_few"), length("few"), times=1.5),
+            about_equal("words gained without details, within 1", length("smile_bare"), length("bare"), 1.0),
+            greater("length with few details over 1.5 times", length("smile_few"), length("few"), factor=1.5),
         ),
         Control("SMILE on few details replaced by more MLE on them", {"smile_few": "few_more"}),
     ),
     Claim(
-        "smile-tokens", 1, "Figure 5",
+        "smile-tokens",
+        1,
+        "Figure 5",
         "a plain word where the label is rich is still punished, a rich one where the label is plain is not",
         "loss where the model says more than the label: MLE 4.51, SMILE 0.57; where it says less, both are large",
         (
-            Part("loss of a rich label, over 0.5 nats", (Term("start", "smile-rich"),), 0.5),
-            Part("loss of a plain label, less than half of MLE's",
-                 (Term("rich", "mle-plain", factor=0.5), Term("rich", "smile-plain", factor=-1.0))),
+            Part("loss of a rich label, over 0.5 nats", (Measurement("start", "smile-rich"),), 0.5),
+            Part(
+                "loss of a plain label, less than half of MLE's",
+                (Measurement("rich", "mle-plain", factor=0.5), Measurement("rich", "smile-plain", factor=-1.0)),
+            ),
         ),
         Control("SMILE's loss replaced by MLE's", measures={"smile-rich": "mle-rich", "smile-plain": "mle-plain"}),
     ),
     Claim(
-        "smile-paraphrase", 1, "Table 10", "one reference of each picture is enough for captions to grow",
+        "smile-paraphrase",
+        1,
+        "Table 10",
+        "one reference of each picture is enough for captions to grow",
         "length 10.0 → 17.9 and R@1 6.7 → 8.9 with one reference (22.3 and 10.0 with all)",
         (
-            more("length over 1.4 times the start's", length("smile_one"), length("start"), times=1.4),
-            more("R@1 gained", recall("smile_one"), recall("start")),
+            greater("length over 1.4 times the start's", length("smile_one"), length("start"), factor=1.4),
+            greater("R@1 gained", recall("smile_one"), recall("start")),
         ),
         Control("SMILE replaced by more MLE", {"smile_one": "mle_more"}),
     ),
     Claim(
-        "smile-video", 1, "Table 6", "the same on clips: captions at least 1.4 times as long, higher R@1",
+        "smile-video",
+        1,
+        "Table 6",
+        "the same on clips: captions at least 1.4 times as long, higher R@1",
         "length 8.1 → 20.6, R@1 19.0 → 27.3 on MSR-VTT",
         (
-            more("length over 1.4 times the start's", of_clips("clips_smile", "length"), of_clips("clips", "length"),
-                 times=1.4),
-            more("distinct words gained", of_clips("clips_smile", "distinct"), of_clips("clips", "distinct")),
-            more("R@1 gained", of_clips("clips_smile", "r1"), of_clips("clips", "r1")),
+            greater(
+                "length over 1.4 times the start's",
+                of_clips("clips_smile", "length"),
+                of_clips("clips", "length"),
+                factor=1.4,
+            ),
+            greater("distinct words gained", of_clips("clips_smile", "distinct"), of_clips("clips", "distinct")),
+            greater("R@1 gained", of_clips("clips_smile", "r1"), of_clips("clips", "r1")),
         ),
         Control("SMILE replaced by more MLE", {"clips_smile": "clips_more"}),
     ),
-)  # fmt: skip
+)

@@ -2,136 +2,177 @@
 
 from __future__ import annotations
 
-from tellapart.claims.claim import Claim, Control, Part, Term, equal, more
+from tellapart.claims.claim import Claim, Control, Measurement, Part, about_equal, greater
 
 
-def recall(arm: str, test: str = "plain") -> Term:
-    return Term(arm, "r1", test)
+def recall(arm: str, test_set: str = "plain") -> Measurement:
+    return Measurement(arm, "r1", test_set)
 
 
-def hard(arm: str) -> Term:
-    return Term(arm, "hard")
+def hard(arm: str) -> Measurement:
+    return Measurement(arm, "hard")
 
 
-def frames(arm: str) -> Term:
-    return Term(arm, "frames", "stills")
+def frames(arm: str) -> Measurement:
+    return Measurement(arm, "frames", "stills")
 
 
-def cider(arm: str, test: str = "plain") -> Term:
-    return Term(arm, "cider", test)
+def cider(arm: str, test_set: str = "plain") -> Measurement:
+    return Measurement(arm, "cider", test_set)
 
 
-def words(arm: str) -> Term:
-    return Term(arm, "vocabulary")
+def words(arm: str) -> Measurement:
+    return Measurement(arm, "vocabulary")
 
 
 CLAIMS = (
     Claim(
-        "vcb-captions", 2, "Table 2", "as captions, plain < blended < holistic in R@1, on random and on hard sets",
+        "vcb-captions",
+        2,
+        "Table 2",
+        "as captions, plain < blended < holistic in R@1, on random and on hard sets",
         "RD100 80.9, 88.9, 91.3; TrueMatch #3 51.1, 53.6, 57.5",
         (
-            more("R@1, blended over plain", recall("vcb_blend"), recall("references")),
-            more("R@1, holistic over blended", recall("vcb_holistic"), recall("vcb_blend")),
-            more("hard R@1, blended over plain", hard("vcb_blend"), hard("references")),
-            more("hard R@1, holistic over blended", hard("vcb_holistic"), hard("vcb_blend")),
-            Part("percent kept out of the describer's errors that contradict references, over 75",
-                 (Term("vcb_holistic", "kept-out"),), 75.0),
+            greater("R@1, blended over plain", recall("vcb_blend"), recall("references")),
+            greater("R@1, holistic over blended", recall("vcb_holistic"), recall("vcb_blend")),
+            greater("hard R@1, blended over plain", hard("vcb_blend"), hard("references")),
+            greater("hard R@1, holistic over blended", hard("vcb_holistic"), hard("vcb_blend")),
+            Part(
+                "percent kept out of the describer's errors that contradict references, over 75",
+                (Measurement("vcb_holistic", "kept-out"),),
+                75.0,
+            ),
         ),
-        Control("blended replaced by another reference, holistic by the bare description",
-                {"vcb_blend": "second", "vcb_holistic": "vcb_describe"}),
+        Control(
+            "blended replaced by another reference, holistic by the bare description",
+            {"vcb_blend": "second", "vcb_holistic": "vcb_describe"},
+        ),
     ),
     Claim(
-        "sr-init", 2, "Table 3", "the richer the captions of MLE, the better what self-retrieval makes of it",
+        "sr-init",
+        2,
+        "Table 3",
+        "the richer the captions of MLE, the better what self-retrieval makes of it",
         "after SR-L: RD100 83.7, 87.5, 87.6; TrueMatch #3 53.3, 54.7, 59.1 for plain, blended, holistic",
         (
-            more("R@1, blended start over plain", recall("sr_blend"), recall("sr")),
-            more("hard R@1, rich start over plain", hard("sr_rich"), hard("sr")),
-            more("hard R@1, rich start over blended", hard("sr_rich"), hard("sr_blend")),
+            greater("R@1, blended start over plain", recall("sr_blend"), recall("sr")),
+            greater("hard R@1, rich start over plain", hard("sr_rich"), hard("sr")),
+            greater("hard R@1, rich start over blended", hard("sr_rich"), hard("sr_blend")),
         ),
         Control("richer captions replaced by more MLE on plain ones", {"sr_blend": "sr_more", "sr_rich": "sr_more"}),
     ),
     Claim(
-        "sr-tradeoff", 2, "Figure 3", "self-retrieval for longer: R@1 keeps rising, CIDEr falls, hallucination rises",
+        "sr-tradeoff",
+        2,
+        "Figure 3",
+        "self-retrieval for longer: R@1 keeps rising, CIDEr falls, hallucination rises",
         "over 100 epochs RD100 +7.9, CIDEr −15.4",
         (
-            more("R@1 gained at first", recall("sr_free"), recall("start")),
-            more("R@1 gained later", recall("sr_long"), recall("sr_free")),
-            more("CIDEr lost later", cider("sr_free"), cider("sr_long")),
-            more("hallucination gained later", Term("sr_long", "hallucination"), Term("sr_free", "hallucination")),
+            greater("R@1 gained at first", recall("sr_free"), recall("start")),
+            greater("R@1 gained later", recall("sr_long"), recall("sr_free")),
+            greater("CIDEr lost later", cider("sr_free"), cider("sr_long")),
+            greater(
+                "hallucination gained later",
+                Measurement("sr_long", "hallucination"),
+                Measurement("sr_free", "hallucination"),
+            ),
         ),
         Control("both replaced by more MLE", {"sr_free": "mle_more", "sr_long": "mle_more"}),
     ),
     Claim(
-        "sr-modules", 2, "Tables 4, 14",
+        "sr-modules",
+        2,
+        "Tables 4, 14",
         "SR-V beats SR-L on hard sets and costs CIDEr; SR-LV about as good as SR-V with a little more CIDEr; "
         "at equal R@1 SR-L keeps more CIDEr",
         "TrueMatch #3 / CIDEr, blended: SR-L 54.7 / 80.1, SR-V 61.3 / 72.4, SR-LV 61.3 / 72.7; at equal R@1 CIDEr 80.2 "
         "of SR-L, 77.3 of SR-V",
         (
-            more("hard R@1, SR-V over SR-L", hard("sr_v"), hard("sr_l")),
-            more("CIDEr, SR-L over SR-V", cider("sr_l"), cider("sr_v")),
-            equal("hard R@1, SR-LV and SR-V within 6 points", hard("sr_lv"), hard("sr_v"), 6.0),
-            more("CIDEr, SR-LV over SR-V", cider("sr_lv"), cider("sr_v")),
-            more("R@1, short SR-L no more than 2 below SR-V", recall("sr_l_short"), recall("sr_v"), short=2.0),
-            more("CIDEr, short SR-L over SR-V", cider("sr_l_short"), cider("sr_v")),
+            greater("hard R@1, SR-V over SR-L", hard("sr_v"), hard("sr_l")),
+            greater("CIDEr, SR-L over SR-V", cider("sr_l"), cider("sr_v")),
+            about_equal("hard R@1, SR-LV and SR-V within 6 points", hard("sr_lv"), hard("sr_v"), 6.0),
+            greater("CIDEr, SR-LV over SR-V", cider("sr_lv"), cider("sr_v")),
+            greater("R@1, short SR-L no more than 2 below SR-V", recall("sr_l_short"), recall("sr_v"), tolerance=2.0),
+            greater("CIDEr, short SR-L over SR-V", cider("sr_l_short"), cider("sr_v")),
         ),
         Control("all replaced by more MLE", dict.fromkeys(("sr_l", "sr_l_short", "sr_v", "sr_lv"), "mle_more")),
     ),
     Claim(
-        "bagcurri", 2, "Tables 5, 10",
+        "bagcurri",
+        2,
+        "Tables 5, 10",
         "on the rich start bags beat random distractors on hard sets, and the curriculum keeps CIDEr where fixed bags "
         "lose it; the plain start loses CIDEr",
         "rich: TrueMatch #7 51.2 → 57.1, CIDEr 29.7 (fixed bags of 20: 24.8); plain: CIDEr 96.6 → 84.2",
         (
-            more("hard R@1, curriculum over random", hard("rich_bags"), hard("rich_random")),
-            more("CIDEr, curriculum over bags of 50",
-                 cider("rich_bags", "many-rich"), cider("rich_fixed", "many-rich")),
-            more("CIDEr that the plain start loses", cider("plain_random"), cider("plain_bags")),
+            greater("hard R@1, curriculum over random", hard("rich_bags"), hard("rich_random")),
+            greater(
+                "CIDEr, curriculum over bags of 50", cider("rich_bags", "many-rich"), cider("rich_fixed", "many-rich")
+            ),
+            greater("CIDEr that the plain start loses", cider("plain_random"), cider("plain_bags")),
         ),
         Control("bags replaced by more MLE", {"rich_bags": "rich_more", "plain_bags": "mle_more"}),
     ),
     Claim(
-        "sr-diversity", 2, "Table 6", "the vocabulary grows: MLE < SR-L < SR-V < SR-LV < SR-LV with bags",
+        "sr-diversity",
+        2,
+        "Table 6",
+        "the vocabulary grows: MLE < SR-L < SR-V < SR-LV < SR-LV with bags",
         "words used at least 5 times, plain: 428, 689, 719, 762, 770",
         (
-            more("words, SR-L over MLE", words("sr_l"), words("start")),
-            more("words, SR-V over SR-L", words("sr_v"), words("sr_l")),
-            more("words, SR-LV over SR-V", words("sr_lv"), words("sr_v")),
-            more("words, bags over SR-LV", words("sr_lv_bags"), words("sr_lv")),
+            greater("words, SR-L over MLE", words("sr_l"), words("start")),
+            greater("words, SR-V over SR-L", words("sr_v"), words("sr_l")),
+            greater("words, SR-LV over SR-V", words("sr_lv"), words("sr_v")),
+            greater("words, bags over SR-LV", words("sr_lv_bags"), words("sr_lv")),
         ),
         Control("all replaced by more MLE", dict.fromkeys(("sr_l", "sr_v", "sr_lv", "sr_lv_bags"), "mle_more")),
     ),
     Claim(
-        "sr-cider", 2, "Tables 7, 13", "CIDEr + SR on the rich start: better on both; λ trades them",
+        "sr-cider",
+        2,
+        "Tables 7, 13",
+        "CIDEr + SR on the rich start: better on both; λ trades them",
         "CIDEr / RD100: MLE 26.6 / 84.7, SR 29.7 / 91.3, λ 0.5 38.0 / 92.6, λ 1 45.4 / 92.5",
         (
-            more("CIDEr, small λ over SR alone", cider("rich_both", "many-rich"), cider("rich_sr", "many-rich")),
-            more("R@1, small λ no more than 2 below SR alone", recall("rich_both", "many"), recall("rich_sr", "many"),
-                 short=2.0),
-            more("R@1, small λ over the start", recall("rich_both", "many"), recall("rich", "many")),
-            more("CIDEr, large λ over small", cider("rich_both_more", "many-rich"), cider("rich_both", "many-rich")),
+            greater("CIDEr, small λ over SR alone", cider("rich_both", "many-rich"), cider("rich_sr", "many-rich")),
+            greater(
+                "R@1, small λ no more than 2 below SR alone",
+                recall("rich_both", "many"),
+                recall("rich_sr", "many"),
+                tolerance=2.0,
+            ),
+            greater("R@1, small λ over the start", recall("rich_both", "many"), recall("rich", "many")),
+            greater("CIDEr, large λ over small", cider("rich_both_more", "many-rich"), cider("rich_both", "many-rich")),
         ),
         Control("both mixtures replaced by more MLE", {"rich_both": "rich_more", "rich_both_more": "rich_more"}),
     ),
     Claim(
-        "cider-long", 2, "C.6, Figure 6",
+        "cider-long",
+        2,
+        "C.6, Figure 6",
         "CIDEr gives correct captions scores near zero against long references; its scale falls with their length",
         "MLE on plain, blended, holistic captions: CIDEr 107.8, 80.2, 26.6 against their own references",
         (
-            more("CIDEr, plain over a little richer", cider("start"), cider("middle", "middle")),
-            more("CIDEr, a little richer over rich", cider("middle", "middle"), cider("rich", "rich")),
-            Part("percent of correct captions below 10, over 5", (Term("start", "near-zero", "rich"),), 5.0),
+            greater("CIDEr, plain over a little richer", cider("start"), cider("middle", "middle")),
+            greater("CIDEr, a little richer over rich", cider("middle", "middle"), cider("rich", "rich")),
+            Part("percent of correct captions below 10, over 5", (Measurement("start", "near-zero", "rich"),), 5.0),
         ),
-        Control("longer references replaced by more MLE on plain ones", {"middle": "mle_more", "rich": "mle_more"},
-                tests={"middle": "plain", "rich": "plain"}),
+        Control(
+            "longer references replaced by more MLE on plain ones",
+            {"middle": "mle_more", "rich": "mle_more"},
+            test_sets={"middle": "plain", "rich": "plain"},
+        ),
     ),
     Claim(
-        "sr-transfer", 2, "Table 8", "gains carry to sets of consecutive frames never trained on",
+        "sr-transfer",
+        2,
+        "Table 8",
+        "gains carry to sets of consecutive frames never trained on",
         "ImageCoDe R@1: COCO 28.8 → 30.3, HolisticCap 31.9 → 37.9",
         (
-            more("R@1 among frames gained, plain start", frames("sr"), frames("start")),
-            more("R@1 among frames gained, blended start", frames("sr_blend"), frames("blend")),
+            greater("R@1 among frames gained, plain start", frames("sr"), frames("start")),
+            greater("R@1 among frames gained, blended start", frames("sr_blend"), frames("blend")),
         ),
         Control("self-retrieval replaced by more MLE", {"sr": "mle_more", "sr_blend": "blend_more"}),
     ),
-)  # fmt: skip
+)

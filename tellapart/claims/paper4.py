@@ -2,64 +2,91 @@
 
 from __future__ import annotations
 
-from tellapart.claims.claim import Claim, Control, Term, equal, more
+from tellapart.claims.claim import Claim, Control, Measurement, about_equal, greater
 
 
-def sampled(arm: str, measure: str) -> Term:
-    return Term(arm, measure, "blend", "samples")
+def sampled(arm: str, measure: str) -> Measurement:
+    return Measurement(arm, measure, "blend", "samples")
 
 
-def cider(arm: str) -> Term:
-    return Term(arm, "cider", "blend")
+def cider(arm: str) -> Measurement:
+    return Measurement(arm, "cider", "blend")
 
 
-def of_clips(arm: str, measure: str, decoding: str = "clip") -> Term:
-    return Term(arm, measure, "clips", decoding)
+def of_clips(arm: str, measure: str, decoding: str = "clip") -> Measurement:
+    return Measurement(arm, measure, "clips", decoding)
 
 
 CLAIMS = (
     Claim(
-        "sll-precision", 4, "Table 1",
+        "sll-precision",
+        4,
+        "Table 1",
         "CIDEr training raises CIDEr, and under random sampling lowers Div-1 and Div-2 and raises mBLEU",
         "CIDEr 74.2 → 114.6 (sampled), Div-1 0.57 → 0.25, Div-2 0.78 → 0.32, mBLEU 0.06 → 0.81",
         (
-            more("CIDEr gained, greedy", cider("sll"), cider("blend")),
-            more("CIDEr gained, sampled, 5 at least", sampled("sll", "sampled-cider"),
-                 sampled("blend", "sampled-cider"), by=5.0),
-            more("Div-1 lost", sampled("blend", "div1"), sampled("sll", "div1")),
-            more("Div-2 lost", sampled("blend", "div2"), sampled("sll", "div2")),
-            more("mBLEU gained", sampled("sll", "mbleu"), sampled("blend", "mbleu")),
+            greater("CIDEr gained, greedy", cider("sll"), cider("blend")),
+            greater(
+                "CIDEr gained, sampled, 5 at least",
+                sampled("sll", "sampled-cider"),
+                sampled("blend", "sampled-cider"),
+                margin=5.0,
+            ),
+            greater("Div-1 lost", sampled("blend", "div1"), sampled("sll", "div1")),
+            greater("Div-2 lost", sampled("blend", "div2"), sampled("sll", "div2")),
+            greater("mBLEU gained", sampled("sll", "mbleu"), sampled("blend", "mbleu")),
         ),
         Control("CIDEr training replaced by more MLE", {"sll": "blend_more"}),
     ),
     Claim(
-        "sle-both", 4, "Tables 2-4",
+        "sle-both",
+        4,
+        "Tables 2-4",
         "exploration raises CIDEr over SLL at least as much as maximum entropy, and diversity, which maximum entropy "
         "leaves near SLL's",
         "CIDEr, Div-1, mBLEU, sampled: SLL 114.6, 0.25, 0.81; SLL-ME 115.1, 0.25, 0.80; SLL-SLE 115.9, 0.29, 0.68",
         (
-            more("CIDEr, exploration over SLL", cider("sll_sle"), cider("sll")),
-            more("CIDEr, no more than 1 below maximum entropy", cider("sll_sle"), cider("sll_me"), short=1.0),
-            more("Div-1 gained by exploration", sampled("sll_sle", "div1"), sampled("sll", "div1")),
-            more("mBLEU lost by exploration", sampled("sll", "mbleu"), sampled("sll_sle", "mbleu")),
-            equal("Div-1 changed by maximum entropy, within 2", sampled("sll_me", "div1"), sampled("sll", "div1"), 2.0),
+            greater("CIDEr, exploration over SLL", cider("sll_sle"), cider("sll")),
+            greater("CIDEr, no more than 1 below maximum entropy", cider("sll_sle"), cider("sll_me"), tolerance=1.0),
+            greater("Div-1 gained by exploration", sampled("sll_sle", "div1"), sampled("sll", "div1")),
+            greater("mBLEU lost by exploration", sampled("sll", "mbleu"), sampled("sll_sle", "mbleu")),
+            about_equal(
+                "Div-1 changed by maximum entropy, within 2", sampled("sll_me", "div1"), sampled("sll", "div1"), 2.0
+            ),
         ),
         Control("exploration replaced by more MLE", {"sll_sle": "blend_more"}),
     ),
     Claim(
-        "sle-video", 4, "Table 3", "the same on clips: CIDEr no lower than SLL's by more than 1, more diverse captions",
+        "sle-video",
+        4,
+        "Table 3",
+        "the same on clips: CIDEr no lower than SLL's by more than 1, more diverse captions",
         "TGIF CIDEr: SLL 45.9, SLL-ME 48.1, SLL-SLE 50.8",
         (
-            more("CIDEr gained by SLL", of_clips("clips_sll", "cider"), of_clips("clips", "cider")),
-            more("CIDEr, exploration no more than 1 below SLL", of_clips("clips_sll_sle", "cider"),
-                 of_clips("clips_sll", "cider"), short=1.0),
-            more("CIDEr, exploration no more than 1 below maximum entropy", of_clips("clips_sll_sle", "cider"),
-                 of_clips("clips_sll_me", "cider"), short=1.0),
-            more("Div-1 gained by exploration", of_clips("clips_sll_sle", "div1", "clip-samples"),
-                 of_clips("clips_sll", "div1", "clip-samples")),
-            more("mBLEU lost by exploration", of_clips("clips_sll", "mbleu", "clip-samples"),
-                 of_clips("clips_sll_sle", "mbleu", "clip-samples")),
+            greater("CIDEr gained by SLL", of_clips("clips_sll", "cider"), of_clips("clips", "cider")),
+            greater(
+                "CIDEr, exploration no more than 1 below SLL",
+                of_clips("clips_sll_sle", "cider"),
+                of_clips("clips_sll", "cider"),
+                tolerance=1.0,
+            ),
+            greater(
+                "CIDEr, exploration no more than 1 below maximum entropy",
+                of_clips("clips_sll_sle", "cider"),
+                of_clips("clips_sll_me", "cider"),
+                tolerance=1.0,
+            ),
+            greater(
+                "Div-1 gained by exploration",
+                of_clips("clips_sll_sle", "div1", "clip-samples"),
+                of_clips("clips_sll", "div1", "clip-samples"),
+            ),
+            greater(
+                "mBLEU lost by exploration",
+                of_clips("clips_sll", "mbleu", "clip-samples"),
+                of_clips("clips_sll_sle", "mbleu", "clip-samples"),
+            ),
         ),
         Control("exploration replaced by more MLE", {"clips_sll_sle": "clips_more"}),
     ),
-)  # fmt: skip
+)

@@ -1,4 +1,4 @@
-"""Claims replayed: arms trained, terms measured, the rule applied, the control too."""
+"""Replay claims: train their arms, take the measurements, apply the rule to the claim and to its control."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tellapart.claims.claim import Claim, Part, Term
-from tellapart.claims.crew import Crew, Task
+from tellapart.claims.bootstrap import PartResult, compare_with_bounds
+from tellapart.claims.claim import Claim, Measurement, Part
 from tellapart.claims.lab import Lab
-from tellapart.claims.rule import Finding, find
+from tellapart.claims.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import say
 
@@ -20,77 +20,86 @@ SEEDS = {"dev": (0, 1, 2), "verdict": (10, 11, 12), "quick": (10,)}
 
 
 @dataclass
-class Outcome:
-    """What came of a claim. ``means`` are the arms' own numbers by term, ``settings`` what stands
-    beside those that are recalls; ``control_false`` None: it was not asked."""
+class ClaimResult:
+    """The result of one claim.
+
+    parts, control: results of the claim's parts, and of the same parts under its control. means: each measurement,
+    mean over seeds. settings: n, candidates and chance of those measurements that are recalls. seconds: training,
+    captions and measuring.
+    """
 
     claim: Claim
     seeds: tuple[int, ...] = ()
-    parts: list[Finding] = field(default_factory=list)
-    control: list[Finding] = field(default_factory=list)
-    means: dict[Term, float] = field(default_factory=dict)
+    parts: list[PartResult] = field(default_factory=list)
+    control: list[PartResult] = field(default_factory=list)
+    means: dict[Measurement, float] = field(default_factory=dict)
     seconds: float = 0.0
-    settings: dict[Term, str] = field(default_factory=dict)
+    settings: dict[Measurement, str] = field(default_factory=dict)
 
     @property
-    def found(self) -> bool:
+    def all_parts_hold(self) -> bool:
         return all(part.holds for part in self.parts)
 
     @property
     def control_false(self) -> bool | None:
+        """Whether the control came out false, as it must; None: it was not run."""
         return None if not self.control else not all(part.holds for part in self.control)
 
     @property
     def holds(self) -> bool | None:
-        """The claim: every part was found, and not with more MLE in the objective's place as well."""
-        return None if self.claim.pending else self.found and self.control_false is True
+        """Every part holds, and the control does not; None for a pending claim."""
+        return None if self.claim.pending else self.all_parts_hold and self.control_false is True
 
-    def ours(self) -> str:
+    def summary(self) -> str:
         """Our figures in one line of text."""
         if self.claim.pending:
             return f"pending: {self.claim.pending}"
-        told = [
-            f"{part.says}: {figure(part)} ({self.numbers(place)}){'' if part.holds else ', not so'}"
-            for place, part in enumerate(self.parts)
+        parts = [
+            f"{part.statement}: {format_interval(part)} ({self.arm_values(n)}){'' if part.holds else ', not so'}"
+            for n, part in enumerate(self.parts)
         ]
         verdict = "the control came out false" if self.control_false else "but the CONTROL came out true as well"
-        return "; ".join([*told, verdict])
+        return "; ".join([*parts, verdict])
 
-    def numbers(self, place: int) -> str:
-        """What the arms of a part measured themselves, mean over seeds: "smile 12.3, start 5.44".
-
-        Of recalls n, candidates and chance follow.
-        """
-        terms = [replace(term, factor=1.0) for term in self.claim.parts[place].terms]
-        told = ", ".join(f"{term.arm} {self.means[term]:.4g}" for term in terms)
-        settings = dict.fromkeys(self.settings[term] for term in terms if self.settings.get(term))
-        return "; ".join([told, *settings])
+    def arm_values(self, part: int) -> str:
+        """The measurements of part number ``part``, mean over seeds: "smile 12.3, start 5.44", then recall settings."""
+        measurements = [replace(one, factor=1.0) for one in self.claim.parts[part].measurements]
+        values = ", ".join(f"{one.arm} {self.means[one]:.4g}" for one in measurements)
+        settings = dict.fromkeys(self.settings[one] for one in measurements if self.settings.get(one))
+        return "; ".join([values, *settings])
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as ``--json`` has it: the five keys, and what stands behind them."""
-        claim = self.claim
-        told = {"id": claim.id, "holds": self.holds, "paper": claim.paper, "ours": self.ours()}
-        parts = {"parts": [as_json(part) for part in self.parts], "control": [as_json(part) for part in self.control]}
-        means = {f"{t.arm}: {t.measure}@{t.test}/{t.decoding}": finite(value) for t, value in self.means.items()}
-        return {**told, "seconds": round(self.seconds, 1), "seeds": list(self.seeds), **parts, "measured": means}
+        """The claim as ``--json`` prints it: id, holds, paper, ours, seconds, and the details behind them."""
+        means = {f"{m.arm}: {m.measure}@{m.test_set}/{m.decoding}": _finite(value) for m, value in self.means.items()}
+        return {
+            "id": self.claim.id,
+            "holds": self.holds,
+            "paper": self.claim.paper_result,
+            "ours": self.summary(),
+            "seconds": round(self.seconds, 1),
+            "seeds": list(self.seeds),
+            "parts": [_part_to_json(part) for part in self.parts],
+            "control": [_part_to_json(part) for part in self.control],
+            "measured": means,
+        }
 
 
-def figure(part: Finding) -> str:
+def format_interval(part: PartResult) -> str:
+    """ "+1.23 [+0.9, +1.5]"."""
     return f"{part.value:+.3g} [{part.low:+.3g}, {part.high:+.3g}]"
 
 
-def as_json(part: Finding) -> dict[str, Any]:
-    told = {"value": part.value, "low": part.low, "high": part.high}
-    seeds = [finite(value) for value in part.seeds]
-    return {"says": part.says, **{k: finite(v) for k, v in told.items()}, "seeds": seeds, "holds": part.holds}
+def _part_to_json(part: PartResult) -> dict[str, Any]:
+    interval = {"value": _finite(part.value), "low": _finite(part.low), "high": _finite(part.high)}
+    return {"says": part.statement, **interval, "seeds": [_finite(v) for v in part.seeds], "holds": part.holds}
 
 
-def finite(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def chosen(ids: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
-    """The claims of these ids, or all; `UsageError` with the nearest for an unknown one."""
+def select_claims(ids: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
+    """The claims of these ids; all without ids. Raises `UsageError` with the nearest id for an unknown one."""
     known = {claim.id: claim for claim in claims}
     for id in ids:
         if id not in known:
@@ -102,61 +111,63 @@ def replay(
     claims: Sequence[Claim],
     lab: Lab,
     seeds: Sequence[int],
-    each: Callable[[Outcome], None] = lambda outcome: None,
+    on_result: Callable[[ClaimResult], None] = lambda result: None,
     workers: int = 1,
-) -> list[Outcome]:
-    """The outcomes of the claims, in order; ``each`` hears of one as soon as it is there.
+) -> list[ClaimResult]:
+    """The results of the claims, in order; ``on_result`` gets each one as soon as it is there.
 
-    Arms are trained in this process, or by ``workers`` others. An arm's time is told with the first claim of the list
-    that needs it, and shared among the processes that run at once, so that the times add up to that of the call.
+    Arms are trained in this process, or by ``workers`` others. An arm's time counts for the first claim of the list
+    that needs it, and is divided by the number of processes, so that the times add up to that of the call.
     """
-    told: set[tuple[str, int]] = set()
-    outcomes = []
-    with Crew(lab, tasks(claims, lab, seeds), workers) if workers > 1 else nullcontext() as crew:
+    counted: set[tuple[str, int]] = set()
+    results = []
+    with WorkerPool(lab, make_tasks(claims, lab, seeds), workers) if workers > 1 else nullcontext() as pool:
         for number, claim in enumerate(claims, 1):
             say(f"claim {number} of {len(claims)}: {claim.id}" + (f" ({claim.pending})" if claim.pending else ""))
-            needed = {(arm, seed) for t in claim.terms() for arm in lab.needs(t.arm) for seed in seeds} - told
-            if crew is not None:
-                crew.finish(needed)
-            outcome = settle(claim, lab, tuple(seeds))
-            outcome.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed) / workers
-            told |= needed
-            outcomes.append(outcome)
-            each(outcome)
-    return outcomes
+            arms = dict.fromkeys(arm for one in claim.measurements() for arm in lab.lineage(one.arm))
+            needed = {(arm, seed) for arm in arms for seed in seeds} - counted
+            if pool is not None:
+                pool.finish(needed)
+            result = evaluate_claim(claim, lab, tuple(seeds))
+            result.seconds += sum(lab.seconds(arm, seed) for arm, seed in needed) / workers
+            counted |= needed
+            results.append(result)
+            on_result(result)
+    return results
 
 
-def tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[Task]:
-    """Each arm with each seed once, in the order in which the claims need them, and what is heard of it."""
-    heard: dict[str, dict[tuple[str, str], None]] = {}
-    for term in (term for claim in claims for term in claim.terms()):
-        for arm in lab.needs(term.arm):
-            heard.setdefault(arm, {})
-        if lab.captioned(term):
-            heard[term.arm][term.test, term.decoding] = None
-    return [Task(arm, seed, tuple(asked)) for arm, asked in heard.items() for seed in seeds]
+def make_tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[Task]:
+    """Each arm with each seed once, in the order in which the claims need them, with the captions that they need."""
+    captions: dict[str, dict[tuple[str, str], None]] = {}
+    for measurement in (one for claim in claims for one in claim.measurements()):
+        for arm in lab.lineage(measurement.arm):
+            captions.setdefault(arm, {})
+        if lab.writes_captions(measurement):
+            captions[measurement.arm][measurement.test_set, measurement.decoding] = None
+    return [Task(arm, seed, tuple(needed)) for arm, needed in captions.items() for seed in seeds]
 
 
-def settle(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> Outcome:
-    """One claim. ``seconds`` is the time of measuring alone."""
+def evaluate_claim(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> ClaimResult:
+    """The result of one claim; arms that are not trained yet are trained. ``seconds`` is the time of measuring only."""
     if claim.pending:
-        return Outcome(claim)
-    terms = list(claim.terms())
+        return ClaimResult(claim)
+    measurements = list(claim.measurements())
     for seed in seeds:
-        for term in terms:
-            lab.prepare(term, seed)
-    started, outcome = time.monotonic(), Outcome(claim, seeds)
-    outcome.parts = [finding(part, lab, seeds) for part in claim.parts]
+        for measurement in measurements:
+            lab.prepare(measurement, seed)
+    started, result = time.monotonic(), ClaimResult(claim, seeds)
+    result.parts = [evaluate_part(part, lab, seeds) for part in claim.parts]
     if claim.control:
-        outcome.control = [finding(claim.control.of(part), lab, seeds) for part in claim.parts]
-    for term in terms:
-        samples = [lab.sample(term, seed) for seed in seeds]
-        outcome.means[term] = sum(sample.value() for sample in samples) / len(seeds)
-        outcome.settings[term] = samples[0].setting
-    outcome.seconds = time.monotonic() - started
-    return outcome
+        result.control = [evaluate_part(claim.control.apply(part), lab, seeds) for part in claim.parts]
+    for measurement in measurements:
+        statistics = [lab.statistic(measurement, seed) for seed in seeds]
+        result.means[measurement] = sum(statistic.value() for statistic in statistics) / len(seeds)
+        result.settings[measurement] = statistics[0].setting
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def finding(part: Part, lab: Lab, seeds: Sequence[int]) -> Finding:
-    terms = [(term.factor, [lab.sample(term, seed) for seed in seeds]) for term in part.terms]
-    return find(part.says, terms, part.above, part.below)
+def evaluate_part(part: Part, lab: Lab, seeds: Sequence[int]) -> PartResult:
+    """One part of a claim on these seeds."""
+    statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
+    return compare_with_bounds(part.statement, statistics, part.lower, part.upper)

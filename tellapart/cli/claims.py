@@ -11,7 +11,7 @@ from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.claims.tables import Filled
+    from tellapart.claims.tables import MeasuredTable
 
 app = App()
 
@@ -19,7 +19,7 @@ app = App()
 @app.command(rich_help_panel=RESEARCH)
 def claims(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which claims. Default: all.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One verdict seed, intervals over pictures alone.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="One verdict seed, intervals over pictures only.")] = False,
     seeds: Annotated[
         str | None, typer.Option(help="verdict (10-12, the default) or dev (0-2, for choosing settings).")
     ] = None,
@@ -28,18 +28,21 @@ def claims(
 ) -> None:
     """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
     from tellapart.claims import all_claims, run_claims
-    from tellapart.claims.page import listing, table
-    from tellapart.claims.replay import chosen
+    from tellapart.claims.page import claims_table, results_table
+    from tellapart.claims.replay import select_claims
 
     if quick and seeds is not None:
         raise UsageError("--quick is one verdict seed, so --seeds has no effect; leave one of them out")
     if listed:
-        some = chosen(ids or (), all_claims())
-        value = [{"id": c.id, "paper": c.number, "place": c.place, "says": c.says, "pending": c.pending} for c in some]
-        show({"claims": value}, lambda: listing(some), as_json)
+        some = select_claims(ids or (), all_claims())
+        value = [
+            {"id": c.id, "paper": c.paper_number, "place": c.location, "says": c.statement, "pending": c.pending}
+            for c in some
+        ]
+        show({"claims": value}, lambda: claims_table(some), as_json)
         return
-    outcomes = run_claims(ids or (), "quick" if quick else seeds or "verdict")
-    show({"claims": [outcome.to_json() for outcome in outcomes]}, lambda: table(outcomes), as_json)
+    results = run_claims(ids or (), "quick" if quick else seeds or "verdict")
+    show({"claims": [result.to_json() for result in results]}, lambda: results_table(results), as_json)
 
 
 @app.command(rich_help_panel=RESEARCH)
@@ -61,11 +64,15 @@ def tables(
 
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
-    filled = run_tables(numbers or (), SEEDS[seeds], workers=cores())
-    show_tables(filled, as_json)
+    measured = run_tables(numbers or (), SEEDS[seeds], workers=cores())
+    show_tables(measured, as_json)
 
 
-def show_tables(filled: list[Filled], as_json: bool) -> None:
+def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
     from rich.console import Group
 
-    show({"tables": [one.to_json() for one in filled]}, lambda: Group(*(one.shown() for one in filled)), as_json)
+    show(
+        {"tables": [table.to_json() for table in measured]},
+        lambda: Group(*(table.to_rich() for table in measured)),
+        as_json,
+    )

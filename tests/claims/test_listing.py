@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tellapart.claims import all_claims
-from tellapart.claims.catalogue import ARMS, DECODINGS, TESTS
+from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
 from tellapart.claims.claim import Claim
 from tellapart.claims.lab import Lab
-from tellapart.claims.measure import MEASURES
+from tellapart.claims.measures import MEASURES
+from tellapart.claims.ndlb import TABLES
+from tellapart.claims.page import measure_label
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
 
@@ -25,7 +27,7 @@ def test_there_are_28_and_each_is_defined_or_says_what_it_waits_for() -> None:
     assert len({c.id for c in claims}) == len(claims) == 28
     for claim in claims:
         assert bool(claim.pending) != bool(claim.parts and claim.control), claim.id
-        assert claim.paper and claim.place and claim.says
+        assert claim.paper_result and claim.location and claim.statement
 
 
 @pytest.mark.skipif(not LIST.is_file(), reason=f"no list at {LIST}")
@@ -34,18 +36,26 @@ def test_they_are_those_of_the_list_in_its_order() -> None:
     assert ids == [claim.id for claim in all_claims()]
 
 
-def test_every_term_can_be_measured_and_every_arm_is_asked_for(tmp_path: Path) -> None:
-    lab, needed, seen = Lab(tmp_path, ARMS, TESTS, DECODINGS), set(), set()
+def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path: Path) -> None:
+    lab, arms, used = Lab(tmp_path, ARMS, TEST_SETS, DECODINGS), set(), set()
     for claim in all_claims():
-        for term in claim.terms():
-            assert term.measure in MEASURES and term.test in TESTS and term.decoding in DECODINGS, (claim.id, term)
-            needed.update(lab.needs(term.arm))
-            seen.update((term.test, term.decoding, term.measure))
-    assert needed == set(ARMS) and seen == {*TESTS, *DECODINGS, *MEASURES}
+        for one in claim.measurements():
+            assert one.measure in MEASURES and one.test_set in TEST_SETS and one.decoding in DECODINGS, (claim.id, one)
+            arms.update(lab.lineage(one.arm))
+            used.update((one.test_set, one.decoding, one.measure))
+    used.update(name for table in TABLES for name in table.measures)
+    assert arms == set(ARMS) and used == {*TEST_SETS, *DECODINGS, *MEASURES}
+
+
+def test_every_measure_has_a_label_and_a_line_of_help() -> None:
+    assert all(entry.label and entry.help and entry.name == name for name, entry in MEASURES.items())
+    assert measure_label("cider") == "CIDEr ↑" and measure_label("length") == "words in a caption"
+    with pytest.raises(UsageError, match="no measure is called 'cidre'; did you mean 'cider'"):
+        MEASURES.find("cidre")
 
 
 def test_every_arm_is_a_recipe_of_its_own(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, ARMS, TESTS, DECODINGS)
+    lab = Lab(tmp_path, ARMS, TEST_SETS, DECODINGS)
     folders = [lab.run_of(name, 10).folder for name, arm in ARMS.items() if arm.table is not None]
     recipes = [lab.recipe(name, 10).model_dump_json(exclude={"name"}) for name, arm in ARMS.items() if arm.table]
     assert len(set(folders)) == len(set(recipes)) == len(folders)
@@ -54,7 +64,7 @@ def test_every_arm_is_a_recipe_of_its_own(tmp_path: Path) -> None:
 def test_a_control_changes_every_claim() -> None:
     for claim in all_claims():
         if claim.control:
-            assert any(claim.control.of(part) != part for part in claim.parts), claim.id
+            assert any(claim.control.apply(part) != part for part in claim.parts), claim.id
 
 
 def test_the_list_is_shown_as_json_and_for_people() -> None:

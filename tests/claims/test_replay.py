@@ -1,4 +1,4 @@
-"""A whole claim with the tiny models: arms trained once, heard once, judged by the rule."""
+"""Whole claims with the tiny models: arms are trained once, write their captions once, and the rule is applied."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from tellapart.claims import all_claims
-from tellapart.claims.claim import Arm, Claim, Control, Part, Term, equal, more
-from tellapart.claims.crew import Crew
+from tellapart.claims.bootstrap import PartResult
+from tellapart.claims.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater
 from tellapart.claims.lab import Lab
-from tellapart.claims.page import page_of, render, summary, table, write_page
-from tellapart.claims.replay import Outcome, chosen, replay, settle
-from tellapart.claims.rule import Finding
+from tellapart.claims.page import page_path, render, results_table, summary, write_page
+from tellapart.claims.replay import ClaimResult, evaluate_claim, replay, select_claims
+from tellapart.claims.worker_pool import WorkerPool
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.utils.versions import VERSIONS
 
-TESTS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
+TEST_SETS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=6),
     "samples": Decoding(kind="sample", samples=2, max_tokens=6),
@@ -47,21 +47,21 @@ def arms(tiny_recipe: dict[str, Any]) -> dict[str, Arm]:
 
 
 def lab_of(folder: Path, arms: dict[str, Arm], tiny_scorer: Path) -> Lab:
-    return Lab(folder / "claims", arms, TESTS, DECODINGS, str(tiny_scorer))
+    return Lab(folder / "claims", arms, TEST_SETS, DECODINGS, str(tiny_scorer))
 
 
 def claim(*parts: Part) -> Claim:
     return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
 
 
-def test_an_arm_is_trained_once_whoever_asks(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+def test_an_arm_is_trained_once_for_all_claims(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
-    asks = more("longer", Term("sr_long", "length"), Term("sr", "r1"))
+    asks = greater("longer", Measurement("sr_long", "length"), Measurement("sr", "r1"))
     replay([claim(asks), claim(asks)], lab, [0])
     assert [name[: name.rindex("-")] for name in lab.trained] == ["sr-s0", "sr_long-s0", "mle_more-s0"]
     again = lab_of(tmp_path, arms, tiny_scorer)  # as after Ctrl-C
-    outcomes = replay([claim(asks)], again, [0])
-    assert again.trained == [] and outcomes[0].seconds > 0  # the time that they took then
+    results = replay([claim(asks)], again, [0])
+    assert again.trained == [] and results[0].seconds > 0  # the time that they took then
 
 
 def test_captions_are_kept_by_pictures_and_decoding(
@@ -69,24 +69,26 @@ def test_captions_are_kept_by_pictures_and_decoding(
 ) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
     for test, decoding in (("plain", "greedy"), ("rich", "greedy"), ("plain", "samples")):
-        heard = lab.hear(Term("start", "length", test, decoding), 0)
-        assert len(heard.lists) == 30 and all(len(texts) == DECODINGS[decoding].samples for texts in heard.lists)
-    kept = sorted(path.name[: path.name.index("-")] for path in lab.place("start", 0).glob("heard/*"))
+        captions = lab.generate_captions(Measurement("start", "length", test, decoding), 0).captions
+        assert len(captions) == 30 and all(len(texts) == DECODINGS[decoding].samples for texts in captions)
+    kept = sorted(path.name[: path.name.index("-")] for path in lab.arm_folder("start", 0).glob("heard/*"))
     assert kept == ["greedy", "samples"]  # "rich" is of the same pictures, with other references
-    monkeypatch.setattr(Lab, "_write", lambda *a: pytest.fail("written twice"))
+    monkeypatch.setattr(Lab, "_write_captions", lambda *a: pytest.fail("written twice"))
     again = lab_of(tmp_path, arms, tiny_scorer)
-    assert again.hear(Term("start", "length", decoding="samples"), 0).lists == heard.lists
+    assert again.generate_captions(Measurement("start", "length", decoding="samples"), 0).captions == captions
 
 
-def test_the_scorer_reads_what_an_arm_wrote_once_whatever_is_measured(
+def test_the_scorer_encodes_an_arms_captions_once_for_all_measures(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab, read = lab_of(tmp_path, arms, tiny_scorer), []
-    text_features = lab.scorer.text_features
-    monkeypatch.setattr(lab.scorer, "text_features", lambda texts: read.append(len(texts)) or text_features(texts))
-    lab.sample(Term("start", "mle-plain"), 0)  # reads the model and no captions, and leaves none behind
+    text_features = lab.test_sets.scorer.text_features
+    monkeypatch.setattr(
+        lab.test_sets.scorer, "text_features", lambda texts: read.append(len(texts)) or text_features(texts)
+    )
+    lab.statistic(Measurement("start", "mle-plain"), 0)  # reads the model and no captions, and leaves none behind
     for name in ("r1", "hard", "r1"):
-        lab.sample(Term("start", name), 0)
+        lab.statistic(Measurement("start", name), 0)
     assert read == [30]
 
 
@@ -110,7 +112,7 @@ def test_an_arm_has_one_name_wherever_it_lies_and_another_with_other_code_or_wei
 
     def names(arms: dict[str, Arm], folder: str) -> list[str]:
         lab = lab_of(tmp_path / folder, arms, tiny_scorer)
-        return [lab.place(arm, 0).name for arm in ("start", "sr", "sr_long", "mle_more")]
+        return [lab.arm_folder(arm, 0).name for arm in ("start", "sr", "sr_long", "mle_more")]
 
     shutil.copytree(str(arms["start"].model), tmp_path / "copied")
     moved = {**arms, "start": Arm("start", model=str(tmp_path / "copied"))}
@@ -167,54 +169,59 @@ def test_an_interrupted_arm_goes_on(
 
 def test_a_claim_holds_only_where_its_control_does_not(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
-    length = Term("sr", "length"), Term("start", "length")
-    true_of_all = equal("any length", *length, margin=100.0)
-    outcome = settle(claim(true_of_all), lab, (0, 1))
-    assert outcome.found and outcome.control_false is False and outcome.holds is False
-    assert "CONTROL" in outcome.ours()
+    length = Measurement("sr", "length"), Measurement("start", "length")
+    true_of_all = about_equal("any length", *length, margin=100.0)
+    result = evaluate_claim(claim(true_of_all), lab, (0, 1))
+    assert result.all_parts_hold and result.control_false is False and result.holds is False
+    assert "CONTROL" in result.summary()
     # A bound between the two arms' own numbers tells them apart, whichever is the higher.
-    values = {arm: lab.sample(Term(arm, "mle-plain"), 0).value() for arm in ("sr", "mle_more")}
+    values = {arm: lab.statistic(Measurement(arm, "mle-plain"), 0).value() for arm in ("sr", "mle_more")}
     assert values["sr"] != values["mle_more"]
     middle, sign = sum(values.values()) / 2, 1.0 if values["sr"] > values["mle_more"] else -1.0
-    part = Part("on its side of the middle", (Term("sr", "mle-plain", factor=sign),), sign * middle)
-    outcome = settle(claim(part), lab, (0,))
-    assert [p.value for p in outcome.control] == pytest.approx([sign * values["mle_more"]])
-    assert outcome.control_false is True and outcome.holds is outcome.found
+    part = Part("on its side of the middle", (Measurement("sr", "mle-plain", factor=sign),), sign * middle)
+    result = evaluate_claim(claim(part), lab, (0,))
+    assert [p.value for p in result.control] == pytest.approx([sign * values["mle_more"]])
+    assert result.control_false is True and result.holds is result.all_parts_hold
 
 
 def test_every_measure_measures(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
-    from tellapart.claims.measure import MEASURES, OF_THE_MODEL
+    from tellapart.claims.measures import MEASURES
 
     lab = lab_of(tmp_path, arms, tiny_scorer)
-    several = {"div1", "div2", "mbleu", "sampled-cider"}
-    for name in MEASURES:
-        term = Term("start", name, decoding="samples" if name in several else "greedy")
-        assert lab.sample(term, 0).n == 30, name
-        if name not in several | OF_THE_MODEL:
-            assert lab.sample(Term("references", name), 0).n == 30
-    of = {name: lab.sample(Term("references", name), 0).value() for name in ("length", "precision", "hallucination")}
+    for name, entry in MEASURES.items():
+        measurement = Measurement("start", name, decoding="samples" if "samples" in entry.needs else "greedy")
+        assert lab.statistic(measurement, 0).n == 30, name
+        if not entry.needs:
+            assert lab.statistic(Measurement("references", name), 0).n == 30
+    of = {
+        name: lab.statistic(Measurement("references", name), 0).value()
+        for name in ("length", "precision", "hallucination")
+    }
     assert of["precision"] == 100 and of["hallucination"] == 0 and 3 < of["length"] < 12
-    smile, mle = (lab.sample(Term("start", f"{o}-plain"), 0).value() for o in ("smile", "mle"))
+    smile, mle = (lab.statistic(Measurement("start", f"{o}-plain"), 0).value() for o in ("smile", "mle"))
     assert 0 < smile < mle  # fewer words to lose to
 
 
 def test_unknown_ids_are_one_line_with_the_nearest() -> None:
     known = [Claim("smile-mix", 1, "", "", ""), Claim("sr-init", 2, "", "", "")]
-    assert chosen((), known) == known and chosen(["sr-init", "sr-init"], known) == known[1:]
+    assert select_claims((), known) == known and select_claims(["sr-init", "sr-init"], known) == known[1:]
     with pytest.raises(UsageError, match=r"no claim is called 'smile-mx'; did you mean 'smile-mix'"):
-        chosen(["smile-mx"], known)
+        select_claims(["smile-mx"], known)
 
 
-def finished() -> list[Outcome]:
-    part, wrong = (Finding("a & <b>", 1.0, 0.5, 1.5, (1.0,), found) for found in (True, False))
+def finished() -> list[ClaimResult]:
+    part, wrong = (PartResult("a & <b>", 1.0, 0.5, 1.5, (1.0,), found) for found in (True, False))
     waiting = Claim("later", 1, "", "", "9", pending="clips come with part E")
-    terms = Term("sr", "length"), Term("start", "length")
-    means = {terms[0]: 12.34, terms[1]: 5.0}
-    return [Outcome(claim(more("a & <b>", *terms)), (10,), [part], [wrong], means, 61.0), Outcome(waiting)]
+    measurements = Measurement("sr", "length"), Measurement("start", "length")
+    means = {measurements[0]: 12.34, measurements[1]: 5.0}
+    return [
+        ClaimResult(claim(greater("a & <b>", *measurements)), (10,), [part], [wrong], means, 61.0),
+        ClaimResult(waiting),
+    ]
 
 
 def test_json_has_the_five_keys_and_null_where_pending() -> None:
-    told = [json.loads(json.dumps(outcome.to_json())) for outcome in finished()]
+    told = [json.loads(json.dumps(result.to_json())) for result in finished()]
     assert [t["holds"] for t in told] == [True, None]
     assert {key: told[1][key] for key in ("id", "holds", "paper", "ours", "seconds")} == {
         "id": "later", "holds": None, "paper": "9", "ours": "pending: clips come with part E", "seconds": 0.0,
@@ -228,71 +235,73 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page and "came out false" in page
     assert "sr 12.34, start 5" in page
     assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
-    assert table(finished()).row_count == 2
+    assert results_table(finished()).row_count == 2
 
 
 def test_a_page_says_what_it_holds_and_the_command_that_made_it() -> None:
-    first, later = (outcome.claim.id for outcome in finished())
+    first, later = (result.claim.id for result in finished())
     page = render(finished(), "quick", 28, [first, later])
     assert f"This page holds 2 of the 28 claims: {first}, {later}." in page and "asked for" not in page
     assert f"<code>tellapart claims {first} {later} --quick</code>" in page
     begun = render(finished()[:1], "dev", 28, [first, later])
     assert "1 of the 28 claims" in begun and "2 were asked for" in begun
     assert f"<code>tellapart claims {first} {later} --seeds dev</code>" in begun
-    whole = render([Outcome(c) for c in all_claims()], "verdict", 28)
+    whole = render([ClaimResult(c) for c in all_claims()], "verdict", 28)
     assert "This page holds" not in whole and "<code>tellapart claims</code>" in whole
 
 
 def test_recalls_have_their_setting_beside_them() -> None:
-    outcome = finished()[0]
-    term = next(iter(outcome.means))
-    outcome.settings[term] = "n = 400, 100 candidates, chance 1.0"
-    assert "start 5; n = 400, 100 candidates, chance 1.0)" in outcome.ours()
-    assert render([outcome], "quick", 28).count("n = 400, 100 candidates, chance 1.0") == 2
+    result = finished()[0]
+    measurement = next(iter(result.means))
+    result.settings[measurement] = "n = 400, 100 candidates, chance 1.0"
+    assert "start 5; n = 400, 100 candidates, chance 1.0)" in result.summary()
+    assert render([result], "quick", 28).count("n = 400, 100 candidates, chance 1.0") == 2
 
 
 def test_a_partial_run_leaves_a_fuller_page_alone(tmp_path: Path) -> None:
-    whole = page_of(tmp_path, "quick", [])
+    whole = page_path(tmp_path, "quick", [])
     assert whole.name == "claims-quick.html" and write_page(finished(), "quick", whole, 28) == whole
-    some = page_of(tmp_path, "quick", ["later"])
+    some = page_path(tmp_path, "quick", ["later"])
     assert some.name == "claims-quick-later.html", "some claims have a page of their own"
     before = whole.read_text()
     partial = write_page(finished()[:1], "quick", whole, 28)  # the same command again, only begun
     assert partial.name == "claims-quick.partial.html" and "1 of 1 claims hold" in partial.read_text()
     assert whole.read_text() == before
     assert write_page(finished(), "quick", whole, 28) == whole and not partial.exists()
-    long = page_of(tmp_path, "quick", [claim.id for claim in all_claims()[:20]])
-    assert len(long.name) < 80 and long != page_of(tmp_path, "quick", [claim.id for claim in all_claims()[1:21]])
+    long = page_path(tmp_path, "quick", [claim.id for claim in all_claims()[:20]])
+    assert len(long.name) < 80 and long != page_path(tmp_path, "quick", [claim.id for claim in all_claims()[1:21]])
 
 
 @pytest.mark.long
-def test_a_crew_trains_and_hears_the_same_arms_in_its_processes(
+def test_a_worker_pool_trains_the_same_arms_and_writes_the_same_captions(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
 ) -> None:
-    asks = claim(more("longer", Term("sr_long", "length"), Term("sr", "r1")))
-    alone, lab = lab_of(tmp_path / "alone", arms, tiny_scorer), lab_of(tmp_path / "crew", arms, tiny_scorer)
+    asks = claim(greater("longer", Measurement("sr_long", "length"), Measurement("sr", "r1")))
+    alone, lab = lab_of(tmp_path / "alone", arms, tiny_scorer), lab_of(tmp_path / "pool", arms, tiny_scorer)
     expected, found = replay([asks], alone, [0, 1]), replay([asks], lab, [0, 1], workers=2)
     assert lab.trained == []  # others did it
     assert found[0].means == expected[0].means and found[0].parts == expected[0].parts
-    assert "training sr, seed 1" in (lab.folder / "crew.log").read_text()
+    assert "training sr, seed 1" in (lab.folder / "workers.log").read_text()
 
 
-def test_a_crew_leaves_its_parent_one_thread_and_then_gives_the_others_back(
+def test_a_worker_pool_leaves_its_parent_one_thread_and_restores_the_others(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
 ) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with Crew(lab_of(tmp_path, arms, tiny_scorer), [], 2):
+        with WorkerPool(lab_of(tmp_path, arms, tiny_scorer), [], 2):
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
-def test_what_goes_wrong_in_a_crew_is_told(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+def test_an_error_in_a_worker_is_raised(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     broken = json.loads(json.dumps(arms["sr"].table))
     broken["data"]["train"] = "folder:nowhere"
     lab = lab_of(tmp_path, {**arms, "sr": Arm("sr", broken, "start")}, tiny_scorer)
     with pytest.raises(TellapartError, match="nowhere"):
-        replay([claim(more("longer", Term("sr", "length"), Term("start", "length")))], lab, [0], workers=2)
+        replay(
+            [claim(greater("longer", Measurement("sr", "length"), Measurement("start", "length")))], lab, [0], workers=2
+        )

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tellapart.claims.catalogue import DECODINGS, TESTS
-from tellapart.claims.claim import Arm, Term
-from tellapart.claims.lab import DESCRIBER_ERROR, Lab
-from tellapart.claims.ndlb import NDLB, TABLES, PaperTable, Row
-from tellapart.claims.tables import MEASURES, fill, run_tables, tasks
+from tellapart.claims.arms import DECODINGS, TEST_SETS
+from tellapart.claims.claim import Arm, Measurement
+from tellapart.claims.lab import Lab
+from tellapart.claims.measures import MEASURES
+from tellapart.claims.ndlb import NDLB, TABLES, PaperRow, PaperTable
+from tellapart.claims.tables import make_tasks, measure_tables, run_tables
+from tellapart.claims.test_sets import DESCRIBER_ERROR_RATE
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
@@ -35,20 +37,20 @@ def test_the_papers_figures_are_those_that_it_prints(table: PaperTable) -> None:
     for row in table.rows:
         printed = " ".join(f"{value:.1f}" for value in row.paper)
         assert any(line.endswith(printed) for line in lines), (row.labels, printed)
-        assert len(row.paper) == len(table.measures) and len(row.labels) == len(table.heads)
+        assert len(row.paper) == len(table.measures) and len(row.labels) == len(table.label_columns)
 
 
 def test_every_row_has_an_arm_and_every_arm_a_row(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, NDLB, TESTS, DECODINGS)
-    assert {task.arm for task in tasks(TABLES, lab, (0,))} == set(NDLB)
-    assert {name for table in TABLES for name in table.measures} == set(MEASURES)
-    order = [task.arm for task in tasks(TABLES, lab, (0,))]
+    lab = Lab(tmp_path, NDLB, TEST_SETS, DECODINGS)
+    assert {task.arm for task in make_tasks(TABLES, lab, (0,))} == set(NDLB)
+    assert {name for table in TABLES for name in table.measures} <= set(MEASURES)
+    order = [task.arm for task in make_tasks(TABLES, lab, (0,))]
     assert all(order.index(arm.start) < order.index(name) for name, arm in NDLB.items() if arm.start)
 
 
 @pytest.mark.parametrize("name", [name for name, arm in NDLB.items() if arm.table is not None])
 def test_the_recipe_of_an_arm_is_what_is_trained(name: str, tmp_path: Path) -> None:
-    arm, lab = NDLB[name], Lab(tmp_path, NDLB, TESTS, DECODINGS)
+    arm, lab = NDLB[name], Lab(tmp_path, NDLB, TEST_SETS, DECODINGS)
     path = ROOT / "recipes" / f"ndlb_{name.removeprefix('ndlb_')}.toml"
     theirs, ours = (recipe.model_dump() for recipe in (read_recipe(path), lab.recipe(name, 0)))
     start = str(arm.start)
@@ -58,12 +60,12 @@ def test_the_recipe_of_an_arm_is_what_is_trained(name: str, tmp_path: Path) -> N
     if arm.boosted:
         assert train.startswith(f"runs/ndlb/{BOOSTED[arm.boosted]}") and arm.table is not None
         assert f"tellapart boost '{arm.table['data']['train']}'" in path.read_text() and train in path.read_text()
-        assert arm.boosted == "blend" or f"scripted:error={DESCRIBER_ERROR:g}" in path.read_text()
+        assert arm.boosted == "blend" or f"scripted:error={DESCRIBER_ERROR_RATE:g}" in path.read_text()
     else:
         assert train == pictures
-    told = ("name", "about", "seed", "evaluation")
-    assert {k: v for k, v in theirs.items() if k not in told} == {
-        **{k: v for k, v in ours.items() if k not in told}, "data": theirs["data"],
+    printed = ("name", "about", "seed", "evaluation")
+    assert {k: v for k, v in theirs.items() if k not in printed} == {
+        **{k: v for k, v in ours.items() if k not in printed}, "data": theirs["data"],
     }  # fmt: skip
     assert theirs["data"]["validation"] == ours["data"]["validation"]
 
@@ -100,30 +102,32 @@ def lab(tiny_recipe: dict[str, Any], tiny_scorer: Path, tmp_path: Path) -> Lab:
 SMALL = PaperTable(
     3, "small", ("from",), ("bleu4", "cider", "r1", "clipscore", "bag3", "bag5", "bag7"),
     (
-        Row(("people",), "references", "", (1.0,) * 7),
-        Row(("boosted",), "caps", "holistic", (2.0,) * 7),
-        Row(("taught",), "taught", "holistic", (3.0,) * 7),
+        PaperRow(("people",), "references", "", (1.0,) * 7),
+        PaperRow(("boosted",), "caps", "holistic", (2.0,) * 7),
+        PaperRow(("taught",), "taught", "holistic", (3.0,) * 7),
     ),
 )  # fmt: skip
 
 
 def test_a_table_is_filled_and_its_arms_are_trained_once(lab: Lab) -> None:
-    filled = fill([SMALL], lab, (0, 1))[0]
-    assert np.isfinite(filled.ours).all() and lab.trained and len(lab.trained) == 2
-    people, boosted, _ = (dict(zip(SMALL.measures, row, strict=True)) for row in filled.ours)
+    measured = measure_tables([SMALL], lab, (0, 1))[0]
+    assert np.isfinite(measured.ours).all() and lab.trained and len(lab.trained) == 2
+    people, boosted, _ = (dict(zip(SMALL.measures, row, strict=True)) for row in measured.ours)
     assert people["bleu4"] > 99 and 0 < boosted["cider"] < 1000 and 0 <= people["bag3"] <= 100
     assert boosted["bleu4"] > 50  # of seed 0 it is its own reference, seed 1 has other errors of the describer
-    again = Lab(lab.folder, lab.arms, lab.tests, lab.decodings, lab.scorer_name)
-    assert fill([SMALL], again, (0, 1))[0] == filled and again.trained == []
-    told = json.loads(json.dumps(filled.to_json()))
+    again = Lab(lab.folder, lab.arms, lab.test_sets.specifications, lab.decodings, lab.test_sets.scorer_name)
+    assert measure_tables([SMALL], again, (0, 1))[0] == measured and again.trained == []
+    printed = json.loads(json.dumps(measured.to_json()))
     assert (
-        told["table"] == 3 and told["rows"][2]["labels"] == {"from": "taught"} and told["rows"][2]["paper"]["r1"] == 3
+        printed["table"] == 3
+        and printed["rows"][2]["labels"] == {"from": "taught"}
+        and printed["rows"][2]["paper"]["r1"] == 3
     )
-    assert filled.shown().row_count == 3
-    assert told["settings"]["r1"] == "n = 100, 100 candidates, chance 1.0"
-    n, size = (int(x) for x in re.findall(r"\d+", told["settings"]["bag3"])[:2])
-    assert 60 < n < 120 and size == 3 and told["settings"]["bag3"].endswith("chance 33.3")
-    assert "chance 33.3" in str(filled.shown().columns[5].header) and set(told["settings"]) == {
+    assert measured.to_rich().row_count == 3
+    assert printed["settings"]["r1"] == "n = 100, 100 candidates, chance 1.0"
+    n, size = (int(x) for x in re.findall(r"\d+", printed["settings"]["bag3"])[:2])
+    assert 60 < n < 120 and size == 3 and printed["settings"]["bag3"].endswith("chance 33.3")
+    assert "chance 33.3" in str(measured.to_rich().columns[5].header) and set(printed["settings"]) == {
         "r1",
         "bag3",
         "bag5",
@@ -146,12 +150,12 @@ def test_what_is_learned_are_the_boosted_captions_of_the_same_pictures(lab: Lab)
 
 
 def test_bags_share_no_picture_and_are_the_same_for_every_arm(lab: Lab) -> None:
-    heard = {arm: lab.hear(Term(arm, "r1"), 0) for arm in ("references", "caps")}
-    asked = {arm: ~np.isnan(lab.hits(own, "bag3")) for arm, own in heard.items()}
+    captions = {arm: lab.generate_captions(Measurement(arm, "r1"), 0) for arm in ("references", "caps")}
+    asked = {arm: ~np.isnan(lab.test_sets.hits_at_1(own, "bag3")) for arm, own in captions.items()}
     assert (
         (asked["references"] == asked["caps"]).all() and asked["caps"].sum() % 3 == 0 and 60 < asked["caps"].sum() < 120
     )
-    cosine_N = lab.cosines(heard["caps"])
+    cosine_N = lab.test_sets.cosines(captions["caps"])
     assert cosine_N.shape == (120,) and (np.abs(cosine_N) <= 1 + 1e-5).all()
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tellapart.boost.stages import NAMES
-from tellapart.claims.claim import Arm, Term
+from tellapart.claims.bootstrap import Statistic
+from tellapart.claims.claim import Arm, Measurement
 from tellapart.claims.lab import Lab
-from tellapart.claims.measure import MEASURES, Heard, measure
-from tellapart.claims.rule import Sample
+from tellapart.claims.measures import MEASURES
+from tellapart.claims.test_sets import ArmCaptions, TestSets
 from tellapart.claims.tokens import caption_pair
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
@@ -18,9 +19,10 @@ from tellapart.scenes.truth import count_claims
 SCENES = Scenes(10, split="test", detail=0.9)
 
 
-def of(measure: str, *texts: str | list[str]) -> Sample:
+def of(measure: str, *texts: str | list[str]) -> Statistic:
     items = [SCENES[n].item() for n in range(len(texts))]
-    return MEASURES[measure](Heard("p", items, [[t] if isinstance(t, str) else t for t in texts], None, None))
+    captions = [[t] if isinstance(t, str) else t for t in texts]
+    return MEASURES[measure].factory(ArmCaptions("p", items, captions, TestSets({}), None))
 
 
 def test_shares_of_words_sum_over_captions() -> None:
@@ -65,10 +67,12 @@ def test_the_sentences_of_figure_5_differ_by_one_true_word() -> None:
 def test_boosted_captions_are_an_arm_and_what_they_keep_out_is_measured(tmp_path: Path) -> None:
     arms = {arm.name: arm for arm in (Arm("second", reference=1), *(Arm(stage, boosted=stage) for stage in NAMES))}
     lab = Lab(tmp_path, arms, {"plain": "scenes:plain?split=test&n=40"}, {})
-    heard = {name: lab.hear(Term(name, "kept-out"), 3) for name in arms}
-    assert heard["second"].firsts == [item.references[1] for item in heard["second"].items]
-    assert heard["blend"].firsts == [texts["blend"] for texts in lab.boosted("plain", 3)]
-    assert lab.boosted("plain", 3) != lab.boosted("plain", 4)  # another seed is another careless describer
-    kept = {name: measure("kept-out", own).value() for name, own in heard.items()}
+    captions = {name: lab.generate_captions(Measurement(name, "kept-out"), 3) for name in arms}
+    assert captions["second"].first_captions == [item.references[1] for item in captions["second"].items]
+    assert captions["blend"].first_captions == [texts["blend"] for texts in lab.test_sets.boosted("plain", 3)]
+    assert lab.test_sets.boosted("plain", 3) != lab.test_sets.boosted(
+        "plain", 4
+    )  # another seed is another careless describer
+    kept = {name: MEASURES["kept-out"].factory(own).value() for name, own in captions.items()}
     assert kept["describe"] == 0 and kept["second"] == kept["blend"] == 100 and 50 < kept["holistic"] < 100
     assert not list(tmp_path.iterdir())  # nothing is trained or written

@@ -7,17 +7,25 @@ import math
 import numpy as np
 import pytest
 
-from tellapart.claims.rule import Finding, Sample, corpus, draw, find, ratio, verdict
+from tellapart.claims.bootstrap import (
+    PartResult,
+    Statistic,
+    compare_with_bounds,
+    ratio_statistic,
+    resample_weights,
+    verdict,
+    weighted_statistic,
+)
 
 
-def of(*means: float, spread: float = 0.0, n: int = 40) -> list[Sample]:
-    """One sample for each seed with exactly these means over n pictures."""
+def of(*means: float, spread: float = 0.0, n: int = 40) -> list[Statistic]:
+    """One statistic for each seed with exactly these means over n pictures."""
     wave_N = np.tile([spread, -spread], n // 2)
-    return [ratio("p", mean + wave_N) for mean in means]
+    return [ratio_statistic("p", mean + wave_N) for mean in means]
 
 
-def difference(high: list[Sample], low: list[Sample], above: float = 0.0, below: float = math.inf) -> Finding:
-    return find("x", [(1.0, high), (-1.0, low)], above, below)
+def difference(high: list[Statistic], low: list[Statistic], lower: float = 0.0, upper: float = math.inf) -> PartResult:
+    return compare_with_bounds("x", [(1.0, high), (-1.0, low)], lower, upper)
 
 
 def test_signs_that_agree_and_an_interval_off_zero_hold() -> None:
@@ -49,10 +57,12 @@ def test_one_seed_has_an_interval_over_pictures() -> None:
 def test_pictures_are_drawn_alike_for_all_arms() -> None:
     """Paired: two arms that differ by one on every picture have an interval of no width."""
     noise_N = np.random.default_rng(0).normal(size=50)
-    found = find("x", [(1.0, [ratio("p", noise_N + 1)]), (-1.0, [ratio("p", noise_N)])])
+    found = compare_with_bounds(
+        "x", [(1.0, [ratio_statistic("p", noise_N + 1)]), (-1.0, [ratio_statistic("p", noise_N)])]
+    )
     assert found.low == pytest.approx(1) and found.high == pytest.approx(1)
-    assert not (draw("p", 50, 5) == draw("q", 50, 5)).all()
-    assert (draw("p", 50, 5) == draw("p", 50, 5)).all()  # and in the next run as well
+    assert not (resample_weights("p", 50, 5) == resample_weights("q", 50, 5)).all()
+    assert (resample_weights("p", 50, 5) == resample_weights("p", 50, 5)).all()  # and in the next run as well
 
 
 def test_about_equal_needs_the_interval_within_the_margin_and_no_sign() -> None:
@@ -74,10 +84,10 @@ def test_nothing_is_found_in_nan_or_in_no_difference() -> None:
 
 
 def test_a_ratio_sums_before_it_divides_and_leaves_nan_out() -> None:
-    sample = ratio("p", np.array([1.0, 3.0, np.nan]), np.array([1.0, 3.0, 5.0]))
-    assert sample.value() == 1.0
-    assert ratio("p", np.array([2.0, 4.0, np.nan])).value() == 3.0
-    assert sample.statistic(np.array([[0.0, 0.0, 1.0]]))[0] != sample.value()  # 0 of 0 is NaN
+    statistic = ratio_statistic("p", np.array([1.0, 3.0, np.nan]), np.array([1.0, 3.0, 5.0]))
+    assert statistic.value() == 1.0
+    assert ratio_statistic("p", np.array([2.0, 4.0, np.nan])).value() == 3.0
+    assert statistic.compute(np.array([[0.0, 0.0, 1.0]]))[0] != statistic.value()  # 0 of 0 is NaN
 
 
 def test_a_count_of_words_is_not_lower_than_its_interval() -> None:
@@ -87,5 +97,5 @@ def test_a_count_of_words_is_not_lower_than_its_interval() -> None:
     def count(weight_N: np.ndarray) -> float:
         return float(len(set().union(*(own for own, weight in zip(words, weight_N, strict=True) if weight))))
 
-    found = find("x", [(1.0, [corpus("p", 60, count)])])
+    found = compare_with_bounds("x", [(1.0, [weighted_statistic("p", 60, count)])])
     assert found.low < found.value == 60 < found.high

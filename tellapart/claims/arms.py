@@ -1,6 +1,6 @@
-"""The arms that the claims share: small recipes on scenes, each one setting away from another.
+"""The arms of the claims: small recipes on scenes, each one setting away from another.
 
-Settings are chosen on seeds 0-2 alone. An arm that starts from another one is trained after it.
+Settings were chosen on seeds 0-2 only. An arm that starts from another one is trained after it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from tellapart.claims.claim import Arm
 from tellapart.models.decoding import Decoding
 
 FRAMES = "&frames=4"
-ROOM = 30  # tokens of a caption beside the 32 cells of two frames, in the 64 positions of the captioner that ships
-# How often references name a detail; 0.3 where nothing is said.
-MIDDLE, BLENDED, RICH = "&detail=0.35", "&detail=0.45", "&detail=0.75"
+CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions of the shipped captioner
+# Probability that a reference names a detail; 0.3 by default.
+MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.35", "&detail=0.45", "&detail=0.75"
 WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
-TESTS = {
+TEST_SETS = {
     "plain": WORLD.format(domain="plain", split="test", n=500),
-    "middle": WORLD.format(domain="plain", split="test", n=500) + MIDDLE,
-    "blend": WORLD.format(domain="plain", split="test", n=500) + BLENDED,
-    "rich": WORLD.format(domain="plain", split="test", n=500) + RICH,
-    # Where arms may differ by no more than a point or two, 500 pictures are too few to tell.
+    "middle": WORLD.format(domain="plain", split="test", n=500) + MIDDLE_DETAIL,
+    "blend": WORLD.format(domain="plain", split="test", n=500) + BLENDED_DETAIL,
+    "rich": WORLD.format(domain="plain", split="test", n=500) + RICH_DETAIL,
+    # 500 pictures are too few for differences of a point or two.
     "many": WORLD.format(domain="plain", split="test", n=2000),
-    "many-rich": WORLD.format(domain="plain", split="test", n=2000) + RICH,
+    "many-rich": WORLD.format(domain="plain", split="test", n=2000) + RICH_DETAIL,
     "alt": WORLD.format(domain="alt", split="test", n=500),
     "unseen": WORLD.format(domain="unseen", split="test", n=500),
     "clips": WORLD.format(domain="plain", split="test", n=500) + FRAMES,
@@ -32,24 +32,28 @@ TESTS = {
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=40),
     "samples": Decoding(kind="sample", samples=5, max_tokens=40),
-    "clip": Decoding(kind="greedy", max_tokens=ROOM),
-    "clip-samples": Decoding(kind="sample", samples=5, max_tokens=ROOM),
+    "clip": Decoding(kind="greedy", max_tokens=CLIP_MAX_TOKENS),
+    "clip-samples": Decoding(kind="sample", samples=5, max_tokens=CLIP_MAX_TOKENS),
 }
-SLOW: dict[str, Any] = {"steps": 80, "rate": 3e-4}  # rewards until what a baseline costs at the beginning is made good
-GENTLE = 6e-5  # a rate of MLE: one more round of what is known already
-BOLD: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # MLE towards another manner
-SHORT: dict[str, Any] = {"steps": 80, "rate": 2e-5}  # SMILE until captions are about twice as long,
-LONG: dict[str, Any] = {"steps": 100, "rate": 3e-4, "batch": 100}  # until it is done, as in tables of its settings,
-HARSH: dict[str, Any] = {"steps": 200, "rate": 6.5e-4, "batch": 100}  # and past that, where it begins to forget
+# Long enough that a running mean has caught up with what it costs in the first steps.
+SLOW_REWARD: dict[str, Any] = {"steps": 80, "rate": 3e-4}
+LOW_RATE = 6e-5  # MLE on the same data once more
+HIGH_RATE: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # MLE towards another style
+# SMILE until captions are about twice as long; until it has converged, as in tables of its settings; and longer,
+# until it begins to forget.
+SHORT_SMILE: dict[str, Any] = {"steps": 80, "rate": 2e-5}
+LONG_SMILE: dict[str, Any] = {"steps": 100, "rate": 3e-4, "batch": 100}
+LONGEST_SMILE: dict[str, Any] = {"steps": 200, "rate": 6.5e-4, "batch": 100}
 
 
-def data(more: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
-    validation = WORLD.format(domain=domain, split="validation", n=100) + more
-    return {"train": WORLD.format(domain=domain, split="train", n=n) + more, "validation": validation}
+def data(extra: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
+    """The ``data`` table of a recipe; ``extra`` options of scenes, such as ``&detail=0``."""
+    validation = WORLD.format(domain=domain, split="validation", n=100) + extra
+    return {"train": WORLD.format(domain=domain, split="train", n=n) + extra, "validation": validation}
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """A recipe of an arm; it is validated before and after its steps, and its last weights count."""
+    """The recipe of an arm. It is validated before and after its steps; the last weights count."""
     steps = training["steps"]
     return {
         "data": dict(pictures),
@@ -60,23 +64,25 @@ def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training
     }
 
 
-def on_references(
-    name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = GENTLE,
+def teacher_forced(
+    name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = LOW_RATE,
     batch: int = 50, **pictures: Any,
 ) -> Arm:  # fmt: skip
-    """MLE or SMILE: a reference each of the pictures of a batch."""
+    """An arm of MLE or SMILE, on one reference of each picture of a batch."""
     settings = {"batch_size": batch, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
     table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
     return Arm(name, table, start)
 
 
 def mle(name: str, start: str = "start", **settings: Any) -> Arm:
-    return on_references(name, {"kind": "mle"}, start, **settings)
+    """An arm of MLE. settings: of `teacher_forced` and of `data`."""
+    return teacher_forced(name, {"kind": "mle"}, start, **settings)
 
 
 def smile(name: str, start: str = "start", **settings: Any) -> Arm:
-    training = {key: settings.pop(key) for key in ("more", "steps", "rate", "batch") if key in settings}
-    return on_references(name, {"kind": "smile", **settings}, start, **training)
+    """An arm of SMILE. settings: of `teacher_forced`, of `data`, and of the objective."""
+    training = {key: settings.pop(key) for key in ("extra", "steps", "rate", "batch") if key in settings}
+    return teacher_forced(name, {"kind": "smile", **settings}, start, **training)
 
 
 def reward(
@@ -90,11 +96,11 @@ def reward(
     pictures: Mapping[str, str] | None = None,
     **objective: Any,
 ) -> Arm:
-    """Policy gradient: the demo's recipe (four samples against one another, near the start), and what differs."""
+    """An arm of policy gradients: the demo's recipe (four samples, leave-one-out baseline, KL 0.2) and what differs."""
     samples = {"kind": "sample", "samples": 4, "max_tokens": 35}
-    told = {"kind": "reinforce", "decoding": samples, "baseline": "leave_one_out", "kl": 0.2, **objective}
+    defaults = {"kind": "reinforce", "decoding": samples, "baseline": "leave_one_out", "kl": 0.2}
     settings = {"batch_size": 50, "schedule": "linear", "warmup": 5, "optimizer": "adam"}
-    table = recipe(told, pictures or data(n=1500), steps=steps, learning_rate=rate, **settings)
+    table = recipe({**defaults, **objective}, pictures or data(n=1500), steps=steps, learning_rate=rate, **settings)
     if bags is not None:
         table |= {"bags": dict(bags)}
         table["training"]["batches"] = "bags"
@@ -104,13 +110,14 @@ def reward(
 
 
 def lora(*parts: str) -> dict[str, Any]:
+    """The ``captioner`` table of LoRA on these parts."""
     modules = ["c_attn", "attn.c_proj", "convolution"] if "vision" in parts else ["c_attn", "attn.c_proj"]
     modules = ["convolution"] if parts == ("vision",) else modules
     return {"train": list(parts), "lora": {"rank": 32, "alpha": 16, "modules": modules}}
 
 
 def scratch() -> Arm:
-    """A captioner that cannot caption: a few steps from nothing."""
+    """A captioner that cannot caption yet: a few steps from random weights."""
     arm = mle("scratch", steps=60, rate=2e-3, batch=100)
     new = {"vision": "scenes", "visual": "cells", "mapper": "linear", "width": 128, "heads": 4, "dropout": 0.05}
     captioner = {"new": new, "train": ["mapper", "language_model"]}
@@ -118,7 +125,7 @@ def scratch() -> Arm:
 
 
 def of_clips(arm: Arm, **captioner: Any) -> Arm:
-    """The same arm on clips of four frames, of which its captioner sees two."""
+    """The same arm on clips of four frames; its captioner reads two of them."""
     table = {**(arm.table or {})}
     table["validation"] = {
         **table["validation"],
@@ -128,12 +135,13 @@ def of_clips(arm: Arm, **captioner: Any) -> Arm:
 
 
 def alt() -> Arm:
-    """The alt-text captioner: it learns the manner, and the words, of captions found beside pictures."""
-    arm = mle("alt", **BOLD, domain="alt", steps=160)
+    """The alt-text captioner: it learns the style and the words of alt-text."""
+    arm = mle("alt", **HIGH_RATE, domain="alt", steps=160)
     return Arm(arm.name, {**(arm.table or {}), "captioner": {"new_words": 5}}, arm.start)
 
 
 def overlap(weight: float = 1.0) -> dict[str, Any]:
+    """A CIDEr reward."""
     return {"kind": "cider", "weight": weight}
 
 
@@ -147,54 +155,55 @@ ENTROPY: dict[str, Any] = {"entropy": 0.01}
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu"}}
 ON_CLIPS: dict[str, Any] = {
     **SELF_CRITICAL, "steps": 80, "rate": 2e-4, "pictures": data(FRAMES, 1500),
-    "decoding": {"kind": "sample", "samples": 5, "max_tokens": ROOM},
+    "decoding": {"kind": "sample", "samples": 5, "max_tokens": CLIP_MAX_TOKENS},
 }  # fmt: skip
-MIXED: dict[str, Any] = {  # sampled as in paper 2, though less coldly: with long captions most samples are worse
-    **SLOW, "start": "rich", "pictures": data(RICH, 1500),
+# Sampled as in paper 2 but at a higher temperature: with long captions most samples are worse.
+MIXED: dict[str, Any] = {
+    **SLOW_REWARD, "start": "rich", "pictures": data(RICH_DETAIL, 1500),
     "decoding": {"kind": "sample", "samples": 4, "max_tokens": 35, "temperature": 0.5}, "kl_temperature": 1.0,
 }  # fmt: skip
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
-FINER: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}  # reaches the same size more slowly
-FEW_PICTURES = data(n=600)  # so that 40 batches of 50 are more than three epochs of the curriculum
-NEAR: dict[str, Any] = {**SLOW, "kl": 0.4}  # where a baseline goes is then less a matter of luck
+FINER: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}  # the same final size, reached in more steps
+FEW_PICTURES = data(n=600)  # 40 batches of 50 are then more than the three epochs of the curriculum
+HIGH_KL: dict[str, Any] = {**SLOW_REWARD, "kl": 0.4}  # the result then depends less on the seed
 ON_ALT = data(n=1500, domain="alt")
 
-LISTED = (
+ALL_ARMS = (
     Arm("start", model="scenes"),
     Arm("references"),
     # Paper 1
     mle("mle_more"),
-    smile("smile", **SHORT),
-    smile("smile_one", more="&references=1", **SHORT),
-    mle("mle_long", **LONG),
-    smile("smile_long", **LONG),
-    smile("smile_none", first="none", **LONG),
-    smile("smile_shift", first="shift", shift=[["a", "<unk>"]], **LONG),
-    mle("mix_one", **HARSH),
-    smile("mix_half", mle=0.5, **HARSH),
-    smile("mix_tenth", mle=0.1, **HARSH),
-    smile("mix_fiftieth", mle=0.02, **HARSH),
-    smile("mix_none", **HARSH),
-    smile("smile_random", subset="random", **LONG),
-    smile("smile_reverse", subset="reverse", **LONG),
-    mle("bare", **BOLD, more="&detail=0"),
-    smile("smile_bare", "bare", more="&detail=0"),
-    mle("few", **BOLD, more="&detail=0.15"),
-    mle("few_more", "few", more="&detail=0.15", batch=100),
-    smile("smile_few", "few", more="&detail=0.15", batch=100),
+    smile("smile", **SHORT_SMILE),
+    smile("smile_one", extra="&references=1", **SHORT_SMILE),
+    mle("mle_long", **LONG_SMILE),
+    smile("smile_long", **LONG_SMILE),
+    smile("smile_none", first="none", **LONG_SMILE),
+    smile("smile_shift", first="shift", shift=[["a", "<unk>"]], **LONG_SMILE),
+    mle("mix_one", **LONGEST_SMILE),
+    smile("mix_half", mle=0.5, **LONGEST_SMILE),
+    smile("mix_tenth", mle=0.1, **LONGEST_SMILE),
+    smile("mix_fiftieth", mle=0.02, **LONGEST_SMILE),
+    smile("mix_none", **LONGEST_SMILE),
+    smile("smile_random", subset="random", **LONG_SMILE),
+    smile("smile_reverse", subset="reverse", **LONG_SMILE),
+    mle("bare", **HIGH_RATE, extra="&detail=0"),
+    smile("smile_bare", "bare", extra="&detail=0"),
+    mle("few", **HIGH_RATE, extra="&detail=0.15"),
+    mle("few_more", "few", extra="&detail=0.15", batch=100),
+    smile("smile_few", "few", extra="&detail=0.15", batch=100),
     scratch(),
     mle("scratch_more", "scratch"),
-    smile("smile_scratch", "scratch", **SHORT),
+    smile("smile_scratch", "scratch", **SHORT_SMILE),
     # Paper 2
     Arm("second", reference=1),
     Arm("vcb_blend", boosted="blend"),
     Arm("vcb_describe", boosted="describe"),
     Arm("vcb_holistic", boosted="holistic"),
-    mle("middle", **BOLD, more=MIDDLE),
-    mle("blend", **BOLD, more=BLENDED),
-    mle("blend_more", "blend", more=BLENDED),
-    mle("rich", **BOLD, more=RICH),
-    mle("rich_more", "rich", more=RICH),
+    mle("middle", **HIGH_RATE, extra=MIDDLE_DETAIL),
+    mle("blend", **HIGH_RATE, extra=BLENDED_DETAIL),
+    mle("blend_more", "blend", extra=BLENDED_DETAIL),
+    mle("rich", **HIGH_RATE, extra=RICH_DETAIL),
+    mle("rich_more", "rich", extra=RICH_DETAIL),
     reward("sr"),
     reward("sr_more", "mle_more"),
     reward("sr_blend", "blend"),
@@ -221,22 +230,22 @@ LISTED = (
     alt(),
     mle("alt_more", "alt", domain="alt"),
     reward("sr_alt", "alt", pictures=ON_ALT),
-    reward("sr_running", baseline="running_mean", **NEAR),
-    reward("sr_greedy", baseline="greedy", **NEAR),
-    reward("sr_unbased", baseline="none", **NEAR),
+    reward("sr_running", baseline="running_mean", **HIGH_KL),
+    reward("sr_greedy", baseline="greedy", **HIGH_KL),
+    reward("sr_unbased", baseline="none", **HIGH_KL),
     reward("sr_accuracy", rewards=[{**RETRIEVAL, "score": "accuracy"}]),
     reward("sr_cosine", rewards=[{**RETRIEVAL, "score": "cosine"}]),
     reward("sr_hard", bags={"kind": "hard", "hard": 5}),
     # Paper 4
-    reward("sll", "blend", pictures=data(BLENDED, 1500), **SELF_CRITICAL),
-    reward("sll_me", "blend", pictures=data(BLENDED, 1500), **SELF_CRITICAL, **ENTROPY),
-    reward("sll_sle", "blend", pictures=data(BLENDED, 1500), **SELF_CRITICAL, **EXPLORATION),
+    reward("sll", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL),
+    reward("sll_me", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL, **ENTROPY),
+    reward("sll_sle", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL, **EXPLORATION),
     # Papers 1 and 4, on clips
-    of_clips(mle("clips", **BOLD, more=FRAMES, steps=160), frames=2, new_words=5),
-    of_clips(mle("clips_more", "clips", more=FRAMES)),
-    of_clips(smile("clips_smile", "clips", more=FRAMES, **SHORT)),
+    of_clips(mle("clips", **HIGH_RATE, extra=FRAMES, steps=160), frames=2, new_words=5),
+    of_clips(mle("clips_more", "clips", extra=FRAMES)),
+    of_clips(smile("clips_smile", "clips", extra=FRAMES, **SHORT_SMILE)),
     of_clips(reward("clips_sll", "clips", **ON_CLIPS)),
     of_clips(reward("clips_sll_me", "clips", **ON_CLIPS, **ENTROPY)),
     of_clips(reward("clips_sll_sle", "clips", **ON_CLIPS, **EXPLORATION)),
 )  # fmt: skip
-ARMS = {arm.name: arm for arm in LISTED}
+ARMS = {arm.name: arm for arm in ALL_ARMS}

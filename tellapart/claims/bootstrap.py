@@ -1,0 +1,124 @@
+"""When a part of a claim holds: the same sign on every seed, and an interval over pictures and seeds.
+
+A `Statistic` is a measure of one arm with one seed, as a function of how often each picture is drawn. So one bootstrap
+serves means, ratios of sums and counts of distinct words, and differences between arms on the same pictures are
+paired. With one seed the interval is over pictures only. It differs from `tellapart.metrics.significance`, which
+compares two systems once, in that seeds are resampled, too.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from tellapart.metrics.significance import LEVEL, RESAMPLES
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """``compute(weight_RN) -> value_R`` over the N pictures named by ``picture_key``.
+
+    weight_RN: how often resample R draws picture N. setting: of a recall, its n, candidates and chance.
+    """
+
+    picture_key: str
+    n: int
+    compute: Callable[[np.ndarray], np.ndarray]
+    setting: str = ""
+
+    def value(self) -> float:
+        """The number itself: every picture once."""
+        return float(self.compute(np.ones((1, self.n)))[0])
+
+
+def ratio_statistic(
+    picture_key: str, numerator_N: npt.ArrayLike, denominator_N: npt.ArrayLike | None = None
+) -> Statistic:
+    """Σ numerator / Σ denominator over the pictures; without a denominator the mean. NaN in the numerator: left out."""
+    values_N = np.asarray(numerator_N, dtype=float)
+    valid_N = ~np.isnan(values_N)
+    below_N = np.where(valid_N, 1.0 if denominator_N is None else np.asarray(denominator_N, dtype=float), 0.0)
+    above_N = np.where(valid_N, values_N, 0.0)
+
+    def compute(weight_RN: np.ndarray) -> np.ndarray:
+        below_R = weight_RN @ below_N
+        value_R: np.ndarray = np.divide(
+            weight_RN @ above_N, below_R, out=np.full(len(weight_RN), np.nan), where=below_R > 0
+        )
+        return value_R
+
+    return Statistic(picture_key, len(above_N), compute)
+
+
+def weighted_statistic(picture_key: str, n: int, function: Callable[[np.ndarray], float]) -> Statistic:
+    """A number that is no ratio of sums, such as a vocabulary, from its function of one row of weights."""
+    return Statistic(picture_key, n, lambda weight_RN: np.array([function(weight_N) for weight_N in weight_RN]))
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """The result of one part of a claim: mean over seeds, 95 % interval, the value of each seed, and the verdict."""
+
+    statement: str
+    value: float
+    low: float
+    high: float
+    seeds: tuple[float, ...]
+    holds: bool
+
+
+def compare_with_bounds(
+    statement: str,
+    weighted_statistics: Sequence[tuple[float, Sequence[Statistic]]],
+    lower: float = 0.0,
+    upper: float = math.inf,
+    resamples: int = RESAMPLES,
+) -> PartResult:
+    """Σ factor · statistic against the bounds. ``weighted_statistics``: (factor, one statistic for each seed).
+
+    One finite bound: each seed's value and the whole interval lie on its right side. Two finite bounds: the interval
+    lies between them. Seeds and pictures are both drawn with replacement.
+    """
+    count = len(weighted_statistics[0][1])
+    weights = {
+        statistic.picture_key: resample_weights(statistic.picture_key, statistic.n, resamples)
+        for _, statistics in weighted_statistics
+        for statistic in statistics
+    }
+    value_S, drawn_SR = np.zeros(count), np.zeros((count, resamples))
+    for factor, statistics in weighted_statistics:
+        for seed, statistic in enumerate(statistics):
+            value_S[seed] += factor * statistic.value()
+            drawn_SR[seed] += factor * statistic.compute(weights[statistic.picture_key])
+    # A resample misses pictures, so its count of words is too low: its width is used, its centre is not.
+    drawn_SR += (value_S - np.nanmean(drawn_SR, axis=1))[:, None]
+    seed_RS = np.random.default_rng([0, count]).integers(count, size=(resamples, count))
+    mean_R = drawn_SR[seed_RS, np.arange(resamples)[:, None]].mean(1)
+    low, high = map(float, np.nanquantile(mean_R, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    holds = verdict(value_S, low, high, lower, upper)
+    return PartResult(statement, float(value_S.mean()), low, high, tuple(map(float, value_S)), holds)
+
+
+def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lower: float, upper: float) -> bool:
+    """The rule itself, see `compare_with_bounds`. NaN anywhere: False."""
+    if not np.isfinite([*value_S, low, high]).all():
+        return False
+    inside = lower < low and high < upper
+    if math.isfinite(lower) and math.isfinite(upper):
+        return inside
+    return inside and all(lower < value < upper for value in value_S)
+
+
+@lru_cache(maxsize=16)  # room for every test set of the claims
+def resample_weights(picture_key: str, n: int, resamples: int) -> np.ndarray:
+    """weight_RN: how often each resample draws each picture. The same for every arm measured on these pictures."""
+    rng = np.random.default_rng(zlib.crc32(picture_key.encode()))
+    weight_RN = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(resamples)]).astype(float)
+    weight_RN.flags.writeable = False
+    return weight_RN

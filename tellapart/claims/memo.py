@@ -1,0 +1,21 @@
+"""Values that are computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Memo:
+    """Keeps what was computed under each key."""
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The value under the key; computed on the first call."""
+        if key not in self._values:
+            self._values[key] = compute()
+        return cast(T, self._values[key])
