@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
@@ -39,7 +40,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     (with the option to add).
     """
     if names is None:
-        table = metrics_of(context, METRICS.entries(broken=say))
+        table = metrics_of(context, METRICS.entries(broken=_say_once))
         able = {
             name: metric
             for name, metric in table.items()
@@ -50,7 +51,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
     names = [outside[name].name if name in outside else name for name in names]
     if not all(resolve(name, table) for name in names):
-        table = metrics_of(context, [*METRICS.entries(broken=say), *outside.values()])
+        table = metrics_of(context, [*METRICS.entries(broken=_say_once), *outside.values()])
     chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
     for metric in chosen.values():
         if metric.check is not None:
@@ -65,7 +66,7 @@ def of_dotted_path(path: str) -> Metric:
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
-        raise UsageError(f"metric '{path}' is a {type(part).__name__}; expected a function or a Metric")
+        raise UsageError(f"metric '{path}' is of type {type(part).__name__}; expected a function or a Metric")
     own = path.partition(":")[2]
     metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
     if metric.name in METRICS.builtin():
@@ -106,6 +107,11 @@ def metric_of_key(base: str) -> Metric | None:
     if found := _RECALL.fullmatch(base):
         return recall(int(found["k"]), found["pools"] or "")
     return METRICS.get(base)
+
+
+@cache
+def _say_once(line: str) -> None:
+    say(line)
 
 
 def _of_file_sets(context: EvalContext) -> list[Metric]:

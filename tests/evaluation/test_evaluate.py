@@ -147,6 +147,38 @@ def test_the_intervals_follow_the_seed_and_the_resamples(world):
     assert low(seed=1) == low(seed=1) and low(seed=1, resamples=40) != low(seed=1)
 
 
+def test_the_best_caption_is_the_one_that_the_scorer_prefers(world):
+    """``METRIC.best`` is the metric of best-of-n, also where a corpus number is no mean, and for a held-out scorer."""
+    systems = {"s": {key: [world.systems[name][key] for name in ("plain", "rich")] for key in world.references}}
+    settings = {"image_features": world.image_ND, "references": world.references, "resamples": 20, "lookalike": 5}
+    names = ["bleu4", "vocabulary", "recall@1.lookalike", "clipscore"]
+
+    class Second(ColourScorer):
+        name = "second"
+        encoder = SimpleNamespace(fingerprint="fedcba9876543210")
+
+    turned_ND = np.ascontiguousarray(world.image_ND[:, ::-1])
+    held_out = {"second": (Second(), turned_ND)}
+    results = evaluate(
+        systems, scorer=ColourScorer(), metrics=[f"{name}.best" for name in names], eval_scorers=held_out, **settings
+    )
+    scorer, keys = ColourScorer(), list(world.references)
+    score_SN = [
+        np.einsum("nd,nd->n", scorer.text_features([systems["s"][key][k] for key in keys]).numpy(), world.image_ND)
+        for k in range(2)
+    ]
+    chosen = {key: systems["s"][key][k] for key, k in zip(keys, np.argmax(score_SN, axis=0), strict=True)}
+    assert len({systems["s"][key].index(text) for key, text in chosen.items()}) == 2
+    alone = evaluate({"s": chosen}, scorer=scorer, metrics=names, eval_scorers=held_out, **settings)
+    for name in (*names, "clipscore@second"):
+        base, at, second = name.partition("@second")
+        assert results.systems["s"][f"{base}.best{at}{second}"] == alone.systems["s"][name], name
+    assert "|best-by:colours@01234567|" in results.signatures["clipscore.best@second"]
+    with pytest.raises(UsageError, match=r"metric 'BLEU-4\.best' needs pictures"):
+        evaluate(systems, references=world.references, metrics=["BLEU-4.best"])
+    assert not any(name.endswith(".best") for name in evaluate(systems, scorer=scorer, **settings).systems["s"])
+
+
 def test_human_is_a_reference_held_against_the_others(monkeypatch):
     references = {"1": ["one", "one two three"], "2": ["a", "a b", "a b c d e f"]}
     systems = {"s": {"1": "x", "2": "x"}}

@@ -1,0 +1,20 @@
+"""Write the table of metrics into docs/metrics.md, from the registry: python tools/metric_table.py"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.cli.metric_list import list_metrics, markdown
+
+DOCS = Path(__file__).parent.parent / "docs" / "metrics.md"
+START, END = "<!-- metrics -->\n", "<!-- end -->"
+
+
+def main() -> None:
+    """Replace what stands between the two marks."""
+    before, _, rest = DOCS.read_text(encoding="utf-8").partition(START)
+    DOCS.write_text(before + START + markdown(list_metrics()) + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
