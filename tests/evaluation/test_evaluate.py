@@ -15,6 +15,7 @@ from PIL import Image
 from real_data import DATA
 from rich.console import Console
 
+from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext, Slot
@@ -122,7 +123,7 @@ def test_signatures_name_what_matters(world):
         world.systems, scorer=ColourScorer(), image_features=world.image_ND, references=world.references,
         human="first", lookalike=5, resamples=50, seed=3,
     )  # fmt: skip
-    end = "|bootstrap:50@3|tellapart:0.1.0|human:first"
+    end = f"|bootstrap:50@3|tellapart:{__version__}|human:first"
     signature = results.signatures
     assert signature["recall@1.random100"] == (
         f"recall@1|pools:random100-consecutive|order:{order_digest(results.ids)}|ties:hit|scorer:colours@01234567" + end

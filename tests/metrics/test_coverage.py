@@ -86,7 +86,7 @@ def retrieval_intervals(seed: int) -> Intervals:
             retrieved = retrieve(own, text_ND / np.linalg.norm(text_ND, axis=1, keepdims=True), image_ND)
             hit.append(retrieved.hit(1))
             rank.append(retrieved.rank_N)
-        weights = {"weight_N": retrieved.questions_N, "resamples": 300, "seed": seed}
+        weights = {"weight_N": retrieved.questions_N, "seed": seed}  # as many resamples as by default
         for what, (a_N, b_N) in {"recall": hit, "rank": rank}.items():
             mean, pair = mean_interval(a_N, **weights), paired_difference(b_N, a_N, **weights)
             found[f"{what}.{name}"] = (mean.value, mean.low, mean.high)
@@ -152,10 +152,9 @@ SIMULATIONS = [text_intervals, lexical_intervals, diversity_intervals, retrieval
 @pytest.mark.slow
 @pytest.mark.parametrize("simulate", SIMULATIONS)
 def test_intervals_cover_the_expected_value(simulate: Callable[[int], Intervals]) -> None:
-    shares = coverage(simulate, 200)
-    # Pictures are resampled; that questions of overlapping bags share other candidates as well is not accounted for.
-    least = {name: 0.87 if "overlapping" in name else 0.91 for name in shares}
-    assert {name: share for name, share in shares.items() if not least[name] <= share <= 0.99} == {}
+    # Recalls near 100 % rest on few misses: the coverage of their intervals is estimated from more data sets.
+    shares = coverage(simulate, 600 if simulate is retrieval_intervals else 200)
+    assert {name: share for name, share in shares.items() if not 0.91 <= share <= 0.99} == {}
 
 
 @pytest.mark.parametrize("simulate", [lexical_intervals, retrieval_intervals, ratio_intervals])
