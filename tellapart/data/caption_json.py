@@ -1,0 +1,99 @@
+"""Caption files in JSON: lists and lines of records, COCO, Karpathy, and objects by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.caption_records import CaptionEntry, entry_of, text_value, texts_in
+from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key, find_value, picture_path
+from tellapart.errors import UsageError
+from tellapart.utils.json_text import parse_json
+
+_WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
+
+
+def is_json_lines(text: str) -> bool:
+    """A first line that is a whole JSON value, with something after it."""
+    first, _, rest = text.strip().partition("\n")
+    try:
+        return isinstance(parse_json(first), dict | list) and bool(rest.strip())
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parse(path: Path, text: str, line: int = 0) -> Any:
+    try:
+        return parse_json(text)
+    except RecursionError:
+        raise UsageError(f"{path}, line {line or 1}: is nested too deeply") from None
+    except ValueError as error:
+        at = line or getattr(error, "lineno", 0)
+        raise UsageError(f"{path}, line {at}: is not JSON ({getattr(error, 'msg', error)})") from None
+
+
+def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a file with a JSON value a line. Raises `UsageError` with the line's number."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield entry_of(f"{path}, line {number}", _parse(path, line, number), names)
+
+
+def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a file that is one JSON value. Raises `UsageError` with the line at fault."""
+    return _read_value(path, _parse(path, text), names)
+
+
+def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:
+    if isinstance(data, dict):
+        yield from _read_object(path, data, names, unwrap)
+    elif isinstance(data, list):
+        for number, record in enumerate(data, 1):
+            yield entry_of(f"{path}, entry {number}", record, names)
+    else:
+        raise UsageError(f"{path}: holds a {type(data).__name__}; expected a list of records or an object of captions")
+
+
+def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[CaptionEntry]:
+    images = data.get("images")
+    if isinstance(data.get("annotations"), list):
+        listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
+        files = {str(image.get("id")): picture_path(image) for image in listed}
+        for entry in _read_value(path, data["annotations"], names):
+            yield CaptionEntry(entry.id, entry.file or files.get(entry.id, ""), entry.texts)
+        return
+    if isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
+        yield from _read_karpathy(path, images)
+        return
+    if _is_record(data, names):
+        yield entry_of(f"{path}, entry 1", data, names)  # a JSONL file of one line
+        return
+    wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
+    if len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):
+        yield from _read_value(path, data[wrapped[0]], names, unwrap=False)
+        return
+    for key, value in data.items():
+        where = f"{path}, id {key!r}"
+        own = value if isinstance(value, dict) and find_key(names, value) else None
+        inner = value if own is None else text_value(names, own)
+        yield CaptionEntry(str(key), "" if own is None else picture_path(own), texts_in(where, value, inner))
+
+
+def _holds_records(value: Any) -> bool:
+    return bool(value) and (isinstance(value, dict) or isinstance(value[0], dict))
+
+
+def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
+    return bool(find_key(names, data)) and bool(find_key((*ID_KEYS, *PICTURE_KEYS), data))
+
+
+def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
+    for number, image in enumerate(images, 1):
+        where = f"{path}, image {number}"
+        if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
+            raise UsageError(f"{where}: has no 'sentences'; expected Karpathy's JSON, or COCO's with 'annotations'")
+        key = next((image[name] for name in ("cocoid", "filename", "imgid") if name in image), None)
+        if key is None:
+            raise UsageError(f"{where}: has neither 'cocoid' nor 'filename' nor 'imgid'")
+        yield CaptionEntry(str(key), picture_path(image), texts_in(where, image["sentences"], image["sentences"]))

@@ -1,0 +1,55 @@
+"""One entry of a caption file, made of a record in any of the layouts of `tellapart.data.caption_files`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellapart.data.records import caption_texts, find_key, picture_path, record_id
+from tellapart.errors import UsageError
+from tellapart.utils.text import clean_text
+
+
+@dataclass(frozen=True)
+class CaptionEntry:
+    """The texts of a picture, its id and its file as the record names them ("" where it does not)."""
+
+    id: str
+    file: str
+    texts: list[str]
+
+
+def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
+    """The entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
+
+    Raises `UsageError` that begins with ``where``.
+    """
+    if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
+        return CaptionEntry("", "", texts_in(where, record, record))
+    if not isinstance(record, dict):
+        raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
+    if not find_key(names, record):
+        raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
+    document = record.get("doc")  # lmms-eval keeps the data set's own record beside its running number
+    inner = document if isinstance(document, dict) else {}
+    key = record_id(inner, where) or record_id(record, where)
+    return CaptionEntry(
+        key, picture_path(record) or picture_path(inner), texts_in(where, record, text_value(names, record))
+    )
+
+
+def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
+    """What stands under the first of the names; an empty text counts, an empty list does not."""
+    values = [record[key] for name in names if (key := find_key((name,), record))]
+    return next((value for value in values if value is not None and value != []), None)
+
+
+def texts_in(where: str, holder: Any, value: Any) -> list[str]:
+    """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
+    found = [clean_line(text) for text in caption_texts(value, where)]
+    return found or ([""] if isinstance(holder, dict | str) else [])
+
+
+def clean_line(text: str) -> str:
+    return " ".join(clean_text(text).split())

@@ -1,0 +1,92 @@
+"""Caption files that are tables: CSV, TSV and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.caption_records import CaptionEntry, entry_of
+from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key
+from tellapart.errors import MissingExtra, UsageError
+
+_SEPARATORS = ",;\t|"
+
+
+def has_header(text: str, names: Sequence[str]) -> bool:
+    """Whether a text's first line names the columns of a table: a picture or an id, and a caption."""
+    first = text.lstrip("\n").partition("\n")[0]
+    separator = max(_SEPARATORS, key=first.count)
+    cells = [cell.strip().lower() for cell in first.split(separator)]
+    return len(cells) > 1 and bool(find_key((*PICTURE_KEYS, *ID_KEYS), cells)) and bool(find_key(names, cells))
+
+
+def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
+    first = text.lstrip("\n").partition("\n")[0]
+    separator = "\t" if "\t" in first and path.suffix.lower() == ".tsv" else max(_SEPARATORS, key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    header: list[str] | None = None
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise UsageError(f"{path}, line {reader.line_num}: {error} (a quote that is not closed?)") from None
+        if row is None:
+            return
+        where, cells = f"{path}, line {reader.line_num}", [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if header is None:
+            header = _header(path, cells, names)
+            if header is not cells:
+                yield entry_of(where, dict(zip(header, cells, strict=True)), names)
+        elif len(cells) > len(header):
+            raise UsageError(f"{where}: has more fields than the header; put captions with commas in double quotes")
+        else:
+            yield entry_of(where, dict(zip(header, cells, strict=False)), names)
+
+
+def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
+    """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
+    has_key, has_text = find_key((*ID_KEYS, *PICTURE_KEYS), cells), find_key(names, cells)
+    if has_key and has_text:
+        return cells
+    if len(cells) == 2 and not has_key and not has_text:
+        return ["id", "caption"]
+    raise UsageError(
+        f"{path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, file_name, …) and 'caption' "
+        "(or text, prediction, …)"
+    )
+
+
+def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a Parquet file; the bytes of pictures are not read. Raises `UsageError`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "reading Parquet") from None
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        text = find_key(names, schema.names)
+        if not text:
+            raise UsageError(f"{path}: no column of captions; there are: {', '.join(schema.names)}")
+        wanted = [text, *(name for kind in (ID_KEYS, PICTURE_KEYS) if (name := find_key(kind, schema.names)))]
+        rows = pyarrow.parquet.read_table(path, columns=[_without_bytes(schema, name) for name in wanted]).to_pylist()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
+    for number, row in enumerate(rows):
+        yield entry_of(f"{path}, row {number}", row, names)
+
+
+def _without_bytes(schema: Any, name: str) -> str:
+    """A column, or of pictures in a struct only their paths."""
+    import pyarrow
+
+    kind = schema.field(name).type
+    return f"{name}.path" if pyarrow.types.is_struct(kind) and kind.get_field_index("path") >= 0 else name
