@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 from tellapart.utils.lazy import lazily
 
 if TYPE_CHECKING:
-    from tellapart.data.base import Dataset, Options, Skipped
+    from tellapart.data.base import Options
+    from tellapart.data.dataset import Dataset, Skipped
     from tellapart.data.registry import COMMON_KEYS, READERS, Reader
     from tellapart.data.specification import open_data, open_many
 
@@ -36,7 +37,7 @@ __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", 
 # Reading a file of captions must not load what reads pictures.
 __getattr__, __dir__ = lazily(
     __name__,
-    dict.fromkeys(("Dataset", "Options", "Skipped"), "base")
+    {"Options": "base", "Dataset": "dataset", "Skipped": "dataset"}
     | dict.fromkeys(("COMMON_KEYS", "READERS", "Reader"), "registry")
     | dict.fromkeys(("open_data", "open_many"), "specification"),
 )

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.base import Skipped, read_text, usage_errors
+from tellapart.data.base import read_text, usage_errors
+from tellapart.data.dataset import Skipped
 from tellapart.data.rows import RowPosition
 from tellapart.errors import UsageError
 from tellapart.types import Item

@@ -7,13 +7,14 @@ package (which loads to a `Reader`, or to its function), or an entry that a prog
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped
+from tellapart.data.base import Options
+from tellapart.data.dataset import Skipped
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.registry import Entry, Registry
@@ -96,14 +97,19 @@ def keys_table() -> str:
 def kinds_help() -> str:
     """A paragraph that says each kind, plug-ins included, for the help of a command."""
     broken: list[str] = []
-    kinds = [f"{reader.name} ({reader.help})" for reader in READERS.entries(broken=broken.append)]
+    kinds = [f"{reader.name} ({reader.help})" for reader in _by_name(READERS.entries(broken=broken.append))]
     return f"Kinds of data, as kind:path?key=value: {'; '.join([*kinds, *broken])}."
+
+
+def _by_name(readers: Iterable[Reader]) -> list[Reader]:
+    """The registry has them in the order of import."""
+    return sorted(readers, key=lambda reader: reader.name)
 
 
 def _builtin() -> Iterator[Reader]:
     """The readers of the package, and those that the program registered."""
     installed = READERS.installed()
-    return (READERS.find(name) for name in READERS if name not in installed)
+    return (READERS.find(name) for name in sorted(READERS) if name not in installed)
 
 
 def _installed() -> Iterator[Reader]:

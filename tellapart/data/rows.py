@@ -16,7 +16,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Protocol, overload
 
-from tellapart.data.base import OnDemand, Options, Skipped, check_splits, check_unique_ids, has_file, utf8_bytes
+from tellapart.data.base import Options, check_splits, check_unique_ids, has_file, utf8_bytes
+from tellapart.data.dataset import OnDemand, Skipped
 from tellapart.errors import UsageError
 from tellapart.progress import track
 from tellapart.types import Item

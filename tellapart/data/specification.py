@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from tellapart.data.base import Dataset, Options, Skipped, check_unique_ids, choose_part, read_json
+from tellapart.data.base import Options, check_unique_ids, choose_part, read_json
+from tellapart.data.dataset import Dataset, Skipped
 from tellapart.data.registry import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
 from tellapart.errors import UsageError, nearest
 from tellapart.images.clips import CLIP_SUFFIXES
@@ -54,7 +55,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
 def parse(spec: str) -> tuple[str, Path, Options]:
     """A specification as (kind, path, options), with kind and keys checked. Raises `UsageError`."""
     if not spec:
-        raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(READERS)}")
+        raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(sorted(READERS))}")
     body, query = (spec, "") if Path(spec).exists() else _split_query(spec)
     kind, colon, rest = body.partition(":")
     if not colon or Path(body).exists() or kind not in READERS:
@@ -106,7 +107,7 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
             )
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
-    raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(READERS)})")
+    raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(sorted(READERS))})")
 
 
 def _json_kind(path: Path, spec: str) -> str:

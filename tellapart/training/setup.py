@@ -12,7 +12,7 @@ import torch
 
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.data import open_many
-from tellapart.data.base import Dataset
+from tellapart.data.dataset import Dataset
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.features.store import FeatureStore

@@ -15,8 +15,7 @@ from tellapart.data.registry import kinds_help
 from tellapart.data.specification import parse
 
 MODULE = """
-from tellapart.data import Reader
-from tellapart.data.base import Skipped
+from tellapart.data import Reader, Skipped
 from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
@@ -67,7 +66,7 @@ def test_a_reader_of_an_installed_package(installed: Path) -> None:
     assert open_data(f"plain:{installed}/list.pairs?limit=1")[0].id == "a.png"
     assert "'pairs:' has no key 'tims'; did you mean 'times'?" in wrong(f"pairs:{installed}/list.pairs?tims=2")
     assert wrong(f"pears:{installed}/list.pairs").endswith("unknown kind of data 'pears'; did you mean 'pairs'?")
-    assert "tgif, webdataset, pairs, plain, broken)" in wrong(installed / "nope")
+    assert "nocaps, pairs, parquet, plain, scenes, tgif, webdataset)" in wrong(installed / "nope")
     assert "'broken' of the installed package outside cannot be loaded" in wrong("broken:x")
     (installed / "x.json").write_text('{"pairs": true}')
     assert parse(f"{installed}/x.json")[0] == parse(str(installed))[0] == "pairs", "by content, and a folder by suffix"
@@ -80,7 +79,7 @@ def test_a_folder_and_an_unknown_file_by_a_plugin(installed: Path) -> None:
 
 def test_the_help_of_a_command_says_every_kind(installed: Path, cli: Cli) -> None:
     text = " ".join(cli("caption", "--help").out.split())
-    assert "pairs (name=caption a line); plain (Only a function.)" in text
+    assert "pairs (name=caption a line); parquet (" in text and "plain (Only a function.); scenes (" in text
     text = kinds_help()
     assert all(f"{reader.name} ({reader.help})" in text for reader in READERS.entries(broken=lambda line: None))
     assert "kind of data 'broken' of the installed package outside cannot be loaded" in text

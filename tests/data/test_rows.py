@@ -9,7 +9,7 @@ import pytest
 from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
-from tellapart.data.base import expand_pattern
+from tellapart.data.patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
 from tellapart.data.rows import RowIndex
 from tellapart.errors import PictureError

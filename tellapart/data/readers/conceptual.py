@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, split_from_name
+from tellapart.data.base import Options, clean_captions, first_existing_folder, split_from_name
+from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
 from tellapart.data.lines import Lines, LineSource, csv_records
 from tellapart.data.registry import IMAGES, READERS, Reader

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, Skipped, usage_errors
+from tellapart.data.base import Options, usage_errors
 from tellapart.data.columns import Columns, PictureLocator
+from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS
 from tellapart.data.lines import Lines, LineSource, csv_records
 from tellapart.data.registry import READERS, Reader

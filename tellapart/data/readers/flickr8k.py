@@ -11,14 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import (
-    Options,
-    Skipped,
-    clean_captions,
-    finish_items,
-    first_existing_folder,
-    read_text,
-)
+from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, read_text
+from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, Skipped, normalize_split
+from tellapart.data.base import Options, normalize_split
 from tellapart.data.columns import Columns, PictureLocator
+from tellapart.data.dataset import Skipped
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items

@@ -14,15 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import (
-    Options,
-    Skipped,
-    clean_captions,
-    finish_items,
-    first_existing_folder,
-    read_json,
-    split_from_name,
-)
+from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, read_json, split_from_name
+from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, check_unique_ids, choose_split, normalize_split, read_json, read_text
+from tellapart.data.base import Options, check_unique_ids, choose_split, normalize_split, read_json, read_text
+from tellapart.data.dataset import Skipped
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.images.pictures import content_key

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, Skipped, clean_captions, finish_items, normalize_split, read_json
+from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, read_json
+from tellapart.data.dataset import Skipped
 from tellapart.data.lines import Lines, LineSource
 from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
 from tellapart.data.registry import IMAGES, READERS, Reader

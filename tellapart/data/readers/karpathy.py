@@ -12,15 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import (
-    Options,
-    Skipped,
-    clean_captions,
-    finish_items,
-    first_existing_folder,
-    normalize_split,
-    read_json,
-)
+from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, normalize_split, read_json
+from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.images.pictures import FilePicture

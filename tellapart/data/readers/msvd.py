@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder, read_text, usage_errors
+from tellapart.data.base import Options, clean_captions, first_existing_folder, read_text, usage_errors
+from tellapart.data.dataset import Skipped
 from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items

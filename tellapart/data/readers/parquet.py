@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, Skipped, expand_pattern, missing_reason, natural_key, split_from_name
+from tellapart.data.base import Options, missing_reason, natural_key, split_from_name
 from tellapart.data.columns import Columns, PictureLocator
+from tellapart.data.dataset import Skipped
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.patterns import expand_pattern
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError

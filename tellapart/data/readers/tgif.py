@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, Skipped, clean_captions, first_existing_folder
+from tellapart.data.base import Options, clean_captions, first_existing_folder
+from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import url_file_name
 from tellapart.data.lines import Lines, LineSource, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader

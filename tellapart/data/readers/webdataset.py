@@ -14,18 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.base import (
-    Options,
-    Skipped,
-    clean_captions,
-    expand_pattern,
-    missing_reason,
-    natural_key,
-    normalize_split,
-    split_from_name,
-)
+from tellapart.data.base import Options, clean_captions, missing_reason, natural_key, normalize_split, split_from_name
 from tellapart.data.columns import texts_of
+from tellapart.data.dataset import Skipped
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
+from tellapart.data.patterns import expand_pattern
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError

@@ -1,0 +1,145 @@
+"""A data set: items in a fixed order, and the list of what was left out."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from tellapart.errors import PictureError, TellapartError
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class Skipped(Sequence[tuple[str, str]]):
+    """(name, reason) of what a job left out, each name once. Commands print `line` at their end.
+
+    Beyond ``NAMED`` names the others are only counted: a third of a web corpus may be gone.
+    """
+
+    NAMED = 10_000
+
+    def __init__(self, entries: Iterable[tuple[str, str]] = ()) -> None:
+        self._reasons: dict[str, str] = {}
+        self._unnamed = 0
+        for name, reason in entries:
+            self.add(name, reason)
+
+    def add(self, name: str, reason: str) -> None:
+        """Remember one. A name that is here already keeps its first reason."""
+        if name in self._reasons or len(self._reasons) < self.NAMED:
+            self._reasons.setdefault(name, reason)
+        else:
+            self._unnamed += 1
+
+    def extend(self, others: Skipped) -> None:
+        """Remember all of them."""
+        for name, reason in others:
+            self.add(name, reason)
+        self._unnamed += others._unnamed
+
+    def add_error(self, name: str, error: PictureError) -> None:
+        """Remember a `PictureError` of that picture; its line is usually ``name: reason``."""
+        self.add(name, str(error).removeprefix(f"{name}: "))
+
+    def line(self, total: int, *, what: str = "pictures could not be read", shown: int = 5) -> str | None:
+        """Such as ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``; None where all went well."""
+        if not self._reasons:
+            return None
+        some = ", ".join(f"{name} ({reason})" for name, reason in list(self)[:shown])
+        more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
+        return f"{len(self):,} of {total:,} {what}: {some}{more}"
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
+        return list(self._reasons.items())[index]
+
+    def __len__(self) -> int:
+        return len(self._reasons) + self._unnamed
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._reasons.items())
+
+    def __repr__(self) -> str:
+        return f"Skipped({list(self)!r})"
+
+
+class OnDemand(Sequence[Item]):
+    """Items that are made when they are asked for, and not kept."""
+
+    @abstractmethod
+    def subset(self, indices: Iterable[int]) -> OnDemand:
+        """The items at these places, in this order, again on demand."""
+
+
+def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
+    """The items at these places, in this order: a list of a list, on demand of those on demand."""
+    return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
+
+
+class Dataset(Sequence[Item]):
+    """Items in a fixed order. Slicing gives a data set again.
+
+    ``spec`` is what was opened; ``missing`` what its files name and the disk does not have (known at
+    opening); ``unreadable`` the pictures that turned out damaged since (`load_image` and the commands add
+    to it). ``items`` may be any sequence: a reader that makes its items on demand is never copied to a list.
+    """
+
+    def __init__(self, spec: str, items: Sequence[Item], missing: Skipped | None = None) -> None:
+        self.spec = spec
+        self._items = items
+        self.missing = missing if missing is not None else Skipped()
+        self.unreadable = Skipped()
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: int | slice) -> Item | Dataset:
+        return self.subset(range(len(self))[index]) if isinstance(index, slice) else self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def subset(self, indices: Iterable[int]) -> Dataset:
+        """The items at these places, in this order; what was left out is shared with the whole."""
+        part = Dataset(self.spec, select_items(self._items, indices), self.missing)
+        part.unreadable = self.unreadable
+        return part
+
+    def load_image(self, item: Item) -> Image.Image | None:
+        """The item's picture; None where it cannot be read, which `unreadable` then says."""
+        try:
+            return item.picture.image()
+        except PictureError as error:
+            self.unreadable.add_error(item.picture.name, error)
+            return None
+
+    def report(self) -> list[str]:
+        """The lines that a command prints at its end about what was left out; none where nothing was."""
+        total = len(self) + len(self.missing)
+        lines = [
+            self.missing.line(total, what="were left out at opening"),
+            self.unreadable.line(len(self)),
+        ]
+        return [line for line in lines if line]
+
+    def refuse_mostly_unreadable(self) -> None:
+        """Raises `TellapartError` where more than half of the pictures could not be read: what was made of the rest
+        is written, and hardly what was meant."""
+        if 2 * len(self.unreadable) > len(self) > 0:
+            raise TellapartError(
+                f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, more than half; what was made "
+                "of the others is written; mend the pictures, or name those that can be read"
+            )
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.spec!r}, {len(self):,} items)"
