@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
-from tellapart.cli.common import TRAINING, App
+from tellapart.cli.common import TRAINING, App, Command
 from tellapart.cli.output import Json, Settings, show_run
 from tellapart.errors import UsageError
 
 app = App()
 
 
-@app.command(rich_help_panel=TRAINING)
+class FinetuneCommand(Command):
+    """Lists the objectives, those of installed packages included, when its help is printed."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """See click."""
+        from tellapart.objectives.presets import objective_names
+
+        for option in self.params:
+            if option.name == "objective" and isinstance(option, TyperOption):
+                option.help = f"One of {', '.join(objective_names())}."
+        super().format_help(ctx, formatter)
+
+
+@app.command(cls=FinetuneCommand, rich_help_panel=TRAINING)
 def finetune(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
-    objective: Annotated[
-        str, typer.Option(help="self-retrieval, smile, mle, cider, or cider+self-retrieval.")
-    ] = "self-retrieval",
+    objective: Annotated[str, typer.Option(help="What to learn.")] = "self-retrieval",
     scorer: Annotated[
         str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,

@@ -1,24 +1,52 @@
-"""Objectives: a batch to a loss."""
+"""Objectives: a batch to a loss.
 
-from tellapart.objectives.base import Loss, Objective
-from tellapart.objectives.contrastive import Contrastive
-from tellapart.objectives.exploration import Exploration
-from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss, shift_labels
-from tellapart.objectives.reinforce import Reinforce, RewardTerm
-from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
+`kinds` holds the objectives that a recipe can name, `registry` lists them. `mle`, `smile`, `contrastive` and
+`reinforce` are the losses themselves, `head` computes cross-entropies without all logits at once, `exploration` and
+`shift` are parts of papers 4 and 1.
+"""
 
-__all__ = [
-    "Contrastive",
-    "Exploration",
-    "Loss",
-    "Mle",
-    "Objective",
-    "Reinforce",
-    "RewardTerm",
-    "Smile",
-    "mle_head_loss",
-    "mle_loss",
-    "shift_labels",
-    "smile_head_loss",
-    "smile_loss",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tellapart.utils.lazy import lazily
+
+_WHERE = {
+    "Contrastive": "contrastive",
+    "Exploration": "exploration",
+    "Loss": "base",
+    "Mle": "mle",
+    "OBJECTIVES": "registry",
+    "Objective": "base",
+    "ObjectiveEntry": "registry",
+    "ObjectiveOptions": "registry",
+    "Reinforce": "reinforce",
+    "RewardTerm": "reinforce",
+    "Smile": "smile",
+    "mle_head_loss": "mle",
+    "mle_loss": "mle",
+    "shift_labels": "mle",
+    "smile_head_loss": "smile",
+    "smile_loss": "smile",
+}
+
+if TYPE_CHECKING:
+    from tellapart.objectives.base import Loss as Loss
+    from tellapart.objectives.base import Objective as Objective
+    from tellapart.objectives.contrastive import Contrastive as Contrastive
+    from tellapart.objectives.exploration import Exploration as Exploration
+    from tellapart.objectives.mle import Mle as Mle
+    from tellapart.objectives.mle import mle_head_loss as mle_head_loss
+    from tellapart.objectives.mle import mle_loss as mle_loss
+    from tellapart.objectives.mle import shift_labels as shift_labels
+    from tellapart.objectives.registry import OBJECTIVES as OBJECTIVES
+    from tellapart.objectives.registry import ObjectiveEntry as ObjectiveEntry
+    from tellapart.objectives.registry import ObjectiveOptions as ObjectiveOptions
+    from tellapart.objectives.reinforce import Reinforce as Reinforce
+    from tellapart.objectives.reinforce import RewardTerm as RewardTerm
+    from tellapart.objectives.smile import Smile as Smile
+    from tellapart.objectives.smile import smile_head_loss as smile_head_loss
+    from tellapart.objectives.smile import smile_loss as smile_loss
+
+__all__ = sorted(_WHERE)
+__getattr__, __dir__ = lazily(__name__, _WHERE)

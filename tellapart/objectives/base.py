@@ -1,50 +1,53 @@
-"""What every objective is: a callable over (learner, batch), with a little state to resume."""
+"""The interface of objectives: a callable over (learner, batch), with a little state for checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from tellapart.types import Batch
 
 Encode = Callable[[torch.Tensor], torch.Tensor]
+LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer where the objective is contrastive
 
 
 @dataclass(slots=True)
 class Loss:
-    """A scalar to descend, and numbers for the log."""
+    """A scalar to minimize, and numbers for the log."""
 
     value: torch.Tensor
     logs: dict[str, float] = field(default_factory=dict)
 
 
-class Objective(Protocol):
+class Objective(Protocol[LearnerT]):
     """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists).
 
-    ``losses`` gives the same loss as addends (values and logs) of at most ``chunks`` parts of the batch, each made
-    when it is asked for, so that its graph is gone before the next one's is built. ``encode`` is the captioner's
-    vision encoder where it learns: then ``batch.visual`` are pixels.
+    ``losses`` yields the same loss in at most ``chunks`` addends (values and logs), one for each part of the batch.
+    They are computed lazily, so that the graph of a part is freed before the next one is built. ``encode`` is the
+    captioner's vision encoder where it is trained: ``batch.visual`` then holds pixels.
     """
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss: ...
+    def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
 
-    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]: ...
+    def losses(
+        self, learner: LearnerT, batch: Batch, chunks: int = 1, encode: Encode | None = None
+    ) -> Iterator[Loss]: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-class Stateless:
-    """For objectives that remember nothing between steps. In chunks, for those that are means over valid tokens."""
+class Stateless(Generic[LearnerT]):
+    """Base class of objectives without state. ``losses`` suits those that are means over valid tokens."""
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss:
+    def __call__(self, learner: LearnerT, batch: Batch) -> Loss:
         raise NotImplementedError
 
-    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
+    def losses(self, learner: LearnerT, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
         for part in batch.split(chunks):
             loss = self(learner, part if encode is None else replace(part, visual=encode(part.visual)))
             share = 1.0
@@ -58,10 +61,10 @@ class Stateless:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
-            raise ValueError(f"state for an objective that has none: {sorted(state)}")
+            raise ValueError(f"this objective has no state; found {sorted(state)}")
 
 
 def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probability R×T of each token, in nats, from raw scores divided by ``temperature``."""
+    """Log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
     logits_RTV = logits_RTV.float() / temperature
     return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from tellapart.models.protocols import Tokenizer, TrainableScorer
 from tellapart.objectives.base import Loss, Stateless
 from tellapart.types import Batch
 from tellapart.utils.rng import ItemSeeds
 
 
-class Contrastive(Stateless):
+class Contrastive(Stateless[TrainableScorer]):
     """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
 
     With several captions a picture the mean over them: each of a picture's captions takes its turn among those
@@ -25,7 +25,7 @@ class Contrastive(Stateless):
     def __init__(self, word_dropout: float = 0.0) -> None:
         self.word_dropout = word_dropout
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss:
+    def __call__(self, learner: TrainableScorer, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
         tokens_RT, valid_RT = self.drop_words(batch.tokens_RT, batch.valid_RT, learner.tokenizer, batch.seeds)
         images_BD = learner.image_features(batch.visual)
@@ -41,7 +41,7 @@ class Contrastive(Stateless):
         return Loss(loss, {"accuracy": 100 * float(accuracy), "scale": float(log_scale.detach().exp())})
 
     def drop_words(
-        self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any, seeds: ItemSeeds | None = None
+        self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same rows with words hidden: a token of its own stands for them, or, without one, they are left out."""
         if not self.word_dropout:
@@ -55,7 +55,7 @@ class Contrastive(Stateless):
         return drop_tokens(tokens_RT, valid_RT, hidden_RT & valid_RT, tokenizer)
 
 
-def mask_token_id(tokenizer: Any) -> int | None:
+def mask_token_id(tokenizer: Tokenizer) -> int | None:
     """The id that stands for a hidden word: the mask or the unknown word; None where neither has a token of its own.
 
     CLIP's tokenizer says that its unknown word is its end token, and a text would end there.
@@ -69,7 +69,7 @@ def mask_token_id(tokenizer: Any) -> int | None:
 
 
 def drop_tokens(
-    tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Any
+    tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Tokenizer
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows whose hidden tokens are left out, the others in their order, padded on the tokenizer's side."""
     left = getattr(tokenizer, "padding_side", "right") == "left"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
+from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import Loss, Stateless
 from tellapart.objectives.head import VocabularyTerm, head_loss
 from tellapart.types import Batch
@@ -98,7 +97,11 @@ def at_least_float32(logits: torch.Tensor) -> torch.Tensor:
 
 
 def mle_of_references(
-    learner: Any, visual: torch.Tensor, labels_RT: torch.Tensor, valid_RT: torch.Tensor, label_smoothing: float = 0.0
+    learner: CaptionerLike,
+    visual: torch.Tensor,
+    labels_RT: torch.Tensor,
+    valid_RT: torch.Tensor,
+    label_smoothing: float = 0.0,
 ) -> torch.Tensor:
     """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores."""
     if (head := learner.head()) is None:
@@ -109,12 +112,12 @@ def mle_of_references(
     return mle_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, label_smoothing=label_smoothing)
 
 
-class Mle(Stateless):
+class Mle(Stateless[CaptionerLike]):
     """`mle_loss` of the batch's references."""
 
     def __init__(self, label_smoothing: float = 0.0) -> None:
         self.label_smoothing = label_smoothing
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss:
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
         return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT, self.label_smoothing))

@@ -11,9 +11,10 @@ import torch
 
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
+from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import Encode, Loss, token_log_probs
 from tellapart.objectives.exploration import Exploration
-from tellapart.rewards.base import Baseline, Reward
+from tellapart.rewards.base import Baseline, Reward, StatefulBaseline
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -55,17 +56,21 @@ class Reinforce:
         entropy: float = 0.0,
         kl: float = 0.0,
         kl_temperature: float | None = None,
-        start: Any = None,
+        start: CaptionerLike | None = None,
     ) -> None:
+        if kl and start is None:
+            raise ValueError(f"kl is {kl}, and there is no start to compare with; expected a captioner as start")
         self.terms, self.decoding, self.normalise = list(terms), decoding, normalise
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
         self.entropy, self.kl, self.start = entropy, kl, start
         self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss:
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         return next(self.losses(learner, batch))
 
-    def losses(self, learner: Any, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
+    def losses(
+        self, learner: CaptionerLike, batch: Batch, chunks: int = 1, encode: Encode | None = None
+    ) -> Iterator[Loss]:
         """First all captions are written and judged among the whole batch, then part by part what has a graph."""
         parts = batch.split(chunks)
         with torch.set_grad_enabled(len(parts) == 1):
@@ -93,7 +98,13 @@ class Reinforce:
             logs = {}  # addends: what is of the whole batch is told once
 
     def generate_rollout(
-        self, learner: Any, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
+        self,
+        learner: CaptionerLike,
+        visual: torch.Tensor,
+        decoding: Decoding,
+        seeds: ItemSeeds | None = None,
+        *,
+        dropout: bool,
     ) -> Rollout:
         training = learner.model.training
         learner.model.train(training and dropout)
@@ -104,7 +115,7 @@ class Reinforce:
         return rollout
 
     def compute_advantages(
-        self, learner: Any, visual: torch.Tensor, rollout: Rollout, batch: Batch
+        self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The advantage of every caption, B×S, NaN where all rewards abstain; and what the log says of the batch.
 
@@ -154,6 +165,7 @@ class Reinforce:
         self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
     ) -> torch.Tensor:
         """KL(captioner ‖ start) over the whole vocabulary at each of the N tokens written, in nats."""
+        assert self.start is not None
         with torch.no_grad():
             start_visual = self.start.encode(visual) if pixels else visual
             start_RTV = self.start.logits(start_visual, rollout.tokens_RT, rollout.valid_RT)
@@ -174,8 +186,8 @@ class Reinforce:
         for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
 
-    def _stateful_baselines(self) -> list[Any]:
-        return [term.baseline for term in self.terms if hasattr(term.baseline, "state_dict")]
+    def _stateful_baselines(self) -> list[StatefulBaseline]:
+        return [term.baseline for term in self.terms if isinstance(term.baseline, StatefulBaseline)]
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:

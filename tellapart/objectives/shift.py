@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from tellapart.errors import UsageError, nearest
+from tellapart.models.protocols import Tokenizer
 
 CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a word, and one at its start
 
 
-def alternative_forms(tokenizer: Any, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
+def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
     """shift_V: for each token the id of its other form, or its own where it has none (paper 1, section 3.3).
 
     ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word

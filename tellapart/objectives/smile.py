@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
+from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import Loss, Stateless
 from tellapart.objectives.head import LossTerm, SubsetTerm, VocabularyTerm, head_loss
 from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
@@ -198,13 +199,13 @@ def reverse_term(
     return VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
-class Smile(Stateless):
+class Smile(Stateless[CaptionerLike]):
     """`smile_loss` of the batch's references; its keywords. A random subset belongs to (seed, step, item, caption)."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
 
-    def __call__(self, learner: Any, batch: Batch) -> Loss:
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
         labels_RT, valid_RT, settings = batch.tokens_RT, batch.valid_RT, self.settings
         if settings.get("subset") == "random" and (seeds := batch.seeds) is not None:

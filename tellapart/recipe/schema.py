@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.models import Captioner, Scorer
-from tellapart.recipe.objectives import Objective, Reinforce, SelfRetrieval
+from tellapart.recipe.objectives import Objective
 from tellapart.utils.options import DataSpecs, ModelName, Resolver, Strict
 
 
@@ -115,7 +115,7 @@ class Recipe(Strict):
 
     @property
     def trains(self) -> Literal["captioner", "scorer"]:
-        return "scorer" if self.objective.kind == "contrastive" else "captioner"
+        return self.objective.trains
 
     @field_validator("name")
     @classmethod
@@ -172,8 +172,8 @@ class Recipe(Strict):
             )
 
     def _of_a_captioner(self) -> Iterator[str]:
-        rewarded = self.objective if isinstance(self.objective, Reinforce) else None
-        judged = rewarded is not None and rewarded.needs_scorer
+        rewards = self.objective.reward_options
+        judged = any("scorer" in reward.needs() for reward in rewards)
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
         recalls = self.validation.select.startswith("recall")
@@ -182,24 +182,24 @@ class Recipe(Strict):
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
                 "evaluation.eval_scorers need its name"
             )
-        if rewarded and self.training.captions_per_picture > 1:
+        if rewards and self.training.captions_per_picture > 1:
             yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
-        if rewarded and self.training.max_reference_tokens is not None:
+        if rewards and self.training.max_reference_tokens is not None:
             yield (
                 "training.max_reference_tokens cuts references that are learned, and objective 'reinforce' learns "
                 "none; leave it out"
             )
-        if rewarded and rewarded.kl and self.captioner and self.captioner.new is not None:
+        if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield "objective.kl holds to the model that training starts from, and [captioner.new] is none; name one"
-        if rewarded and self.captioner and self.captioner.new_words is not None:
+        if rewards and self.captioner and self.captioner.new_words is not None:
             yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
-        if rewarded and self.training.gradient_checkpointing:
+        if rewards and self.training.gradient_checkpointing:
             yield (
                 "training.gradient_checkpointing turns off the key-value cache, which objective 'reinforce' generates "
                 "with; set training.gradient_accumulation_steps instead"
             )
         shuffled = self.training.batches == "shuffled"
-        if rewarded and shuffled and any(getattr(table, "among", "") == "bag" for table in rewarded.rewards):
+        if shuffled and any(reward.per_bag for reward in rewards):
             yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
         if self.captioner and self.captioner.lora and (self.captioner.new or learns == ("mapper",)):
@@ -224,6 +224,5 @@ class Recipe(Strict):
         if self.bags is not None and self.bags.scorer is not None:
             yield "bags.scorer", self.bags.scorer
         yield from (("evaluation.eval_scorers", name) for name in self.evaluation.eval_scorers)
-        for table in self.objective.rewards if isinstance(self.objective, Reinforce) else ():
-            if isinstance(table, SelfRetrieval):
-                yield from (("objective.rewards.scorers", name) for name in table.scorers)
+        for reward in self.objective.reward_options:
+            yield from (("objective.rewards.scorers", name) for name in reward.scorer_names())

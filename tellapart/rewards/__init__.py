@@ -1,18 +1,47 @@
-"""Rewards: one float for each caption, from a batch; NaN abstains. And what they are compared with."""
+"""Rewards: one float per caption; NaN abstains. And baselines, which rewards are compared with.
 
-from tellapart.rewards.baselines import RunningMean, leave_one_out, no_baseline
-from tellapart.rewards.combine import Alternating, Averaged
-from tellapart.rewards.overlap import Bleu, Cider
-from tellapart.rewards.retrieval import SelfRetrieval, self_retrieval
+`kinds` holds the rewards that a recipe can name, `base` the interface and the registry. `retrieval` and `overlap` are
+the rewards themselves, `combine` makes one of several, `distances` measures the diversity of samples (paper 4).
+"""
 
-__all__ = [
-    "Alternating",
-    "Averaged",
-    "Bleu",
-    "Cider",
-    "RunningMean",
-    "SelfRetrieval",
-    "leave_one_out",
-    "no_baseline",
-    "self_retrieval",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tellapart.utils.lazy import lazily
+
+_WHERE = {
+    "Alternating": "combine",
+    "Averaged": "combine",
+    "Baseline": "base",
+    "Bleu": "overlap",
+    "Cider": "overlap",
+    "REWARDS": "base",
+    "Reward": "base",
+    "RewardEntry": "base",
+    "RewardOptions": "base",
+    "RunningMean": "baselines",
+    "SelfRetrieval": "retrieval",
+    "leave_one_out": "baselines",
+    "no_baseline": "baselines",
+    "self_retrieval": "retrieval",
+}
+
+if TYPE_CHECKING:
+    from tellapart.rewards.base import REWARDS as REWARDS
+    from tellapart.rewards.base import Baseline as Baseline
+    from tellapart.rewards.base import Reward as Reward
+    from tellapart.rewards.base import RewardEntry as RewardEntry
+    from tellapart.rewards.base import RewardOptions as RewardOptions
+    from tellapart.rewards.baselines import RunningMean as RunningMean
+    from tellapart.rewards.baselines import leave_one_out as leave_one_out
+    from tellapart.rewards.baselines import no_baseline as no_baseline
+    from tellapart.rewards.combine import Alternating as Alternating
+    from tellapart.rewards.combine import Averaged as Averaged
+    from tellapart.rewards.overlap import Bleu as Bleu
+    from tellapart.rewards.overlap import Cider as Cider
+    from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrieval
+    from tellapart.rewards.retrieval import self_retrieval as self_retrieval
+
+__all__ = sorted(_WHERE)
+__getattr__, __dir__ = lazily(__name__, _WHERE)

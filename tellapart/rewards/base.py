@@ -1,12 +1,19 @@
-"""What a reward and a baseline are, and what a run offers to the factories that make them."""
+"""What a reward and a baseline are, what a run offers to their factories, and the registry of rewards.
+
+A reward is a module of `tellapart.rewards.kinds` that registers a `RewardEntry`, or an entry point of the group
+``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tellapart.models.protocols import CaptionerLike, FrozenScorer
 from tellapart.types import Batch, Item, Rollout
+from tellapart.utils.options import PluginOptions, Strict
+from tellapart.utils.registry import Entry, Registry
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,3 +70,54 @@ class RunParts(Protocol):
     def start(self) -> CaptionerLike:
         """A fresh copy of the captioner that the run starts from, dropout off."""
         ...
+
+
+class RewardOptions(Strict):
+    """The options of every reward: ``kind = "name"`` chooses it, ``weight`` multiplies it. Subclasses add their own."""
+
+    kind: str
+    weight: float = 1.0
+
+    def needs(self) -> tuple[str, ...]:
+        """What the reward requires of the run with these options: ``references``, ``scorer``."""
+        return REWARDS.find(self.kind).needs
+
+    def scorer_names(self) -> tuple[str, ...]:
+        """Scorers that the options name in place of the recipe's [scorer]."""
+        return ()
+
+    @property
+    def per_bag(self) -> bool:
+        """Whether the reward compares a picture with those of its bag."""
+        return False
+
+
+class PluginRewardOptions(PluginOptions, RewardOptions):
+    """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardEntry(Entry[Callable[..., Reward]]):
+    """``factory(options, parts) -> Reward``, with a `RewardOptions` and a `RunParts`.
+
+    Without ``options`` it is ``factory(**keys) -> Reward``, with the further keys of its table. ``check``: called with
+    the options before any model is loaded; raises `UsageError`.
+    """
+
+    check: Callable[[Any], None] | None = None
+
+    def build(self, options: RewardOptions, parts: RunParts) -> Reward:
+        """The reward. Raises `UsageError` where the factory of a plug-in returns something else."""
+        if isinstance(options, PluginRewardOptions):
+            return options.call(self, "reward")
+        return self.factory(options, parts)
+
+
+REWARDS: Registry[RewardEntry] = Registry(
+    "reward", RewardEntry, group="tellapart.rewards", package="tellapart.rewards.kinds"
+)
+
+
+def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
+    """The reward that a recipe's table describes."""
+    return REWARDS.find(options.kind).build(options, parts)

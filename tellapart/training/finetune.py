@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tellapart.data import open_many
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import UsageError
+from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
@@ -17,24 +17,6 @@ from tellapart.utils.messages import say
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
-OBJECTIVES: dict[str, dict[str, Any]] = {
-    "self-retrieval": {
-        "kind": "reinforce",
-        "baseline": "leave_one_out",
-        "normalise": "length",
-        "kl": 0.3,
-        "kl_temperature": 1.0,
-    },
-    "smile": {"kind": "smile", "mle": 0.01},
-    "mle": {"kind": "mle"},
-    "cider": {"kind": "reinforce", "baseline": "greedy", "normalise": "none", "rewards": [{"kind": "cider"}]},
-    "cider+self-retrieval": {
-        "kind": "reinforce",
-        "baseline": "greedy",
-        "normalise": "length",
-        "rewards": [{"kind": "self_retrieval"}, {"kind": "cider", "weight": 0.5}],
-    },
-}
 RATE, LORA_RATE = 3e-5, 3e-4
 TOKENS_A_WORD = 1.4  # about what tokenizers of English make of a caption's words, punctuation counted
 STEPS, BATCH = 300, 50
@@ -70,11 +52,9 @@ def plan(
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
-    if objective not in OBJECTIVES:
-        raise UsageError(f"no objective is called '{objective}'{nearest(objective, OBJECTIVES)}")
+    told = objective_table(objective)
     count, bare, longest = survey(pictures)
-    told = OBJECTIVES[objective]
-    if bare and objective != "self-retrieval":
+    if bare and reads_references(told):
         raise UsageError(
             f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' learns from; "
             "give captions of them, or type --objective self-retrieval"

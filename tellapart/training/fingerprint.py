@@ -99,7 +99,7 @@ def fingerprint_of_0_1(recipe: Recipe) -> str:
 
 def code_of(recipe: Recipe) -> list[str]:
     """The parts of the code that this recipe's result goes through."""
-    parts = ["samplers", "loop", recipe.objective.kind]
+    parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no number
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or ())
     specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]
     if any(spec.startswith("scenes:") for spec in specs):

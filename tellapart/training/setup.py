@@ -21,14 +21,14 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models.device import best_device
 from tellapart.models.plugins import check_allowed, code_path
-from tellapart.objectives import Contrastive, Mle, Objective
+from tellapart.models.protocols import FrozenScorer
+from tellapart.objectives.base import Objective
 from tellapart.objectives.mle import mle_of_references
-from tellapart.recipe import objectives as settings_of
+from tellapart.objectives.registry import OBJECTIVES, build_objective
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels
-from tellapart.training.rewards import check_rewards, reinforce_of, smile_of
 from tellapart.training.run_folder import Run
 from tellapart.training.samplers import sampler_of
 from tellapart.types import Item
@@ -44,8 +44,11 @@ class Stage:
         self.device = best_device()
         check_trackers(recipe.training.trackers)
         check_code(recipe)
-        if isinstance(recipe.objective, settings_of.Reinforce):
-            check_rewards(recipe.objective, self)
+        if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
+            check(recipe.objective)
+        for reward in recipe.objective.reward_options:
+            if "references" in reward.needs():
+                self.check_references(f"reward '{reward.kind}' compares captions with references")
 
     def autocast(self) -> torch.autocast:
         """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
@@ -62,10 +65,10 @@ class Stage:
         named = self.recipe.scorer
         if self.recipe.trains == "scorer" or named is None or named.name is None:
             return None
-        return self.judge(named.name)
+        return self.load_scorer(named.name)
 
-    def judge(self, name: str) -> Scorer:
-        """A frozen scorer of this run; what it cut is told at the end (`cut_lines`)."""
+    def load_scorer(self, name: str) -> Scorer:
+        """A frozen scorer of this run. `cut_lines` reports the captions that it truncated."""
         self.judges.append(load_scorer(self.upstream(name), self.device))
         return self.judges[-1]
 
@@ -95,6 +98,12 @@ class Stage:
 
             enable_gradient_checkpointing(captioner)
         return captioner
+
+    @property
+    def captioner(self) -> Captioner:
+        """The captioner in training."""
+        assert isinstance(self.learner, Captioner), "this run trains a scorer"
+        return self.learner
 
     def _new(self, described: Any) -> Captioner:
         """A captioner with random weights behind somebody's vision encoder, or behind features from files."""
@@ -187,6 +196,18 @@ class Stage:
     def train_items(self) -> list[Item]:
         return self._readable(self.train_data)
 
+    def train_features(self, scorer: FrozenScorer) -> np.ndarray:
+        """features_ND of the training pictures, as this scorer sees them."""
+        return np.asarray(self.store.features(self.train_items, scorer.encoder))
+
+    def check_references(self, why: str) -> None:
+        """Raises `UsageError` where a training picture has no reference."""
+        if bare := [item.id for item in self.train_data if not item.references]:
+            raise UsageError(
+                f"{self.recipe.data.train}: {len(bare)} of {len(self.train_data)} pictures have no reference, "
+                f"such as {bare[0]}; {why}"
+            )
+
     @cached_property
     def validation_items(self) -> list[Item]:
         items = self._readable(open_specs(self.recipe.data.validation))
@@ -241,13 +262,8 @@ class Stage:
     def training_set(self) -> TrainingSet:
         settings, items = self.recipe.training, self.train_items
         rows = None
-        if self.recipe.objective.kind != "reinforce":
-            if bare := [item.id for item in items if not item.references]:
-                raise UsageError(
-                    f"{self.recipe.data.train}: {len(bare)} of {len(items)} pictures have no reference, "
-                    f"such as {bare[0]}; "
-                    f"objective '{self.recipe.objective.kind}' learns from references"
-                )
+        if self.recipe.objective.learns_references:
+            self.check_references(f"objective '{self.recipe.objective.kind}' learns from references")
             tokens = iter(self.tokenize([text for item in items for text in item.references], "training references"))
             rows = [[next(tokens) for _ in item.references] for item in items]
         return TrainingSet(
@@ -298,15 +314,8 @@ class Stage:
         return self.view.rows(items)
 
     # The objective
-    def objective(self) -> Objective:
-        settings = self.recipe.objective
-        if isinstance(settings, settings_of.Mle):
-            return Mle(settings.label_smoothing)
-        if isinstance(settings, settings_of.Smile):
-            return smile_of(settings, self.learner)
-        if isinstance(settings, settings_of.Contrastive):
-            return Contrastive(settings.word_dropout)
-        return reinforce_of(settings, self)
+    def objective(self) -> Objective[Any]:
+        return build_objective(self.recipe.objective, self)
 
     # Validation
     def validate(self) -> dict[str, float]:
@@ -322,7 +331,7 @@ class Stage:
         visual: Any = self._validation_pictures
         if self.reads_pixels:
             visual = self._encode_pixels(visual, self.learner.encode)
-        if self.recipe.objective.kind in ("mle", "smile") or self.recipe.validation.select == "loss":
+        if self.recipe.objective.learns_references or self.recipe.validation.select == "loss":
             values["loss"] = self._validation_loss(visual)
         seeds = ItemSeeds(tuple(item.id for item in self.validation_items), self.recipe.seed)
         texts = generate_captions(self.learner, visual, self.recipe.validation.decoding, seeds=seeds)

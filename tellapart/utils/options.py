@@ -8,9 +8,22 @@ serialization context is a `Resolver`.
 from __future__ import annotations
 
 import os
-from typing import Annotated, Protocol
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializationInfo, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidationInfo,
+    create_model,
+)
+
+from tellapart.errors import UsageError
+from tellapart.utils.registry import Entry
 
 
 class Resolver(Protocol):
@@ -55,3 +68,45 @@ class Strict(BaseModel):
     """A table that refuses unknown keys, and numbers that are not finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PluginOptions(Strict):
+    """The table of a plug-in that declares no options: its further keys are keyword arguments of its factory."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
+        """What the factory returns. Raises `UsageError` of one line where it fails or returns no callable."""
+        arguments = self.model_extra or {}
+        key = f"{what} '{entry.name}'"
+        try:
+            made = entry.factory(**arguments)
+        except Exception as error:
+            call = ", ".join(f"{option}={value!r}" for option, value in arguments.items())
+            line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+            raise UsageError(f"{key}: its call ({call}) failed: {line}") from error
+        if not callable(made):
+            raise UsageError(f"{key} made a {type(made).__name__}; expected a callable")
+        return made
+
+
+Options = TypeVar("Options", bound=BaseModel)
+
+
+def option_tables(
+    entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
+) -> tuple[type[Options], ...]:
+    """The table of each entry, for a union that ``kind`` discriminates. Raises `TypeError` for one that does not fit.
+
+    An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
+    """
+    tables = []
+    for entry in entries:
+        table = entry.options
+        if table is None:
+            fields: dict[str, Any] = {"kind": (Literal[entry.name], ...)}
+            table = create_model(f"{entry.name}_options", __base__=plugin, **fields)
+        elif not (issubclass(table, base) and table.model_fields["kind"].annotation == Literal[entry.name]):
+            raise TypeError(f"options of '{entry.name}': expected a {base.__name__} with kind: Literal['{entry.name}']")
+        tables.append(table)
+    return tuple(tables)

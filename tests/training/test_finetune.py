@@ -11,8 +11,9 @@ from PIL import Image
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.objectives.presets import PRESETS
 from tellapart.recipe.reading import read_recipe
-from tellapart.training.finetune import BATCH, OBJECTIVES, parts_of_batch, plan
+from tellapart.training.finetune import BATCH, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
 
@@ -31,10 +32,10 @@ def test_what_is_held_out_is_not_learned_from_and_nothing_is_lost(tiny_captioner
     assert recipe.training.batch_size == 48 < BATCH  # fewer pictures than a usual batch has
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", PRESETS)
 def test_every_objective_is_a_recipe(objective: str, tiny_captioner: Path) -> None:
     recipe = plan(str(tiny_captioner), [WORLD], objective=objective, lora=True)
-    assert recipe.objective.kind == OBJECTIVES[objective]["kind"]
+    assert recipe.objective.kind == PRESETS[objective]["kind"]
     assert recipe.captioner is not None and recipe.captioner.lora is not None
     assert recipe.training.learning_rate == pytest.approx(3e-4)
 

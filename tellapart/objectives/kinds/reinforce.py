@@ -1,0 +1,168 @@
+"""``kind = "reinforce"``: policy gradients of rewards (papers 2, 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal, Union
+
+from pydantic import Field, model_validator
+
+from tellapart.models.decoding import Decoding
+from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.rewards.base import (
+    REWARDS,
+    Baseline,
+    PluginRewardOptions,
+    RewardOptions,
+    RunParts,
+    build_reward,
+)
+from tellapart.rewards.kinds.self_retrieval import SelfRetrieval
+from tellapart.utils.messages import say
+from tellapart.utils.options import Strict, option_tables
+
+if TYPE_CHECKING:
+    from tellapart.objectives.exploration import Exploration as ExplorationBonus
+    from tellapart.objectives.reinforce import Reinforce as ReinforceObjective
+
+    RewardTable = RewardOptions
+else:
+    # One table per reward, those of installed packages included; what cannot be loaded is left out.
+    TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
+    RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
+
+
+class Exploration(Strict):
+    """Paper 4: α · rewards + (1 − α) · how different the samples of a picture are. The defaults are corrected;
+    distance = "bleu-similarity" and baseline = "literal" are the paper's words."""
+
+    alpha: float = Field(0.75, ge=0, le=1)
+    distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
+    reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
+    baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
+
+    @property
+    def apart(self) -> bool:
+        """Whether a sample's distances are compared with those of the others."""
+        return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> Exploration:
+        if self.distance == "edit" and self.reference != "both":
+            raise ValueError(f"distance 'edit' has no reference side; leave out reference = '{self.reference}'")
+        return self
+
+
+class Reinforce(ObjectiveOptions):
+    """Policy gradient of rewards. The defaults are DiscriTune's: self-retrieval, greedy captions, a running mean."""
+
+    kind: Literal["reinforce"] = "reinforce"
+    rewards: tuple[RewardTable, ...] = Field((SelfRetrieval(kind="self_retrieval"),), min_length=1)
+    decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
+    baseline: Literal["running_mean", "leave_one_out", "greedy", "none"] = "running_mean"
+    normalise: Literal["length+1", "length", "none"] = "length+1"
+    dropout_in_rollout: bool = True
+    exploration: Exploration | None = None
+    whiten: bool = False
+    entropy: float = Field(0.0, ge=0)
+    kl: float = Field(0.0, ge=0)
+    kl_temperature: float | None = Field(
+        None, gt=0, description="at which captioner and start are compared; by default that of decoding"
+    )
+
+    @model_validator(mode="after")
+    def fits_together(self) -> Reinforce:
+        for wrong in self.contradictions():
+            raise ValueError(wrong)
+        return self
+
+    def contradictions(self) -> Iterator[str]:
+        if self.kl_temperature is not None and not self.kl:
+            yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
+        if self.baseline == "leave_one_out" and self.decoding.samples < 2:
+            yield "baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say"
+        if self.exploration is not None and self.decoding.samples < 2:
+            yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+        elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
+            yield (
+                f"exploration.baseline '{self.exploration.baseline}' needs three samples of a picture: of two, each is "
+                "as different as the other; set decoding.samples = 5"
+            )
+        if self.baseline == "greedy" and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
+            yield (
+                "baseline 'greedy' is the reward of the very caption that greedy decoding without dropout writes: "
+                "nothing would be learned; set decoding.kind = 'sample'"
+            )
+
+    def needs(self) -> tuple[str, ...]:
+        return ("start",) if self.kl else ()
+
+    @property
+    def reward_options(self) -> tuple[RewardOptions, ...]:
+        return self.rewards
+
+
+def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
+    from tellapart.objectives.reinforce import Reinforce as ReinforceObjective
+    from tellapart.objectives.reinforce import RewardTerm
+
+    names = [table.kind for table in options.rewards]
+    terms = [
+        RewardTerm(
+            build_reward(table, parts),
+            build_baseline(options.baseline),
+            table.weight,
+            table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
+        )
+        for place, table in enumerate(options.rewards, 1)
+    ]
+    return ReinforceObjective(
+        terms,
+        options.decoding,
+        normalise=options.normalise,
+        dropout_in_rollout=options.dropout_in_rollout,
+        exploration=build_exploration(options.exploration) if options.exploration else None,
+        whiten=options.whiten,
+        entropy=options.entropy,
+        kl=options.kl,
+        kl_temperature=options.kl_temperature,
+        start=parts.start() if options.kl else None,
+    )
+
+
+def build_baseline(name: str) -> Baseline | Literal["greedy"]:
+    """A fresh baseline by its name in a recipe."""
+    from tellapart.rewards.baselines import RunningMean, leave_one_out, no_baseline
+
+    if name == "running_mean":
+        return RunningMean()
+    if name == "greedy":
+        return "greedy"
+    return leave_one_out if name == "leave_one_out" else no_baseline
+
+
+def build_exploration(options: Exploration) -> ExplorationBonus:
+    from tellapart.objectives.exploration import Exploration as ExplorationBonus
+    from tellapart.rewards.distances import distance_by_name
+
+    return ExplorationBonus(distance_by_name(options.distance, options.reference), options.alpha, options.baseline)
+
+
+def check(options: Reinforce) -> None:
+    """The rewards can be built, as far as that can be told before any model is loaded."""
+    for table in options.rewards:
+        if (check_reward := REWARDS.find(table.kind).check) is not None:
+            check_reward(table)
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="reinforce",
+        factory=build,
+        help="Policy gradients of rewards such as self-retrieval and CIDEr-D.",
+        options=Reinforce,
+        needs=(),
+        label="REINFORCE",
+        check=check,
+    )
+)

@@ -1,0 +1,73 @@
+"""``kind = "smile"``: semipermeable maximum likelihood (paper 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from tellapart.errors import UsageError
+from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.rewards.base import RunParts
+
+if TYPE_CHECKING:
+    from tellapart.objectives.smile import Smile as SmileObjective
+
+
+class Smile(ObjectiveOptions):
+    """SMILE (paper 1): its defaults are the paper's. ``mle`` is λ of eq. 4, the share of MLE, 0.01 in its best row."""
+
+    kind: Literal["smile"]
+    subset: Literal["own", "random", "reverse"] = "own"
+    first: Literal["mle", "shift", "none"] = "mle"
+    random_size: int = Field(10, ge=1, description="words drawn for each caption, its labels not counted")
+    shift: tuple[tuple[str, str], ...] = Field(
+        (), description="tokens and their stand-ins, where the tokenizer has none"
+    )
+    mle: float = Field(0.0, ge=0, le=1)
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the share of MLE; BLIP's own is 0.1")
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> Smile:
+        if self.label_smoothing and not self.mle:
+            raise ValueError("label_smoothing is of the share of MLE, which is 0; set mle = 0.01, say, or leave it out")
+        if self.random_size != 10 and self.subset != "random":
+            raise ValueError(f"random_size is of subset 'random', and subset is '{self.subset}'; leave it out")
+        if self.shift and self.first != "shift":
+            raise ValueError(f"shift is of first = 'shift', and first is '{self.first}'; leave it out")
+        return self
+
+
+def build(options: Smile, parts: RunParts) -> SmileObjective:
+    """SMILE for this captioner. Raises `UsageError` for what its vocabulary does not have."""
+    from tellapart.objectives.shift import alternative_forms
+    from tellapart.objectives.smile import Smile as SmileObjective
+
+    captioner = parts.captioner
+    V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
+    if options.subset == "random" and options.random_size > V:
+        raise UsageError(
+            f"objective.random_size is {options.random_size}, and the vocabulary of {captioner.name} has {V} words; "
+            "lower it (the paper's is 10)"
+        )
+    shift_V = alternative_forms(captioner.tokenizer, V, options.shift) if options.first == "shift" else None
+    return SmileObjective(
+        subset=options.subset,
+        first=options.first,
+        random_size=options.random_size,
+        shift_V=shift_V,
+        mle=options.mle,
+        label_smoothing=options.label_smoothing,
+    )
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="smile",
+        factory=build,
+        help="Maximum likelihood within the words of each reference (paper 1).",
+        options=Smile,
+        label="SMILE",
+        direction="lower",
+    )
+)

@@ -1,0 +1,52 @@
+"""What ``tellapart finetune --objective`` takes, and the table [objective] that each name stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tellapart.errors import UsageError, nearest
+from tellapart.objectives.registry import OBJECTIVES
+from tellapart.rewards.base import REWARDS
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "self-retrieval": {
+        "kind": "reinforce",
+        "baseline": "leave_one_out",
+        "normalise": "length",
+        "kl": 0.3,
+        "kl_temperature": 1.0,
+    },
+    "smile": {"kind": "smile", "mle": 0.01},
+    "mle": {"kind": "mle"},
+    "cider": {"kind": "reinforce", "baseline": "greedy", "normalise": "none", "rewards": [{"kind": "cider"}]},
+    "cider+self-retrieval": {
+        "kind": "reinforce",
+        "baseline": "greedy",
+        "normalise": "length",
+        "rewards": [{"kind": "self_retrieval"}, {"kind": "cider", "weight": 0.5}],
+    },
+}
+DEFAULTS = {"kind": "reinforce", "baseline": "leave_one_out", "normalise": "length"}  # of a reward without a preset
+NOT_OFFERED = ("reinforce", "contrastive", "own")  # named by its rewards; trains a scorer; has a required option
+
+
+def objective_names() -> list[str]:
+    """The presets, then the other objectives and rewards of the registries, those of installed packages included."""
+    names = [name for name in (*OBJECTIVES, *REWARDS) if name not in NOT_OFFERED]
+    return [*PRESETS, *(name for name in names if name.replace("_", "-") not in PRESETS)]
+
+
+def objective_table(name: str) -> dict[str, Any]:
+    """The table [objective] of a name. Raises `UsageError`, with the nearest name, for an unknown one."""
+    if name in PRESETS:
+        return PRESETS[name]
+    if name not in (known := objective_names()):
+        raise UsageError(f"no objective is called '{name}'{nearest(name, known)}")
+    return {"kind": name} if name in OBJECTIVES else {**DEFAULTS, "rewards": [{"kind": name}]}
+
+
+def reads_references(table: Mapping[str, Any]) -> bool:
+    """Whether the objective, or one of its rewards, needs references."""
+    rewards = [REWARDS.find(reward["kind"]) for reward in table.get("rewards", ())]
+    return any("references" in entry.needs for entry in (OBJECTIVES.find(table["kind"]), *rewards))

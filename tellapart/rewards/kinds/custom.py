@@ -1,0 +1,60 @@
+"""``kind = "own"``: a reward of the user's own, by dotted path or by the name of an installed entry point."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tellapart.errors import UsageError, nearest
+from tellapart.models.plugins import PATTERN, call_factory, code_path, installed
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+
+
+class Custom(RewardOptions):
+    """A reward of the user's own: ``reward = "my.module:factory"`` is called with ``options`` and returns it.
+
+    ``reward`` may also be the name of an installed entry point of the group ``tellapart.rewards``.
+    """
+
+    kind: Literal["own"]
+    reward: str = Field(pattern=rf"{PATTERN}|^\w[\w.-]*$")
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+def build(options: Custom, parts: RunParts) -> Reward:
+    return load(options)
+
+
+def load(options: Custom) -> Reward:
+    """The callable that the factory returns.
+
+    Raises `UsageError` of one line where the code is not allowed to run, there is no such module or function, it
+    fails, or it returns no callable.
+    """
+    key = f"objective.rewards.reward = '{options.reward}'"
+    if (path := code_path(options.reward, "reward")) is None:
+        hint = nearest(options.reward, known) if (known := installed("reward")) else ""
+        raise UsageError(f"{key}: reward '{options.reward}' is of no installed package{hint}; expected module:factory")
+    reward = call_factory(path, "reward", key, options.options)
+    if not callable(reward):
+        raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
+    return reward
+
+
+def check(options: Custom) -> None:
+    """The code may run and returns a reward."""
+    load(options)
+
+
+REWARDS.register(
+    RewardEntry(
+        name="own",
+        factory=build,
+        help="A reward of your own, as module:factory.",
+        options=Custom,
+        label="custom reward",
+        direction="higher",
+        check=check,
+    )
+)

@@ -1,0 +1,71 @@
+"""``kind = "self_retrieval"``: the scorer retrieves the picture by its caption (papers 2 and 3)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.utils.options import ModelName
+
+
+class SelfRetrieval(RewardOptions):
+    """Self-retrieval: paper 3's three scores, among the pictures of the batch or of the picture's bag.
+
+    ``scorers``: further scorers in place of [scorer]; several are averaged, or alternate by step.
+    """
+
+    kind: Literal["self_retrieval"]
+    score: Literal["log_prob", "accuracy", "cosine"] = "log_prob"
+    among: Literal["batch", "bag"] = "batch"
+    scorers: tuple[ModelName, ...] = ()
+    combine: Literal["average", "alternate"] = "average"
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> SelfRetrieval:
+        if self.score == "cosine" and self.among == "bag":
+            raise ValueError("score 'cosine' looks at no other picture, so among = 'bag' has no effect; leave it out")
+        if self.combine == "alternate" and len(self.scorers) < 2:
+            raise ValueError("combine = 'alternate' takes turns; give at least two scorers = ['…', '…']")
+        return self
+
+    def needs(self) -> tuple[str, ...]:
+        return () if self.scorers else ("scorer",)
+
+    def scorer_names(self) -> tuple[str, ...]:
+        return self.scorers
+
+    @property
+    def per_bag(self) -> bool:
+        return self.among == "bag"
+
+
+def build(options: SelfRetrieval, parts: RunParts) -> Reward:
+    from tellapart.rewards.combine import Alternating, Averaged
+    from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrievalReward
+
+    scorers = [parts.load_scorer(name) for name in options.scorers]
+    if not scorers:
+        assert parts.scorer is not None, "the recipe schema requires [scorer]"
+        scorers = [parts.scorer]
+    rewards = [
+        SelfRetrievalReward(scorer, parts.train_features(scorer), score=options.score, among=options.among)
+        for scorer in scorers
+    ]
+    if len(rewards) == 1:
+        return rewards[0]
+    return Averaged(rewards) if options.combine == "average" else Alternating(rewards)
+
+
+REWARDS.register(
+    RewardEntry(
+        name="self_retrieval",
+        factory=build,
+        help="The scorer retrieves the picture by its caption.",
+        options=SelfRetrieval,
+        needs=("scorer",),
+        label="self-retrieval",
+        direction="higher",
+    )
+)
