@@ -101,7 +101,7 @@ def option_tables(
     An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
     """
     tables = []
-    for entry in entries:
+    for entry in sorted(entries, key=lambda each: each.name):
         table = entry.options
         if table is None:
             fields: dict[str, Any] = {"kind": (Literal[entry.name], ...)}

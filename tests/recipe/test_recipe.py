@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tellapart.errors import UsageError
+from tellapart.recipe import deprecated
 from tellapart.recipe.find import SHIPPED
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
-from tellapart.recipe.schema import Recipe, deprecated
+from tellapart.recipe.schema import Recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))

@@ -87,7 +87,7 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (['objective.rewards=[{kind="cyder"}]'], "unknown objective.rewards 'cyder'; did you mean 'cider'?"),
         (
             ["objective.rewards=[{weight=2}]"],
-            "'objective.rewards.kind' is missing; expected one of self_retrieval, cider",
+            "'objective.rewards.kind' is missing; expected one of bleu, cider, own, self_retrieval",
         ),
         (
             ['objective.rewards=[{kind="cider", weigth=2}]'],
