@@ -1,4 +1,4 @@
-"""Side-by-side timings against the usual way: both in one run, alternately, with the same results."""
+"""``tellapart bench``: ours and a reference implementation on the same work, timed alternately in one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from tellapart.bench.rows import Row
 
-WORKS = {
+BENCHMARKS = {
     "bags": "tellapart.bench.bags",
     "boost": "tellapart.bench.boost",
     "metrics": "tellapart.bench.metrics",
@@ -20,11 +20,11 @@ WORKS = {
 
 
 def run_bench(work: str, repeat: int = 3, only: str = "") -> list[Row]:
-    """The rows of ``tellapart bench WORK``: medians of ``repeat`` runs; of works that contain ``only``.
+    """The rows of ``tellapart bench WORK`` whose work contains ``only``, with ``repeat`` runs each.
 
-    Raises `UsageError` for an unknown work, for data or tools that are not there, and where ``only`` leaves none.
+    Raises `UsageError` for an unknown benchmark, for missing data or tools, and where ``only`` leaves no row.
     """
-    if work not in WORKS:
-        raise UsageError(f"no benchmark is called '{work}'{nearest(work, WORKS)}")
-    rows: list[Row] = importlib.import_module(WORKS[work]).rows(repeat, only)
+    if work not in BENCHMARKS:
+        raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")
+    rows: list[Row] = importlib.import_module(BENCHMARKS[work]).rows(repeat, only)
     return rows

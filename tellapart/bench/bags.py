@@ -1,8 +1,8 @@
 """``tellapart bench bags``: the search for look-alikes against FAISS's flat index, how it grows, and all bags.
 
-Features are made up: a few hundred thousand points around many centres, as pictures of the same things lie. Everything
-runs in a process of its own, so that its peak memory is its own. ``--only growth`` or ``--only approximate`` picks
-rows, and so does a number of pictures: ``--only 30,000``.
+Features are synthetic: a few hundred thousand points around many centres, as those of pictures of the same things are.
+Each search runs in a process of its own, which has a peak memory of its own. ``--only growth`` or ``--only
+approximate`` selects rows, and so does a number of pictures: ``--only 30,000``.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ COCO, D, TOP = 113_287, 512, 200  # COCO's training set in paper 2's split, CLIP
 GROWTH = (10_000, 30_000, 100_000, 300_000)
 APPROXIMATE = (100_000, 1_000_000)
 SEARCHED = 50_000  # pictures whose neighbours the approximate search seeks at most; its time is that of all of them
-SAMPLE = 2000  # queries whose exact neighbours an approximate search is held against
-SLOWER = 1.3  # times FAISS that we may take
+SAMPLE = 2000  # queries whose exact neighbours an approximate search is compared with
+SLOWER = 1.3  # times FAISS's seconds that ours may take
 MEMORY_MB, BAGS_SECONDS = 2048.0, 60.0
 SIZES = (2, 3, 5, 7, 10, 15, 20)
 CHECKED = 200  # pictures whose neighbours are compared with FAISS's
-SHARED = 0.999  # of their neighbours that both must find: equal but for cosines that float32 cannot tell apart
+SHARED = 0.999  # of their neighbours that both must find: all but those whose cosines are equal in float32
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
     """Rows whose work contains ``only``. Goals are ratios: at least 0.77, 1/1.3, of FAISS's speed."""
     if importlib.util.find_spec("faiss") is None:
-        raise UsageError("FAISS, which is measured against, is not installed; type: pip install 'tellapart[faiss]'")
-    chosen = works(repeat, only)
+        raise UsageError("FAISS, the reference, is not installed; type: pip install 'tellapart[faiss]'")
+    chosen = workloads(repeat, only)
     threads = os.environ.get("OMP_NUM_THREADS")
     say(f"threads: {threads or f'as many as there are ({os.cpu_count()}); OMP_NUM_THREADS=1 makes it one'}")
     found: list[Row] = []
@@ -54,7 +54,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
     return found
 
 
-def works(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row]]]:
+def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row]]]:
     """What there is to measure whose name contains ``only``, in the order of measuring."""
     search = f"exact top {TOP}, {{:,}} × {D}: time"
     makers: dict[str, Callable[[str], list[Row]]] = {
@@ -64,41 +64,41 @@ def works(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row]]]:
     }
     chosen = {work: make for work, make in makers.items() if only.lower() in work.lower()}
     if not chosen:
-        raise UsageError(f"no work contains '{only}'; known: {'; '.join(makers)}")
+        raise UsageError(f"no row contains '{only}'; known: {'; '.join(makers)}")
     return chosen
 
 
 def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[Row]:
-    """Ours and FAISS's flat index in turns, with the same neighbours found; ``more``: memory, and bags of ours."""
-    ours: list[process.Done] = []
-    theirs: list[process.Done] = []
+    """Ours and FAISS's flat index alternately, with the same neighbours found; ``more``: memory, and bags of ours."""
+    ours: list[process.CompletedRun] = []
+    theirs: list[process.CompletedRun] = []
     for number in range(repeat):
-        for way, done in (("ours", ours), ("faiss", theirs))[:: -1 if number % 2 else 1]:
-            done.append(_run(way, n))
-    _check(work, ours[0].printed["rows"], theirs[0].printed["rows"])
-    ours_R, theirs_R = ([float(run.printed["seconds"]) for run in runs] for runs in (ours, theirs))
+        for search, done in (("ours", ours), ("faiss", theirs))[:: -1 if number % 2 else 1]:
+            done.append(_run(search, n))
+    _check(work, ours[0].output["rows"], theirs[0].output["rows"])
+    ours_R, theirs_R = ([float(run.output["seconds"]) for run in runs] for runs in (ours, theirs))
     found = [Row(work, ours_R, theirs_R, round(1 / SLOWER, 2) if more else 0.0, "s")]  # the curve has no goal
-    ours_R, theirs_R = ([float(run.printed["cpu_seconds"]) for run in runs] for runs in (ours, theirs))
-    found.append(Row(f"{work} of the processor", ours_R, theirs_R, 0.0, "s"))  # what others run does not count here
+    ours_R, theirs_R = ([float(run.output["cpu_seconds"]) for run in runs] for runs in (ours, theirs))
+    found.append(Row(f"{work} of the processor", ours_R, theirs_R, 0.0, "s"))  # unaffected by other processes
     if more:
         peak_R = [run.peak_mb for run in ours]
         found.append(Row(work.replace("time", "peak memory against 2 GiB"), peak_R, [MEMORY_MB], 1.0, "MB"))
-        bags_R = [float(run.printed["bags_seconds"]) for run in ours]
+        bags_R = [float(run.output["bags_seconds"]) for run in ours]
         sizes = ", ".join(map(str, SIZES))
         found.append(Row(f"bags of {sizes} from these neighbours, against a minute", bags_R, [BAGS_SECONDS], 1.0, "s"))
     return found
 
 
 def _approximate(work: str, n: int, repeat: int) -> list[Row]:
-    """Our use of FAISS's cells: what it takes and loses. An exact search takes hours here: it is held against
-    what FAISS's flat index takes for a sample of the pictures, times the number of samples."""
+    """Our use of FAISS's cells: what it takes and loses. An exact search takes hours here: the reference is
+    the time of FAISS's flat index for a sample of the pictures, times the number of samples."""
     ours = [_run("approximate", n) for _ in range(repeat)]
     flat = [_run("flat-sample", n) for _ in range(repeat)]
     sample, queries = min(SAMPLE, n), min(SEARCHED, n)
-    flat_R = [run.printed["seconds"] * n / sample for run in flat]
+    flat_R = [run.output["seconds"] * n / sample for run in flat]
 
     def of(key: str) -> list[float]:
-        return [float(run.printed[key]) for run in ours]
+        return [float(run.output[key]) for run in ours]
 
     against = f"{work}: all of the time, against FAISS's flat index ({sample:,} queries, times {n / sample:g})"
     return [
@@ -110,14 +110,16 @@ def _approximate(work: str, n: int, repeat: int) -> list[Row]:
     ]
 
 
-def _run(way: str, n: int) -> process.Done:
-    return process.run([sys.executable, "-m", "tellapart.bench.bags", way, str(n)])
+def _run(search: str, n: int) -> process.CompletedRun:
+    return process.run([sys.executable, "-m", "tellapart.bench.bags", search, str(n)])
 
 
 def _check(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
     shared = np.mean([len(set(a) & set(b)) / max(1, len(a)) for a, b in zip(ours, theirs, strict=True)])
     if shared < SHARED:
-        raise TellapartError(f"{work}: the two ways share {shared:.4f} of the neighbours, at least {SHARED} expected")
+        raise TellapartError(
+            f"{work}: the two searches share {shared:.4f} of the neighbours, at least {SHARED} expected"
+        )
 
 
 def features(n: int, uneven: bool = False) -> np.ndarray:
@@ -139,28 +141,28 @@ def features(n: int, uneven: bool = False) -> np.ndarray:
     return features_ND
 
 
-def once(way: str, n: int) -> dict[str, Any]:
-    """One run of a way in this process, timed without the making of the features."""
-    features_ND = features(n, uneven=way in ("approximate", "flat-sample"))
-    return WAYS[way](features_ND, min(TOP, n - 1))
+def run_search(search: str, n: int) -> dict[str, Any]:
+    """One search in this process. Making the features is not timed."""
+    features_ND = features(n, uneven=search in ("approximate", "flat-sample"))
+    return SEARCHES[search](features_ND, min(TOP, n - 1))
 
 
 def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     """Our exact search, then the bags of all sizes."""
-    import torch  # noqa: F401  (loading it is not searching)
+    import torch  # noqa: F401  (loading it is not timed)
 
     from tellapart.bags import nearest_neighbours, training_bags
 
     near, took = _timed(lambda: nearest_neighbours(features_ND, k, approximate=False, progress=False))
     _, bags_took = _timed(lambda: [training_bags(near.rows_NK, size) for size in SIZES])
-    rows = near.rows_NK[_checked(features_ND)].tolist()
+    rows = near.rows_NK[_compared_rows(features_ND)].tolist()
     return {**took, "rows": rows, "bags_seconds": bags_took["seconds"]}
 
 
 def _faiss(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     """FAISS's flat index, each picture's own row left out."""
     rows_NK, took = _flat(features_ND, features_ND, k)
-    rows = [[row for row in rows_NK[i].tolist() if row != i][:k] for i in _checked(features_ND).tolist()]
+    rows = [[row for row in rows_NK[i].tolist() if row != i][:k] for i in _compared_rows(features_ND).tolist()]
     return {**took, "rows": rows}
 
 
@@ -182,13 +184,13 @@ def _flat(features_ND: np.ndarray, query_QD: np.ndarray, k: int) -> tuple[np.nda
 
 
 def _timed(work: Callable[[], Found]) -> tuple[Found, dict[str, float]]:
-    """What comes of it, and its seconds: of the clock, and of the processor (all threads together)."""
+    """The result, and the seconds: by the clock, and of the processor (all threads together)."""
     clock, processor = time.perf_counter(), time.process_time()
     found = work()
     return found, {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - processor}
 
 
-def _approximately(features_ND: np.ndarray, k: int) -> dict[str, Any]:
+def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     """Our approximate search, with the share of the exact neighbours that it finds."""
     import faiss  # noqa: F401
     import torch  # noqa: F401
@@ -205,17 +207,17 @@ def _approximately(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     }
 
 
-def _checked(features_ND: np.ndarray) -> np.ndarray:
-    """The pictures whose neighbours two ways are compared on."""
+def _compared_rows(features_ND: np.ndarray) -> np.ndarray:
+    """The pictures whose neighbours are compared."""
     return np.linspace(0, len(features_ND) - 1, min(CHECKED, len(features_ND)), dtype=int)
 
 
-WAYS: dict[str, Callable[[np.ndarray, int], dict[str, Any]]] = {
+SEARCHES: dict[str, Callable[[np.ndarray, int], dict[str, Any]]] = {
     "ours": _ours,
     "faiss": _faiss,
     "flat-sample": _flat_sample,
-    "approximate": _approximately,
+    "approximate": _approximate_search,
 }
 
 if __name__ == "__main__":
-    print(json.dumps(once(sys.argv[1], int(sys.argv[2]))))
+    print(json.dumps(run_search(sys.argv[1], int(sys.argv[2]))))

@@ -1,7 +1,7 @@
 """``tellapart bench boost``: requests a second against a server that answers in 200 ms, and memory over 100,000 items.
 
-The server runs in a process of its own on this machine. What is timed is the whole path of a request: the prompt, HTTP,
-the answer's checks, and the ledger with its flush to disk. ``--only memory`` picks rows.
+The server runs in a process of its own on this machine. Timed is the whole path of a request: the prompt, HTTP,
+the checks of the answer, and the ledger with its flush to disk. ``--only memory`` picks rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tellapart.utils.messages import say
 
 ANSWER_SECONDS, IN_FLIGHT = 0.2, 16
 REQUESTS, ONE_BY_ONE = 1600, 50
-BOUND, GOAL = IN_FLIGHT / ANSWER_SECONDS, 70.0  # requests a second: what is possible, and what is asked for
+BOUND, GOAL = IN_FLIGHT / ANSWER_SECONDS, 70.0  # requests a second: the bound, and the goal
 FEW, MANY = 10_000, 100_000
 GROWTH = 1.1  # of memory, from few items to many
 
@@ -39,29 +39,29 @@ def rows(repeat: int, only: str = "") -> list[Row]:
     """Rows whose work contains ``only``. Memory is measured once: it takes minutes, and varies little."""
     chosen = [work for work in (THROUGHPUT, SEQUENCE, MEMORY) if only.lower() in work.lower()]
     if not chosen:
-        raise UsageError(f"no work contains '{only}'; known: {'; '.join((THROUGHPUT, SEQUENCE, MEMORY))}")
+        raise UsageError(f"no row contains '{only}'; known: {'; '.join((THROUGHPUT, SEQUENCE, MEMORY))}")
     found = []
     if THROUGHPUT in chosen or SEQUENCE in chosen:
         with slow_server() as url:
             say(f"measuring: {THROUGHPUT}")
-            ours = [1000 * _measured("ask", url, REQUESTS, IN_FLIGHT)["seconds"] / REQUESTS for _ in range(repeat)]
+            ours = [1000 * _run_job("requests", url, REQUESTS, IN_FLIGHT)["seconds"] / REQUESTS for _ in range(repeat)]
             if THROUGHPUT in chosen:
                 found.append(Row(THROUGHPUT, ours, [1000 / BOUND], round(GOAL / BOUND, 3), "s"))
             if SEQUENCE in chosen:
                 say(f"measuring: {SEQUENCE}")
-                alone = 1000 * _measured("ask", url, ONE_BY_ONE, 1)["seconds"] / ONE_BY_ONE
+                alone = 1000 * _run_job("requests", url, ONE_BY_ONE, 1)["seconds"] / ONE_BY_ONE
                 found.append(Row(SEQUENCE, ours, [alone], GOAL * ANSWER_SECONDS, "s"))
     if MEMORY in chosen:
         say(f"measuring: {MEMORY}")
-        at = _measured("memory", "", MANY, IN_FLIGHT)["mb"]
-        say("; ".join(f"{count} items: {mb:.0f} MB" for count, mb in at.items()))
-        found.append(Row(MEMORY, [at[str(MANY)]], [at[str(FEW)]], round(1 / GROWTH, 2), "MB"))
+        memory = _run_job("memory", "", MANY, IN_FLIGHT)["mb"]
+        say("; ".join(f"{count} items: {mb:.0f} MB" for count, mb in memory.items()))
+        found.append(Row(MEMORY, [memory[str(MANY)]], [memory[str(FEW)]], round(1 / GROWTH, 2), "MB"))
     return found
 
 
 @contextmanager
 def slow_server(seconds: float = ANSWER_SECONDS) -> Iterator[str]:
-    """The address of a server that answers after so many seconds."""
+    """The address of a server that answers after ``seconds``."""
     command = [sys.executable, "-m", "tellapart.bench.slow_server", str(seconds)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -72,15 +72,15 @@ def slow_server(seconds: float = ANSWER_SECONDS) -> Iterator[str]:
         server.wait()
 
 
-def _measured(way: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
+def _run_job(mode: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
     printed: dict[str, Any] = process.run(
-        [sys.executable, "-m", "tellapart.bench.boost", way, url, str(n), str(in_flight)]
-    ).printed
+        [sys.executable, "-m", "tellapart.bench.boost", mode, url, str(n), str(in_flight)]
+    ).output
     return printed
 
 
-class Made(Sequence[Item]):
-    """n items that are made when they are asked for: a data set that takes no memory."""
+class GeneratedItems(Sequence[Item]):
+    """n items that are made on access: a data set that takes no memory."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -97,11 +97,11 @@ class Made(Sequence[Item]):
             return [self[place] for place in range(self.n)[index]]
         if not 0 <= index < self.n:
             raise IndexError(index)
-        said = (f"a dog with the ball number {index}", "the dog is on the lawn", "there is a dog with a red ball")
-        return Item(str(index), BytesPicture(f"picture {index}".encode(), str(index)), said)
+        references = (f"a dog with the ball number {index}", "the dog is on the lawn", "there is a dog with a red ball")
+        return Item(str(index), BytesPicture(f"picture {index}".encode(), str(index)), references)
 
 
-class AtOnce:
+class InstantBackend:
     """A backend that answers without a server."""
 
     name = "at-once"
@@ -111,28 +111,28 @@ class AtOnce:
         return Answer(f"A dog with a red ball is on the lawn, and {number} is its number.", 100, 18)
 
 
-def once(way: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
-    """One run, in this process: seconds of n requests, or the memory held after so many items."""
+def measure_job(mode: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
+    """One run, in this process: seconds of n requests, or memory by the number of items done."""
     from tellapart.boost.backends import open_backend
     from tellapart.boost.job import Job
     from tellapart.boost.ledger import Ledger
     from tellapart.boost.stages import stages
 
-    backend = open_backend(f"openai:m@{url}") if way == "ask" else AtOnce()
-    at: dict[int, float] = {}
+    backend = open_backend(f"openai:m@{url}") if mode == "requests" else InstantBackend()
+    memory: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.jsonl") as ledger:
         job = Job(stages(["blend"], backend, None), ledger, in_flight)
         start = time.perf_counter()
-        for done, boosted in enumerate(job.run(iter(Made(n))), start=1):
+        for done, boosted in enumerate(job.run(iter(GeneratedItems(n))), start=1):
             if "blend" not in boosted.texts:
                 raise UsageError(f"the benchmark's own answer was bad: {boosted.bad}")
-            if way == "memory" and done % FEW == 0:
-                at[done] = held_mb()
-        return {"seconds": time.perf_counter() - start, "mb": at}
+            if mode == "memory" and done % FEW == 0:
+                memory[done] = resident_mb()
+        return {"seconds": time.perf_counter() - start, "mb": memory}
 
 
-def held_mb() -> float:
-    """What this process holds now, in MB; where the system does not say, the most that it held."""
+def resident_mb() -> float:
+    """Resident memory of this process in MB; peak memory on systems that report nothing else."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1e3
@@ -143,4 +143,4 @@ def held_mb() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(once(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    print(json.dumps(measure_job(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

@@ -1,4 +1,4 @@
-"""Run a command as a user would, and see what it took."""
+"""Run a command in a process of its own and measure its time and memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tellapart.errors import TellapartError
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a command printed as JSON, its seconds from start to end, and the most memory that it held, in MB."""
+class CompletedRun:
+    """The JSON that a command printed, its seconds from start to end, and its peak memory in MB."""
 
-    printed: Any
+    output: Any
     seconds: float
     peak_mb: float
 
 
-def run(command: Sequence[str]) -> Done:
-    """Run a command that prints JSON. Raises `TellapartError` with its last line where it fails."""
+def run(command: Sequence[str]) -> CompletedRun:
+    """Run a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
@@ -42,5 +42,7 @@ def run(command: Sequence[str]) -> Done:
         if process.returncode:
             lines = err.read().decode(errors="replace").strip().split("\n")
             raise TellapartError(f"{' '.join(command)}: failed with status {process.returncode}: {lines[-1]}")
-        # In kB on Linux, in bytes on macOS. Never below what this process held when it started the other.
-        return Done(json.loads(out.read()), seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3))
+        # In kB on Linux, in bytes on macOS. Never below the memory of this process when it started the other.
+        return CompletedRun(
+            json.loads(out.read()), seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+        )

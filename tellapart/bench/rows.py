@@ -1,4 +1,4 @@
-"""What a benchmark measures: contests of two ways to do one work, and the rows that come of them."""
+"""What a benchmark runs and prints: comparisons of two implementations, and their rows."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What one run took, in the row's unit, and what it computed."""
+class RunResult:
+    """One run: its time or memory in the unit of the row, and what it computed."""
 
     amount: float
-    found: Any
+    output: Any
 
 
 @dataclass(frozen=True)
-class Contest:
-    """A work to be done in two ways. Both are called with the number of the round and do the same in it.
+class Comparison:
+    """Two implementations of the same work. Both are called with the number of the round, and do the same in it.
 
-    goal: the ratio that is asked for. tolerance: how far what they compute may be apart (NaN: not compared).
+    goal: the ratio to reach. tolerance: the largest difference between their outputs (NaN: outputs are not compared).
     """
 
     work: str
     goal: float
     unit: str
-    ours: Callable[[int], Taken]
-    theirs: Callable[[int], Taken]
+    ours: Callable[[int], RunResult]
+    theirs: Callable[[int], RunResult]
     tolerance: float = 1e-9
 
-    def hold(self, repeat: int, progress: Progress) -> Row:
-        """Both ways ``repeat`` times, in turns: on a busy machine both meet the same trouble."""
-        taken: dict[str, list[float]] = {"ours": [], "theirs": []}
+    def run(self, repeat: int, progress: Progress) -> Row:
+        """Run both ``repeat`` times, alternately, so that other load on the machine affects both alike.
+
+        Raises `TellapartError` where their outputs differ.
+        """
+        amounts: dict[str, list[float]] = {"ours": [], "theirs": []}
         for number in range(repeat):
-            found = {}
-            for side, way in (("ours", self.ours), ("theirs", self.theirs))[:: -1 if number % 2 else 1]:
-                run = way(number)
-                taken[side].append(run.amount)
-                found[side] = run.found
+            outputs = {}
+            for side, run_once in (("ours", self.ours), ("theirs", self.theirs))[:: -1 if number % 2 else 1]:
+                run = run_once(number)
+                amounts[side].append(run.amount)
+                outputs[side] = run.output
                 progress.advance()
-            self._check(found["ours"], found["theirs"])
-        return Row(self.work, taken["ours"], taken["theirs"], self.goal, self.unit)
+            self._check(outputs["ours"], outputs["theirs"])
+        return Row(self.work, amounts["ours"], amounts["theirs"], self.goal, self.unit)
 
     def _check(self, ours: Any, theirs: Any) -> None:
         gap = float(np.max(np.abs(np.asarray(ours, float) - np.asarray(theirs, float))))
         if gap > self.tolerance:
             raise TellapartError(
-                f"{self.work}: the two ways compute different numbers (up to {gap:.2g} apart, at most "
+                f"{self.work}: the two implementations compute different numbers (up to {gap:.2g} apart, at most "
                 f"{self.tolerance:g} expected), so their times cannot be compared"
             )
 
 
 @dataclass(frozen=True)
 class Row:
-    """What each run took; ``ratio`` is of the medians, above 1 where we are better.
+    """The amounts of each run; ``ratio`` is theirs over ours of the medians, above 1 where ours is better.
 
-    Without ``theirs_R`` it is a measured fact that nothing is held against: no ratio, and nothing to miss.
+    Without ``theirs_R`` nothing is compared: no ratio, and no goal to miss.
     """
 
     work: str
@@ -96,7 +99,7 @@ class Row:
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """Rows for people: medians with the least and the most, the ratio, the goal, and whether it is met."""
+    """For the terminal: medians with minimum and maximum, the ratio, the goal, and whether it is met."""
     from rich import box
     from rich.table import Table
 
@@ -105,12 +108,12 @@ def table(rows: Sequence[Row], title: str) -> Table:
     for name in ("ours", "theirs", "ratio", "goal", "met"):
         shown.add_column(name, justify="right")
     for row in rows:
-        against = ("–",) * 4
+        cells = ("–",) * 4
         if row.ratio is not None:
-            asked = (f"{row.goal:g}×", "yes" if row.met else "no") if row.goal else ("–", "–")
-            against = (_amount(row.theirs_R, row.unit), f"{row.ratio:.1f}×", *asked)
+            goal = (f"{row.goal:g}×", "yes" if row.met else "no") if row.goal else ("–", "–")
+            cells = (_amount(row.theirs_R, row.unit), f"{row.ratio:.1f}×", *goal)
         style = None if row.met else "bold red"
-        shown.add_row(row.work, _amount(row.ours_R, row.unit), *against, style=style)
+        shown.add_row(row.work, _amount(row.ours_R, row.unit), *cells, style=style)
     return shown
 
 

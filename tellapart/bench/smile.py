@@ -1,7 +1,7 @@
 """``tellapart bench smile``: SMILE from the output layer against paper 1's Algorithm 1 on its scores, at BLIP's size.
 
 Both multiply the same hidden states with the same layer, and go forward and backward to the gradients of both. On
-the processor, and on a GPU too where there is one: ``--only cpu``, ``--only cuda``.
+the processor, and on a GPU too if there is one: ``--only cpu``, ``--only cuda``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tellapart.bench.rows import Contest, Row, Taken
+from tellapart.bench.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
 from tellapart.progress import Progress
 from tellapart.utils.messages import say
@@ -20,16 +20,18 @@ from tellapart.utils.messages import say
 if TYPE_CHECKING:
     import torch
 
-B, T, H, V = 32, 40, 768, 30_524  # captions, all of the full window, where ours has the most to do
+B, T, H, V = 32, 40, 768, 30_524  # captions of the full window, the most work for ours
 FASTER, SMALLER = 5, 10
-TOLERANCE = 3e-6  # both in float32, summed in another order; that they are the same to 1e-6 is for the tests
+TOLERANCE = 3e-6  # both in float32, summed in another order; tests hold them to 1e-6
 MB = 1e6
 
-Way = Callable[..., "torch.Tensor"]
+Loss = Callable[..., "torch.Tensor"]
+Step = Callable[[], "torch.Tensor"]
+Measure = Callable[[Step, str, int], "tuple[float, torch.Tensor]"]
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Time and peak memory on each device (of works that contain ``only``), ``repeat`` times each, in turns."""
+    """Time and peak memory on each device (of works that contain ``only``), ``repeat`` times each, alternately."""
     import torch
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -43,13 +45,13 @@ def rows(repeat: int, only: str = "") -> list[Row]:
         if only.lower() in (work := f"SMILE, {B} captions × {T} tokens, {V:,} words, {device}: {what}").lower()
     ]
     if not chosen:
-        raise UsageError(f"no work contains '{only}'; a work is 'SMILE … cpu: time', say, or '… cuda: peak memory …'")
+        raise UsageError(f"no row contains '{only}'; a work is 'SMILE … cpu: time', say, or '… cuda: peak memory …'")
     found = []
     with Progress(2 * repeat * len(chosen), "measuring, ours and theirs") as progress:
         for measure, goal, unit, device, work in chosen:
             say(f"measuring: {work}")
             bench = _Layer(device, measure)
-            found.append(Contest(work, goal, unit, bench.ours, bench.theirs, TOLERANCE).hold(repeat, progress))
+            found.append(Comparison(work, goal, unit, bench.ours, bench.theirs, TOLERANCE).run(repeat, progress))
     return found
 
 
@@ -81,44 +83,46 @@ def ours(
 class _Layer:
     """BLIP's output layer with random weights, and a batch in front of it; every round has another batch."""
 
-    def __init__(self, device: str, measure: Callable[[Callable[[], Any], str, int], tuple[float, Any]]) -> None:
+    def __init__(self, device: str, measure: Measure) -> None:
         import torch
 
         self.device, self.measure = device, measure
         torch.manual_seed(0)
         self.weight_VH = (0.02 * torch.randn(V, H)).to(device).requires_grad_()
         self.bias_V = torch.zeros(V, device=device, requires_grad=True)
-        for way in (ours, algorithm_1):  # the first call of a library sets it up
-            self._found(way, *self._batch(0))
+        for loss_function in (ours, algorithm_1):  # the first call of a library sets it up
+            self._outputs(loss_function, *self._batch(0))
 
-    def ours(self, number: int) -> Taken:
+    def ours(self, number: int) -> RunResult:
         return self._run(ours, number)
 
-    def theirs(self, number: int) -> Taken:
+    def theirs(self, number: int) -> RunResult:
         return self._run(algorithm_1, number)
 
-    def _run(self, way: Way, number: int) -> Taken:
+    def _run(self, loss_function: Loss, number: int) -> RunResult:
         batch = self._batch(number)
         gradient = 4 * (self.weight_VH.numel() + self.bias_V.numel())
-        amount, loss = self.measure(lambda: self._step(way, *batch), self.device, gradient)
-        return Taken(amount, self._told(loss, batch[0]))
+        amount, loss = self.measure(lambda: self._step(loss_function, *batch), self.device, gradient)
+        return RunResult(amount, self._summarize(loss, batch[0]))
 
-    def _found(self, way: Way, hidden_BTH: torch.Tensor, labels_BT: torch.Tensor) -> list[float]:
-        return self._told(self._step(way, hidden_BTH, labels_BT), hidden_BTH)
+    def _outputs(self, loss_function: Loss, hidden_BTH: torch.Tensor, labels_BT: torch.Tensor) -> list[float]:
+        return self._summarize(self._step(loss_function, hidden_BTH, labels_BT), hidden_BTH)
 
-    def _step(self, way: Way, hidden_BTH: torch.Tensor, labels_BT: torch.Tensor) -> torch.Tensor:
-        loss = way(hidden_BTH, self.weight_VH, self.bias_V, labels_BT)
-        loss.backward()
+    def _step(self, loss_function: Loss, hidden_BTH: torch.Tensor, labels_BT: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        loss = loss_function(hidden_BTH, self.weight_VH, self.bias_V, labels_BT)
+        torch.autograd.backward(loss)
         return loss.detach()
 
-    def _told(self, loss: torch.Tensor, hidden_BTH: torch.Tensor) -> list[float]:
-        """The loss, and of each gradient the size and one sum with fixed signs; the gradients are let go."""
-        told = [float(loss)]
+    def _summarize(self, loss: torch.Tensor, hidden_BTH: torch.Tensor) -> list[float]:
+        """The loss, and of each gradient the size and one sum with fixed signs; the gradients are cleared."""
+        values = [float(loss)]
         for leaf in (hidden_BTH, self.weight_VH, self.bias_V):
             assert leaf.grad is not None
-            told += [float(leaf.grad.norm()), float(leaf.grad[::2].sum() - leaf.grad[1::2].sum())]
+            values += [float(leaf.grad.norm()), float(leaf.grad[::2].sum() - leaf.grad[1::2].sum())]
             leaf.grad = None
-        return told
+        return values
 
     def _batch(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
@@ -128,7 +132,7 @@ class _Layer:
         return hidden_BTH, torch.randint(V, (B, T), generator=rng).to(self.device)
 
 
-def seconds(step: Callable[[], Any], device: str, gradient: int) -> tuple[float, Any]:
+def seconds(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
     """Milliseconds of a step."""
     import torch
 
@@ -140,8 +144,8 @@ def seconds(step: Callable[[], Any], device: str, gradient: int) -> tuple[float,
     return 1e3 * (time.perf_counter() - start), found
 
 
-def peak(step: Callable[[], Any], device: str, gradient: int) -> tuple[float, Any]:
-    """The most memory, in MB, that a step held at once beyond what was there before it and the weights' gradient."""
+def peak(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
+    """Peak memory of a step in MB, beyond what was allocated before it and the weights' gradient."""
     import torch
 
     if device == "cuda":
@@ -154,7 +158,7 @@ def peak(step: Callable[[], Any], device: str, gradient: int) -> tuple[float, An
     profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
     with _no_stderr(), profiler:
         found = step()
-    return (max(_held(profiler)) - gradient) / MB, found
+    return (max(_allocated_bytes(profiler)) - gradient) / MB, found
 
 
 @contextlib.contextmanager
@@ -170,10 +174,11 @@ def _no_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _held(profiler: Any) -> Iterator[int]:
-    """Bytes held after each call of torch's allocator for the processor's memory."""
-    held = 0
-    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+def _allocated_bytes(profiler: torch.profiler.profile) -> Iterator[int]:
+    """Bytes allocated after each call of torch's allocator for the processor's memory."""
+    results: Any = profiler.profiler  # torch gives its events no types
+    events = [event for event in results.kineto_results.events() if event.name() == "[memory]"]
+    allocated = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        yield held
+        allocated += event.nbytes()
+        yield allocated

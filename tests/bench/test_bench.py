@@ -1,4 +1,4 @@
-"""Benchmarks: the arithmetic of rows, what is refused, and the real contests on real data where the tools are."""
+"""Benchmarks: the arithmetic of rows, errors, and real comparisons on real data where the tools are installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tellapart.bench import run_bench
 from tellapart.bench.process import run
-from tellapart.bench.rows import Contest, Row, Taken, table
+from tellapart.bench.rows import Comparison, Row, RunResult, table
 from tellapart.errors import TellapartError, UsageError
 from tellapart.progress import Progress
 
@@ -24,23 +24,27 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-def contest(ours: list[float], theirs: list[float], found: tuple[float, float] = (1.0, 1.0)) -> tuple[Contest, list]:
+def comparison(
+    ours: list[float], theirs: list[float], outputs: tuple[float, float] = (1.0, 1.0)
+) -> tuple[Comparison, list]:
     calls: list[str] = []
 
-    def way(name: str, amounts: list[float], value: float):  # type: ignore[no-untyped-def]
-        def taken(number: int) -> Taken:
+    def implementation(name: str, amounts: list[float], value: float):  # type: ignore[no-untyped-def]
+        def run_once(number: int) -> RunResult:
             calls.append(name)
-            return Taken(amounts[number], [value])
+            return RunResult(amounts[number], [value])
 
-        return taken
+        return run_once
 
-    return Contest("w", 4, "s", way("ours", ours, found[0]), way("theirs", theirs, found[1]), 0.01), calls
+    return Comparison(
+        "w", 4, "s", implementation("ours", ours, outputs[0]), implementation("theirs", theirs, outputs[1]), 0.01
+    ), calls
 
 
 def test_medians_in_turns() -> None:
-    held, calls = contest([1, 9, 2], [10, 12, 90])
+    compared, calls = comparison([1, 9, 2], [10, 12, 90])
     with Progress(None, "") as progress:
-        row = held.hold(3, progress)
+        row = compared.run(3, progress)
         assert progress.done == 6
     assert calls == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert row.to_json() == {"work": "w", "ours": 2, "theirs": 12, "ratio": 6, "goal": 4, "unit": "s"}
@@ -49,7 +53,7 @@ def test_medians_in_turns() -> None:
 
 def test_times_of_different_numbers_are_not_compared() -> None:
     with Progress(None, "") as progress, pytest.raises(TellapartError, match=r"different numbers \(up to 0.5 apart"):
-        contest([1], [1], (1.0, 1.5))[0].hold(1, progress)
+        comparison([1], [1], (1.0, 1.5))[0].run(1, progress)
 
 
 def test_the_table_says_the_spread_and_what_is_missed() -> None:
@@ -65,7 +69,7 @@ def test_the_table_says_the_spread_and_what_is_missed() -> None:
 def test_a_process_gives_its_json_its_time_and_its_memory() -> None:
     script = "import time; b = bytearray(200_000_000); time.sleep(0.3); print('[1]')"
     done = run([sys.executable, "-c", script])
-    assert done.printed == [1] and 0.3 < done.seconds < 20 and 200 < done.peak_mb < 2000
+    assert done.output == [1] and 0.3 < done.seconds < 20 and 200 < done.peak_mb < 2000
 
 
 def test_a_process_that_fails_says_its_last_line() -> None:
@@ -95,7 +99,7 @@ def test_what_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.oracle
 @pytest.mark.data
 def test_no_such_row() -> None:
-    with pytest.raises(UsageError, match="no work contains 'spice'; known: CIDEr-D reward"):
+    with pytest.raises(UsageError, match="no row contains 'spice'; known: CIDEr-D reward"):
         run_bench("metrics", only="spice")
 
 

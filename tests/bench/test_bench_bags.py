@@ -1,4 +1,4 @@
-"""``tellapart bench bags``: its groups run alone, and its ways are the real searches."""
+"""``tellapart bench bags``: its groups run alone, and its searches are the real searches."""
 
 from __future__ import annotations
 
@@ -19,38 +19,40 @@ N = 1500
 
 
 def test_each_group_can_be_run_alone() -> None:
-    assert list(bags.works(1, "growth")) == [
+    assert list(bags.workloads(1, "growth")) == [
         f"growth, exact top 200, {n} × 512: time" for n in ("10,000", "30,000", "100,000", "300,000")
     ]
-    assert list(bags.works(1, "approximate")) == [f"approximate top 200, {n} × 512" for n in ("100,000", "1,000,000")]
-    assert list(bags.works(1, "30,000")) == ["growth, exact top 200, 30,000 × 512: time"]
-    assert list(bags.works(1, "113,287")) == ["exact top 200, 113,287 × 512: time"]
-    assert len(bags.works(1, "")) == 7
-    with pytest.raises(UsageError, match="no work contains 'grwth'; known: exact top 200, 113,287"):
-        bags.works(1, "grwth")
+    assert list(bags.workloads(1, "approximate")) == [
+        f"approximate top 200, {n} × 512" for n in ("100,000", "1,000,000")
+    ]
+    assert list(bags.workloads(1, "30,000")) == ["growth, exact top 200, 30,000 × 512: time"]
+    assert list(bags.workloads(1, "113,287")) == ["exact top 200, 113,287 × 512: time"]
+    assert len(bags.workloads(1, "")) == 7
+    with pytest.raises(UsageError, match="no row contains 'grwth'; known: exact top 200, 113,287"):
+        bags.workloads(1, "grwth")
 
 
 def test_ours_and_faiss_find_the_same() -> None:
-    ours, theirs = (bags.once(way, N) for way in ("ours", "faiss"))
+    ours, theirs = (bags.run_search(search, N) for search in ("ours", "faiss"))
     bags._check("w", ours["rows"], theirs["rows"])
     assert len(ours["rows"]) == 200 and ours["seconds"] > 0 and ours["bags_seconds"] > 0
-    with pytest.raises(TellapartError, match="the two ways share 0"):
+    with pytest.raises(TellapartError, match="the two searches share 0"):
         bags._check("w", ours["rows"], [[-1] * 200] * 200)
 
 
 def test_the_approximate_way_says_what_it_takes_and_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search and the measurement are real, in this process."""
-    runs: dict[str, process.Done] = {}
+    runs: dict[str, process.CompletedRun] = {}
 
-    def run(way: str, n: int) -> process.Done:
-        runs[way] = process.Done(json.loads(json.dumps(bags.once(way, n))), 1.0, 321.0)
-        return runs[way]
+    def run(search: str, n: int) -> process.CompletedRun:
+        runs[search] = process.CompletedRun(json.loads(json.dumps(bags.run_search(search, n))), 1.0, 321.0)
+        return runs[search]
 
     monkeypatch.setattr(bags, "_run", run)
     monkeypatch.setattr(bags, "SAMPLE", 500)
     time, build, search, memory, recall = bags._approximate("w", N, 1)
     assert time.ours == pytest.approx(build.ours + search.ours)
-    assert time.theirs == pytest.approx(3 * runs["flat-sample"].printed["seconds"])
+    assert time.theirs == pytest.approx(3 * runs["flat-sample"].output["seconds"])
     assert "(500 queries, times 3)" in time.work and memory.ours == 321
     assert 20 < recall.ours < 100 and recall.unit == "%" and recall.theirs is None and recall.met
 

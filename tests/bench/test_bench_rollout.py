@@ -1,4 +1,4 @@
-"""The bench of a reward's captions: both ways write the same and score it alike, and another result is not timed."""
+"""The bench of a reward's captions: both implementations compute the same, and different results are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_both_ways_are_timed_on_the_same_work() -> None:
 
 def test_only_some_rows() -> None:
     assert len(rollout.rows(1, "Sampled")) == 1
-    with pytest.raises(UsageError, match="no work contains 'beam'; the works are: captions, greedy, "):
+    with pytest.raises(UsageError, match="no row contains 'beam'; known: captions, greedy, "):
         rollout.rows(1, "beam")
 
 
@@ -40,13 +40,13 @@ def test_other_scores_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_captions_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = rollout._Step._captions
+    theirs = rollout._RolloutStep._generate
 
-    def others(self: Any, decoding: Any, number: int, *, usual: bool) -> Any:
-        told = theirs(self, decoding, number, usual=usual)
-        told.tokens_RT[0] += int(usual)
-        return told
+    def others(self: Any, decoding: Any, number: int, *, reference: bool) -> Any:
+        sampled = theirs(self, decoding, number, reference=reference)
+        sampled.tokens_RT[0] += int(reference)
+        return sampled
 
-    monkeypatch.setattr(rollout._Step, "_captions", others)
+    monkeypatch.setattr(rollout._RolloutStep, "_generate", others)
     with pytest.raises(TellapartError, match="compute different numbers"):
         rollout.rows(1, "greedy")

@@ -29,7 +29,7 @@ def test_both_rows_compare_the_same_numbers() -> None:
 
 def test_only_some_rows() -> None:
     assert [row.unit for row in smile.rows(1, "TIME")] == ["ms"]
-    with pytest.raises(UsageError, match="no work contains 'cuda'"):
+    with pytest.raises(UsageError, match="no row contains 'cuda'"):
         smile.rows(1, "cuda")
 
 
