@@ -1,7 +1,7 @@
-"""What captions of scenes say, as facts with their words: read, put together, and said again. No truth is known here.
+"""Facts in captions of scenes, with their words: parse, merge and phrase them. Uses no ground truth.
 
 A thing is a dict from slot ("shape", "colour", "size", "texture", "motion") to (value, the word that was used for it).
-Nearness counts only where nothing better is said of a pair, and that something stands between two others is not kept.
+"Near" counts only where a pair has no other relation; "between" is dropped.
 """
 
 from __future__ import annotations
@@ -140,14 +140,14 @@ def _agreement(theirs: Facts, ours: Facts, meant: Sequence[int]) -> int:
 # Said again
 def say(facts: Facts) -> str:
     """One sentence with all the facts, in the words that were used for them."""
-    said: list[int] = []
+    mentioned: list[int] = []
     text = ""
     if facts.things:
-        said.append(_start(facts))
-        text = article(noun_phrase(facts.things[said[0]]))
-    while len(said) < len(facts.things):
-        text += _next(facts, said, first=len(said) == 1)
-    if (missing := facts.number - len(said)) > 0:
+        mentioned.append(_start(facts))
+        text = article(noun_phrase(facts.things[mentioned[0]]))
+    while len(mentioned) < len(facts.things):
+        text += _next(facts, mentioned, first=len(mentioned) == 1)
+    if (missing := facts.number - len(mentioned)) > 0:
         text += " and " if text else ""
         text += "a thing" if missing == 1 else f"{_NUMBERS.get(missing, 'several')} things"
     return f"{text} {facts.ground[1]}".strip() if facts.ground else text
@@ -170,26 +170,26 @@ def _start(facts: Facts) -> int:
     return max(range(len(facts.things)), key=worth)
 
 
-def _next(facts: Facts, said: list[int], first: bool) -> str:
-    """The next thing, tied to the one named last, or to one named before, or to none; it is added to ``said``."""
-    rest = [number for number in range(len(facts.things)) if number not in said]
+def _next(facts: Facts, mentioned: list[int], first: bool) -> str:
+    """The next thing, tied to the one named last, or to one named before, or to none; it is added to ``mentioned``."""
+    rest = [number for number in range(len(facts.things)) if number not in mentioned]
     for number in rest:
-        if (relation := facts.between(said[-1], number)) is not None:
-            said.append(number)
+        if (relation := facts.between(mentioned[-1], number)) is not None:
+            mentioned.append(number)
             return f" {'is' if first else 'which is'} {relation[1]} {article(noun_phrase(facts.things[number]))}"
     for number in rest:
-        for old in said[-2::-1]:
-            if (relation := facts.between(number, old)) and (name := _definite(facts, said, old)):
-                said.append(number)
+        for old in mentioned[-2::-1]:
+            if (relation := facts.between(number, old)) and (name := _definite(facts, mentioned, old)):
+                mentioned.append(number)
                 return f" and {article(noun_phrase(facts.things[number]))} {relation[1]} {name}"
-    said.append(rest[0])
+    mentioned.append(rest[0])
     return f" and {article(noun_phrase(facts.things[rest[0]]))}"
 
 
-def _definite(facts: Facts, said: Sequence[int], old: int) -> str:
+def _definite(facts: Facts, mentioned: Sequence[int], old: int) -> str:
     """ "the star", or "the red star" where two stars were named; empty where nothing tells it from another."""
     thing = facts.things[old]
-    others = [facts.things[number] for number in said if number != old]
+    others = [facts.things[number] for number in mentioned if number != old]
     for slots in (("shape",), ("colour", "shape"), ("size", "colour", "texture", "shape")):
         own = {slot: thing[slot] for slot in slots if slot in thing}
         if own and not any(_fits(own, other) for other in others):

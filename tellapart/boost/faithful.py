@@ -50,7 +50,7 @@ def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
     return [(word, lemma) for word, lemma, tag in analyse(text) if tag.startswith(CONTENT)]
 
 
-def unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
+def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
     """The content words of ``text`` that no source has, neither as they stand nor by their lemma."""
     known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
     return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
@@ -61,17 +61,17 @@ def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str,
     return {"blend": list(references), "holistic": [texts[name] for name in ("blend", "describe") if name in texts]}
 
 
-def unsaid_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
+def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
     """(start, end, why) in characters of every content word of ``text`` that no source has."""
     plain = text.replace("’", "'")
-    words = dict.fromkeys(unsaid(text, sources, analyse))
+    words = dict.fromkeys(new_words(text, sources, analyse))
     found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
     return [(start, end, "in no source") for start, end in sorted(found)]
 
 
-def share_unsaid(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
-    """How many of the content words are `unsaid`."""
-    return Share(len(unsaid(text, sources, analyse)), len(content_words(text, analyse)))
+def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
+    """How many of the content words are `new_words`."""
+    return Share(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
 
 
 @dataclass
@@ -90,23 +90,23 @@ class NewWords:
         people, given = list(references), sources_of(references, texts)
         for stage, text in texts.items():
             if people:
-                share = share_unsaid(text, people, analyse)
+                share = share_of_new_words(text, people, analyse)
                 self.in_no_reference[stage] = self.in_no_reference.get(stage, Share()) + share
             if stage in given:
-                share = share_unsaid(text, given[stage], analyse)
+                share = share_of_new_words(text, given[stage], analyse)
                 self.in_no_source[stage] = self.in_no_source.get(stage, Share()) + share
         if "describe" in texts and "holistic" in texts:
-            new = unsaid(texts["describe"], people, analyse)
-            lost = unsaid(texts["describe"], [*people, texts["holistic"]], analyse)
+            new = new_words(texts["describe"], people, analyse)
+            lost = new_words(texts["describe"], [*people, texts["holistic"]], analyse)
             self.left_out += Share(len(lost), len(new))
 
     def to_json(self) -> dict[str, Any]:
         """Percent of each, by stage."""
-        told: dict[str, Any] = {
+        value: dict[str, Any] = {
             name: {stage: finite(shares[stage].percent) for stage in NAMES if stage in shares}
             for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
         }
-        return told | {"left_out": finite(self.left_out.percent)}
+        return value | {"left_out": finite(self.left_out.percent)}
 
     def lines(self, sample: int) -> Iterator[str]:
         """A sentence for each stage that had answers."""
@@ -185,8 +185,8 @@ def claims(text: str, scene: Scene) -> set[Claim]:
 
 def truth(scene: Scene) -> set[Claim]:
     """Every value of every object, and the ground."""
-    told = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(_SLOTS, facts, strict=True)}
-    return {*told, (_GROUND, "ground", scene.ground)}
+    value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(_SLOTS, facts, strict=True)}
+    return {*value, (_GROUND, "ground", scene.ground)}
 
 
 def finite(value: float) -> float | None:

@@ -1,8 +1,8 @@
-"""The job: every item through the stages, many at once, out in the data's order.
+"""The job: runs every item through the stages, many at a time, and yields them in the order of the data.
 
-What becomes of an item is a function of the item, the stages and the answers. Answers come from the ledger where it has
-them, else from the backend and into the ledger. So a job that was killed, or shared among machines, writes the same
-lines as one that ran through.
+The result for an item is a function of the item, the stages and the answers. Answers come from the ledger where it has
+them, otherwise from the backend, and then go into the ledger. So an interrupted or sharded job writes the same lines as
+an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.pool import in_order
-from tellapart.boost.retry import Patient
+from tellapart.boost.retry import RetryingBackend
 from tellapart.boost.types import Answer, BackendError, Request, Stage, prices_of
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item
@@ -29,7 +29,7 @@ SPARE = 4  # one thread more for so many in flight: while an answer is flushed t
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """What became of an item: good answers by stage, and why the other stages have none.
+    """The result for an item: good answers by stage, and why the other stages have none.
 
     ``unanswered``: a server failed, so the same job may do better another time. ``unreadable``: what is wrong with the
     picture; such an item is left out of the result.
@@ -44,7 +44,7 @@ class Boosted:
 
 @dataclass(slots=True)
 class Tally:
-    """Of one stage: answers from the ledger, answers asked for now and their tokens, second tries, items marked bad."""
+    """Counts of one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items."""
 
     kept: int = 0
     asked: int = 0
@@ -58,36 +58,36 @@ class Tally:
 class Job:
     """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early."""
 
-    def __init__(self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, **patience: Any) -> None:
+    def __init__(self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, **retry: Any) -> None:
         self.stages, self.ledger, self.in_flight = stages, ledger, in_flight
         self.stop = threading.Event()
         self.tally = {stage.name: Tally(cost=0.0 if prices_of(stage.backend) else None) for stage in stages}
         backends = {id(stage.backend): stage.backend for stage in stages}
-        self._patient = {key: Patient(backend, self.stop, **patience) for key, backend in backends.items()}
+        self._backends = {key: RetryingBackend(backend, self.stop, **retry) for key, backend in backends.items()}
         self._lock, self._slots = threading.Lock(), threading.Semaphore(in_flight)
         self._stripes = [threading.Lock() for _ in range(STRIPES)]
         self._failed_in_a_row = 0
 
     @property
     def retries(self) -> int:
-        """How often a backend was asked again because it failed."""
-        return sum(patient.again for patient in self._patient.values())
+        """How many requests were repeated because a backend failed."""
+        return sum(backend.retries for backend in self._backends.values())
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
-        """The items boosted, in their order. Raises `TellapartError` where no request can succeed."""
+        """Yield the boosted items in order. Raises `TellapartError` where no request can succeed."""
         threads, window = self.in_flight + self.in_flight // SPARE, WINDOW * self.in_flight
         found = in_order(self.boost, items, threads, self.stop, window=window, finished=finished)
         with contextlib.closing(found):  # type: ignore[type-var]
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """One item through the stages. A stage that gets no good answer is marked; the next may do without it."""
+        """Run one item through the stages. A stage without a good answer is marked bad; the next may not need it."""
         texts: dict[str, str] = {}
         bad: dict[str, str] = {}
         unanswered = False
         for stage in self.stages:
             try:
-                text, why = self._asked_twice(stage, item, texts)
+                text, why = self._answer_with_retry(stage, item, texts)
             except PictureError as error:
                 return Boosted(item, texts, bad, unreadable=error)
             except BackendError as error:
@@ -100,19 +100,19 @@ class Job:
                 self._count(stage, bad=1)
         return Boosted(item, texts, bad, unanswered)
 
-    def _asked_twice(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None]:
-        """A stage's text and why it is bad, or None; a bad one is asked for a second time, in another way."""
+    def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None]:
+        """A stage's text, and why it is bad or None; a bad answer is requested once more with another prompt."""
         try:
-            request = stage.ask(item, texts)
+            request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks what the stage reads
             return "", str(error)
-        text, why = self._asked(stage, item, texts, request, 0)
+        text, why = self._attempt(stage, item, texts, request, 0)
         if why is None:
             return text, None
         self._count(stage, second=1)
-        return self._asked(stage, item, texts, stage.again(item, texts, text), 1)
+        return self._attempt(stage, item, texts, stage.build_retry(item, texts, text), 1)
 
-    def _asked(
+    def _attempt(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[str, str | None]:
         answer = self._answer(stage, item, request, attempt)
@@ -123,7 +123,7 @@ class Job:
         return text, why
 
     def _answer(self, stage: Stage, item: Item, request: Request, attempt: int) -> Answer:
-        """From the ledger, or asked for and kept. Who asks the same at the same time waits for the first."""
+        """The answer from the ledger, else from the backend. Equal requests at the same time wait for the first one."""
         key = address(stage, item, request, attempt)
         with self._stripes[int(key[:8], 16) % STRIPES]:
             answer = self.ledger.get(key)
@@ -131,7 +131,7 @@ class Job:
                 self._count(stage, kept=1)
                 return answer
             with self._slots:
-                answer = self._patient[id(stage.backend)].complete(request)
+                answer = self._backends[id(stage.backend)].complete(request)
             answer = self.ledger.put(key, answer, {"stage": stage.name, "model": stage.backend.name, "id": item.id})
         self._failed_in_a_row = 0
         self._count(stage, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
@@ -142,7 +142,7 @@ class Job:
         return answer
 
     def _failed(self, error: BackendError) -> None:
-        """Go on without an answer, unless nobody gets one."""
+        """Continue without an answer, unless no request gets one."""
         if error.fatal:
             raise error
         with self._lock:

@@ -42,12 +42,12 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     Of the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
     settings, and which try it is. Not of the server's address, nor of `Request.truth`. Raises `PictureError`.
     """
-    asked = {
+    content = {
         "messages": [[message.role, message.text] for message in request.messages],
         "shown": request.picture.key() if request.picture is not None else None,
         "settings": [request.temperature, request.max_tokens, request.top_p, request.seed, list(request.stop)],
     }
-    of = [stage.name, stage.prompt, stage.backend.name, item.picture.key(), list(item.references), asked, attempt]
+    of = [stage.name, stage.prompt, stage.backend.name, item.picture.key(), list(item.references), content, attempt]
     return hashlib.blake2b(json.dumps(of).encode(), digest_size=16).hexdigest()
 
 

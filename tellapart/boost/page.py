@@ -1,16 +1,18 @@
-"""What boosting made of a data set, on one HTML page that needs nothing else."""
+"""The result of boosting a data set as one self-contained HTML page."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
-from tellapart.errors import MissingExtra, PictureError
+from tellapart.errors import MissingExtra
 from tellapart.report.marks import Piece, Span, pieces
 from tellapart.utils.files import replace_text
+
+if TYPE_CHECKING:
+    from tellapart.report.pictures import Album
 
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
@@ -30,7 +32,7 @@ class Caption:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The words that claim what is not so."""
+        """The pieces that make a false claim."""
         return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 
@@ -68,8 +70,8 @@ def render(statistics: Statistics, command: str = "") -> str:
     from tellapart.report.pictures import Album
 
     album = Album()
-    unsaid = _unsaid(statistics)
-    cards = [_card(one, own, album) for one, own in zip(statistics.shown, unsaid, strict=True)]
+    new_words = _new_words(statistics)
+    cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]
     return template(Path(__file__).parent / "boost.html").render(
         title=headline(statistics),
         statistics=statistics,
@@ -79,10 +81,10 @@ def render(statistics: Statistics, command: str = "") -> str:
         rows=_rows(statistics),
         charts=[(kind, bars(statistics, kind)) for kind in statistics.kinds],
         size=(WIDTH, HEIGHT + FOOT),
-        lines=statistics.told(),
+        lines=statistics.summary_lines(),
         cards=cards,
         judged=any(caption.claims for card in cards for caption in card.captions),
-        analysed=any(own is not None for own in unsaid),
+        analysed=any(own is not None for own in new_words),
         sprites=album.sprites(),
         command=command,
     )
@@ -91,22 +93,22 @@ def render(statistics: Statistics, command: str = "") -> str:
 def headline(statistics: Statistics) -> str:
     """What happened, in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
-    told = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
-    return f"{statistics.items:,} items; words in a caption: {', '.join(told) or 'none'}"
+    means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
+    return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"
 
 
 def _rows(statistics: Statistics) -> list[dict[str, Any]]:
     """The table: a row for each kind of caption, with empty cells where nothing is known."""
     rows = []
     for kind in statistics.kinds:
-        judged = bool(statistics.claims[kind]["attributes"])
+        has_claims = bool(statistics.claims[kind]["attributes"])
         rows.append(
             {
                 "kind": kind,
                 "words": str(statistics.words[kind]),
                 "tokens": str(statistics.tokens[kind]) if statistics.count_tokens else "",
-                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if judged else "",
-                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if judged else "",
+                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if has_claims else "",
+                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if has_claims else "",
             }
         )
     return rows
@@ -130,18 +132,18 @@ def bars(statistics: Statistics, kind: str) -> list[Bar]:
     ]
 
 
-def _unsaid(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
+def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
     """Of each item shown the words that no source has, by stage; None where words cannot be analysed."""
     try:
-        return [statistics.unsaid(one) for one in statistics.shown]
+        return [statistics.new_word_spans(one) for one in statistics.shown]
     except MissingExtra:
         return [None] * len(statistics.shown)
 
 
-def _card(one: Shown, unsaid: dict[str, list[Span]] | None, album: Any) -> Card:
+def _card(one: Shown, new_words: dict[str, list[Span]] | None, album: Album) -> Card:
     stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
-    captions = tuple(_caption(one, stage, (unsaid or {}).get(stage, [])) for stage in stages)
-    return Card(one.item.id, _symbol(one, album), tuple(one.item.references), captions)
+    captions = tuple(_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages)
+    return Card(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
 
 
 def _caption(one: Shown, stage: str, new: list[Span]) -> Caption:
@@ -152,12 +154,3 @@ def _caption(one: Shown, stage: str, new: list[Span]) -> Caption:
         return Caption(TITLES[stage], pieces(text, (), new), why, None)
     marked = mark_caption(text, one.item.truth)
     return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))
-
-
-def _symbol(one: Shown, album: Any) -> str | None:
-    stream = io.BytesIO()
-    try:
-        one.item.picture.image().convert("RGB").save(stream, "PNG")
-        return str(album.add_content(stream.getvalue()))
-    except (PictureError, OSError, ValueError):
-        return None

@@ -1,16 +1,19 @@
-"""Asking again: exponential backoff with full jitter, ``Retry-After``, and when to give up.
+"""Retries of failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
 
-Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): the n-th wait is uniform between 0 and
-min(cap, base · 2ⁿ), so that those who failed together do not come back together.
+Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
+so that requests that failed together are not repeated together.
 """
 
 from __future__ import annotations
 
-import random
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from tellapart.boost.types import Answer, Backend, BackendError, Request
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
@@ -18,15 +21,16 @@ PATIENCE_SECONDS = 900.0
 
 
 class Stopped(Exception):
-    """The job ends: who waits for a next try waits no longer."""
+    """The job ends: a request that waits for its next attempt is dropped."""
 
 
-class Patient:
-    """A backend that asks ``backend`` again where that may help. Several threads may call at once.
+class RetryingBackend:
+    """A backend that repeats the failed requests of ``backend`` where that may help. Thread-safe.
 
-    A request is given up after ``tries`` while others are answered: the fault is its own. Where nobody is answered the
-    server is out, and everybody waits for up to ``patience`` seconds since its last answer; a server that never
-    answered gets ``tries`` and no more. "Not now" counts as no try, and holds for all threads.
+    A request fails after ``tries`` attempts while other requests succeed: the request itself is at fault. While no
+    request succeeds, the server is down: all requests wait for up to ``patience`` seconds since its last answer; a
+    server that never answered gets ``tries`` attempts. A "not now" reply counts as no attempt, and its ``Retry-After``
+    delays the requests of all threads.
     """
 
     def __init__(
@@ -40,50 +44,62 @@ class Patient:
         cap: float = CAP_SECONDS,
     ) -> None:
         self.backend, self.name = backend, backend.name
-        self.again = 0  # how often something was asked again
+        self.retries = 0  # repeated requests so far
         self._stop = stop
         self._tries, self._patience, self._base, self._cap = tries, patience, base, cap
         self._lock = threading.Lock()
-        self._answered: float | None = None  # when the server last answered anybody
+        self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
 
     def complete(self, request: Request) -> Answer:
-        """The backend's answer. Raises `BackendError` where it is given up, `Stopped` where the job ends."""
-        began, failed, again = time.monotonic(), 0, 0
-        while True:
-            self._wait(self._not_before - time.monotonic())
-            try:
-                answer = self.backend.complete(request)
-            except BackendError as error:
-                failed += error.after is None
-                self._give_up(error, began, failed)
-                self._note(error)
-            else:
-                self._answered = time.monotonic()
-                return answer
-            self._wait(random.uniform(0.0, min(self._cap, self._base * 2.0 ** min(again, 20))))
-            again += 1
+        """The backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
-    def _give_up(self, error: BackendError, began: float, failed: int) -> None:
-        """Raise where asking again is of no use."""
+        started, failed = time.monotonic(), 0
+
+        def give_up(state: RetryCallState) -> bool:
+            nonlocal failed
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert isinstance(error, BackendError)
+            failed += error.after is None
+            self._check(error, started, failed)
+            self._record(error)
+            return False
+
+        attempts = Retrying(
+            retry=retry_if_exception_type(BackendError),
+            wait=wait_random_exponential(multiplier=self._base, max=self._cap),
+            stop=give_up,
+            sleep=self._sleep,
+        )
+        return attempts(self._attempt, request)
+
+    def _attempt(self, request: Request) -> Answer:
+        self._sleep(self._not_before - time.monotonic())
+        answer = self.backend.complete(request)
+        self._answered = time.monotonic()
+        return answer
+
+    def _check(self, error: BackendError, started: float, failed: int) -> None:
+        """Raise where a further attempt cannot help."""
         if not error.retry:
             raise error
         now = time.monotonic()
-        since = began if self._answered is None else self._answered
+        since = started if self._answered is None else self._answered
         if now - since + (error.after or 0.0) > self._patience:
             raise BackendError(f"{error}; nothing was answered for {now - since:.0f} s", fatal=True) from None
-        if failed < self._tries and now - began <= self._patience:
+        if failed < self._tries and now - started <= self._patience:
             return
         if self._answered is None:
             raise BackendError(f"{error}; {failed} tries, and it has answered nothing yet", fatal=True) from None
-        if self._answered > began:
+        if self._answered > started:
             raise BackendError(f"{error}; given up after {failed} tries") from None
 
-    def _note(self, error: BackendError) -> None:
+    def _record(self, error: BackendError) -> None:
         with self._lock:
-            self.again += 1
+            self.retries += 1
             self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
 
-    def _wait(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         if self._stop.wait(max(0.0, seconds)):
             raise Stopped

@@ -1,4 +1,4 @@
-"""A whole job from a data set to a file: its part of the data, progress, and what came of it."""
+"""A whole job from a data set to a file: its shard of the data, progress, and summary."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Summary:
     stages: dict[str, Tally]
     captions_of: str
     without: tuple[str, ...]
-    """Stages that were asked and have no good answer about any item."""
+    """Stages that ran and have no good answer about any item."""
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The JSON of ``boost --json``."""
         counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
         counts["captions_of"] = self.captions_of
         stages = {name: asdict(tally) for name, tally in self.stages.items()}
@@ -57,13 +57,13 @@ def boost_dataset(
     in_flight: int = IN_FLIGHT,
     shard: tuple[int, int] = (1, 1),
     each: Callable[[Boosted], None] = lambda done: None,
-    **patience: Any,
+    **retry: Any,
 ) -> Summary:
     """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
 
-    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is told of every item that is written. ``patience``: see
-    `Patient`. Unreadable pictures are left out, and added to the data set's list of them. Raises `TellapartError`
-    where no request can succeed; what was answered by then is in the ledger.
+    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is called with every item that is written. ``retry``:
+    options of `RetryingBackend`. Unreadable pictures are skipped and added to the data set's list of them. Raises
+    `TellapartError` where no request can succeed; the answers up to then are in the ledger.
     """
     check_out(out)
     ledger = ledger or ledger_of(out)
@@ -74,7 +74,7 @@ def boost_dataset(
     good = {stage.name: 0 for stage in stages}
     last = captions_of = stages[-1].name
     with Ledger(ledger) as kept, Output(out, made) as output, Progress(len(part), "boosting") as progress:
-        job = Job(stages, kept, in_flight, **patience)
+        job = Job(stages, kept, in_flight, **retry)
         try:
             for done in job.run((dataset[row] for row in part), progress.advance):
                 if done.unreadable is not None:

@@ -64,8 +64,8 @@ class Scripted:
         if (scene := request.truth) is None:
             line = "the scripted describer knows pictures of scenes alone; name a model with --mllm"
             raise BackendError(line, fatal=True)
-        asked = (*(m.text for m in request.messages), request.temperature, request.seed)
-        chance = RandomStream("describe", self.seed, scene.content_key(), *asked)
+        seed = (*(m.text for m in request.messages), request.temperature, request.seed)
+        chance = RandomStream("describe", self.seed, scene.content_key(), *seed)
         return full_description(mistaken(scene, self.error, chance), chance)
 
 
@@ -76,7 +76,7 @@ def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dic
     for item in items:
         texts: dict[str, str] = {}
         for stage in chosen:
-            texts[stage.name] = backend.complete(stage.ask(item, texts)).text
+            texts[stage.name] = backend.complete(stage.build_request(item, texts)).text
         found.append(texts)
     return found
 

@@ -45,8 +45,10 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
     for name in chosen:
         backend = mllm if name in _OF_MLLM else llm
         assert backend is not None
-        own = _Asking(read_prompt(name, prompts))
-        made.append(Stage(name, backend, own.prompt.text, own.ask, own.check, own.again))
+        requests = _PromptRequests(read_prompt(name, prompts))
+        made.append(
+            Stage(name, backend, requests.prompt.text, requests.build_request, requests.check, requests.build_retry)
+        )
     return made
 
 
@@ -61,17 +63,17 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """What one prompt asks about an item, and what it makes of the answer."""
+class _PromptRequests:
+    """The requests that one prompt makes about an item, and the check of the answer."""
 
     prompt: Prompt
 
-    def ask(self, item: Item, answers: Mapping[str, str]) -> Request:
-        """The first question. Raises `BackendError` where the item lacks what the stage reads."""
+    def build_request(self, item: Item, answers: Mapping[str, str]) -> Request:
+        """The first request. Raises `BackendError` where the item lacks what the stage reads."""
         return self._request(item, answers, "", self.prompt.temperature, None)
 
-    def again(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
-        """The question after the ``bad`` answer: it says what is expected, and is sampled."""
+    def build_retry(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
+        """The request after the ``bad`` answer: it names the problem, and is sampled."""
         more = self.prompt.again
         if reason := self.check(item, answers, bad):
             more = f"{more} (The last answer was {reason}.)"
@@ -82,7 +84,7 @@ class _Asking:
         return trouble(text, self._sources(item, answers), self.prompt, item.references)
 
     def _sources(self, item: Item, answers: Mapping[str, str]) -> list[str]:
-        """The texts that the question quotes."""
+        """The texts that the request quotes."""
         if self.prompt.name == "blend":
             return list(item.references)
         return [answers[name] for name in NAMES if name in answers] if self.prompt.name == "holistic" else []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.boost import stages
-from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, percent, sources_of, unsaid_spans
+from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, new_word_spans, percent, sources_of
 from tellapart.boost.stages import NAMES
 from tellapart.images.pictures import FilePicture
 from tellapart.progress import track
@@ -127,9 +127,9 @@ class Statistics:
         from tellapart.scenes.truth import count_claims
 
         for kind, text in captions(one):
-            judged = count_claims(text, one.item.truth)
+            counts = count_claims(text, one.item.truth)
             for what in ("claims", "correct", "attributes", "recalled"):
-                self.claims[kind][what] += getattr(judged, what)
+                self.claims[kind][what] += getattr(counts, what)
         if "describe" in one.texts and "holistic" in one.texts:
             self.errors += describer_errors(one.texts, one.item.references, one.item.truth)
 
@@ -153,11 +153,11 @@ class Statistics:
             self._analyse = _analyser()
         return self._analyse
 
-    def unsaid(self, one: Shown) -> dict[str, list[tuple[int, int, str]]]:
-        """By stage, where its caption has words that nothing has which it was made of. Raises `MissingExtra`."""
+    def new_word_spans(self, one: Shown) -> dict[str, list[tuple[int, int, str]]]:
+        """By stage, the spans of words in its caption that none of its sources has. Raises `MissingExtra`."""
         analyse, sources = self._words_analyser(), sources_of(one.item.references, one.texts)
         return {
-            stage: unsaid_spans(one.texts[stage], own, analyse)
+            stage: new_word_spans(one.texts[stage], own, analyse)
             for stage, own in sources.items()
             if own and one.texts.get(stage)
         }
@@ -169,7 +169,7 @@ class Statistics:
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain numbers; without HanTa no ``new_words``."""
-        told: dict[str, Any] = {"items": self.items, "captions": {}}
+        value: dict[str, Any] = {"items": self.items, "captions": {}}
         for kind in self.kinds:
             own = {"words": _pair(self.words[kind]), "histogram": dict(sorted(self.lengths[kind].items()))}
             if self.count_tokens is not None:
@@ -177,15 +177,15 @@ class Statistics:
             if self.claims[kind]["attributes"]:
                 own["precision"] = round(self.rate(kind, "correct", "claims"), 3)
                 own["recall"] = round(self.rate(kind, "recalled", "attributes"), 3)
-            told["captions"][kind] = own
-        told["bad"] = {stage: dict(counts) for stage, counts in self.bad.items() if counts}
-        told["histogram_bin"] = BIN
+            value["captions"][kind] = own
+        value["bad"] = {stage: dict(counts) for stage, counts in self.bad.items() if counts}
+        value["histogram_bin"] = BIN
         if self.errors.made:
-            told["describer_errors"] = {slot: getattr(self.errors, slot) for slot in Errors.__slots__}
+            value["describer_errors"] = {slot: getattr(self.errors, slot) for slot in Errors.__slots__}
         words = self._new_words_or_none()
         if words is not None:
-            told["new_words"] = {"sample": len(self.sample), **words.to_json()}
-        return told
+            value["new_words"] = {"sample": len(self.sample), **words.to_json()}
+        return value
 
     def _new_words_or_none(self) -> NewWords | None:
         from tellapart.errors import MissingExtra
@@ -220,9 +220,9 @@ class Statistics:
 
     def lines(self) -> list[str]:
         """What the table leaves, for a terminal: lengths as bars, then what is `told`."""
-        return [*self._histogram(), *self.told()]
+        return [*self._histogram(), *self.summary_lines()]
 
-    def told(self) -> list[str]:
+    def summary_lines(self) -> list[str]:
         """New words, bad answers, the describer's errors: a sentence each."""
         return [*self._words(), *self._bad(), *self._errors()]
 

@@ -1,4 +1,4 @@
-"""What the parts of boosting hand to each other: a request, its answer, who answers it, and the stages that ask."""
+"""Types that the parts of boosting share: request, answer, backend and stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a backend is asked. Every field but ``truth`` is part of the address under which its answer is kept.
+    """A request to a backend. Every field but ``truth`` is part of the address under which the answer is stored.
 
     ``picture`` is shown with the last user message. ``max_tokens`` bounds the answer, in the model's own tokens.
     ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend: it is neither sent nor hashed.
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. ``finish`` is "stop", "length" where ``max_tokens`` cut it, or a server's own word."""
+    """A backend's answer. ``finish`` is "stop", "length" if ``max_tokens`` cut it, or the server's own reason."""
 
     text: str
     prompt_tokens: int = 0
@@ -47,7 +47,7 @@ class Answer:
 
 
 class Backend(Protocol):
-    """A model that answers, wherever it runs."""
+    """A model that answers requests, local or behind a server."""
 
     name: str
     """Such as "openai:MODEL": part of the address under which answers are kept."""
@@ -58,10 +58,10 @@ class Backend(Protocol):
 
 
 class BackendError(TellapartError):
-    """No answer.
+    """A request without an answer.
 
-    ``retry``: asking again may help. ``after``: the server said "not now", and for how many seconds (0.0 where it did
-    not say). ``fatal``: no request will fare better (a wrong key, an unknown model), so a job ends.
+    ``retry``: another attempt may succeed. ``after``: the server asked to wait, in seconds (0.0 if it gave no time).
+    ``fatal``: no request can succeed (a wrong key, an unknown model), so the job ends.
     """
 
     def __init__(self, message: str, *, retry: bool = False, after: float | None = None, fatal: bool = False) -> None:
@@ -70,22 +70,22 @@ class BackendError(TellapartError):
 
 
 def prices_of(backend: Backend) -> tuple[float, float] | None:
-    """What a million tokens cost, read and written; None where nobody said (a backend's ``prices``, if it has any)."""
+    """The price of a million input and output tokens; None where the backend has no ``prices``."""
     return getattr(backend, "prices", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One question to one model about every item; ``answers`` are the earlier stages' texts, by stage name.
+    """One request to one model about every item; ``answers`` are the earlier stages' texts, by stage name.
 
     ``prompt`` is the full text of the prompt's files: a changed prompt changes the address of this stage's answers,
-    and of no other's. ``check`` says why an answer is bad, or None; ``again`` is the second, different request after
-    a bad answer (its last argument).
+    and of no other's. ``check`` returns why an answer is bad, or None; ``build_retry`` makes the second,
+    different request after a bad answer (its last argument).
     """
 
     name: str
     backend: Backend
     prompt: str
-    ask: Callable[[Item, Mapping[str, str]], Request]
+    build_request: Callable[[Item, Mapping[str, str]], Request]
     check: Callable[[Item, Mapping[str, str], str], str | None]
-    again: Callable[[Item, Mapping[str, str], str], Request]
+    build_retry: Callable[[Item, Mapping[str, str], str], Request]

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tellapart.errors import PictureError
 from tellapart.evaluation.benchmark_card import COLUMNS, Card, SizeFacts, cells, facts
 from tellapart.report.page import template
 from tellapart.report.pictures import Album
-
-if TYPE_CHECKING:
-    from tellapart.types import Item
 
 KINDS = ("The most alike", "In the middle", "The least alike")
 CAPTIONS = 3  # of each picture
@@ -64,7 +58,7 @@ def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
     found = []
     for kind, bag in zip(KINDS, own.examples, strict=False):
         items = [card.items[id_] for id_ in bag.ids]
-        shown = tuple(Shown(item.id, _symbol(item, album), item.references[:CAPTIONS]) for item in items)
+        shown = tuple(Shown(item.id, album.add_picture(item.picture), item.references[:CAPTIONS]) for item in items)
         found.append(Example(kind, f"{bag.similarity:.3f}", shown))
     return found
 
@@ -73,12 +67,3 @@ def bars(own: SizeFacts) -> list[tuple[str, int, float]]:
     """How many bags are how alike: (from which similarity, bags, share of the longest bar in per cent)."""
     most = max(own.counts) or 1
     return [(f"{edge:.3f}", count, 100 * count / most) for edge, count in zip(own.edges, own.counts, strict=False)]
-
-
-def _symbol(item: Item, album: Album) -> str | None:
-    stream = io.BytesIO()
-    try:
-        item.picture.image().convert("RGB").save(stream, "PNG")
-        return album.add_content(stream.getvalue())
-    except (PictureError, OSError, ValueError):
-        return None

@@ -106,8 +106,8 @@ def settings_file(path: Path) -> Path:
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
     """As the settings come back from their file."""
-    told: dict[str, Any] = json.loads(json.dumps(settings))
-    return told
+    value: dict[str, Any] = json.loads(json.dumps(settings))
+    return value
 
 
 def ids_of(text: str, format: str, path: Path) -> set[str]:

@@ -19,10 +19,10 @@ _NAMES = {
 _SHORT = 60  # characters of a part that is named
 
 
-def test_of(results: Results, key: str) -> tuple[object, ...]:
+def test_conditions(results: Results, key: str) -> tuple[object, ...]:
     """What two values of a metric must share to be comparable: the pictures, and the metric's signature.
 
-    Results that do not say which pictures they are of are like no others.
+    Results without a digest of their pictures are comparable with no others.
     """
     n, ids = _pictures(results)
     return (n, ids or id(results), _parts(results, key))
@@ -51,8 +51,8 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
 def classes(results: Sequence[Results], key: str) -> list[list[int]]:
     """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
     found: dict[tuple[object, ...], list[int]] = {}
-    for place, own in enumerate(results):
-        found.setdefault(test_of(own, key), []).append(place)
+    for place, one in enumerate(results):
+        found.setdefault(test_conditions(one, key), []).append(place)
     return sorted(found.values(), key=len, reverse=True)
 
 

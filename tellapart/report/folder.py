@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -20,13 +20,13 @@ _OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")
 
 
 class _Lenient(BaseModel):
-    """What other parts add to a file later is no error here. 7 is taken where "7" was meant."""
+    """Ignores unknown keys, so that newer files stay readable; takes 7 where "7" is expected."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
 
 class RunInfo(_Lenient):
-    """``run.json``: what was run, when, with what."""
+    """``run.json``: name, time, command, seed and versions of a run."""
 
     name: str = ""
     created: str = ""
@@ -62,26 +62,36 @@ class Pair(_Lenient):
 
 
 class Candidates(_Lenient):
-    """The sets that a recall was measured in: their sizes, and what a blind guess scores."""
+    """The candidate sets of a recall: their sizes, and the value of chance."""
 
     fewest: int
     most: int
     chance: float
 
 
+class MetricInfo(_Lenient):
+    """What the metric's registry entry says: label, one line of help, which direction is better, group of the table."""
+
+    label: str
+    help: str = ""
+    direction: Literal["higher", "lower"] | None = None
+    group: str = ""
+
+
 class Pictures(_Lenient):
-    """How many pictures were tested, and a digest of their ids; empty where neither is on file."""
+    """The number of test pictures and a digest of their ids; empty where unknown."""
 
     n: int = 0
     ids: str = ""
 
 
 class Results(_Lenient):
-    """``results.json``."""
+    """``results.json``. Runs of 0.1 have no ``metrics``: `words.describe` knows theirs."""
 
     systems: dict[str, dict[str, Estimate | None]] = {}
     pictures: Pictures = Pictures()
     candidates: dict[str, Candidates] = {}
+    metrics: dict[str, MetricInfo] = {}
     pairs: list[Pair] = []
     signatures: dict[str, str] = {}
     notes: list[str] = []
@@ -96,7 +106,7 @@ class Claims(_Lenient):
 
 
 class Answer(_Lenient):
-    """What a system wrote of a set's target, and which candidate the scorer took for it."""
+    """A system's caption of a set's target, and the candidate that the scorer picked."""
 
     caption: str = ""
     claims: Claims | None = None
@@ -105,7 +115,7 @@ class Answer(_Lenient):
 
 
 class LookalikeSet(_Lenient):
-    """Pictures that look alike: the candidates, the target among them, and each system's answer."""
+    """Pictures that look alike: the candidates with the target among them, and each system's answer."""
 
     target: str
     candidates: list[str] = []
@@ -137,9 +147,9 @@ class Log:
 
 @dataclass
 class RunFolder:
-    """All that a run folder tells; ``gaps`` are lines for the page, one for each part that could not be shown.
+    """The content of a run folder. ``gaps`` has one line for each part that the page cannot show.
 
-    ``evaluation``: no run, but an evaluation of caption files; its folder holds the gallery's pictures only.
+    ``evaluation``: an evaluation of caption files instead of a run; its folder has only the gallery's pictures.
     """
 
     path: Path
@@ -153,7 +163,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The run's own name, or its folder's."""
+        """The run's name, or its folder's."""
         return self.info.name or self.path.resolve().name
 
 
@@ -171,7 +181,7 @@ def read_run(path: Path) -> RunFolder:
 
 
 def _complete(results: Results, path: Path) -> None:
-    """What runs of 0.1 did not write down but their signatures and captions tell: candidates, and which pictures."""
+    """Fill in what runs of 0.1 lack, from their signatures and captions: candidates and the digest of the pictures."""
     for key, signature in results.signatures.items():
         found = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
         if key not in results.candidates and found[0] and found[1]:
@@ -262,7 +272,7 @@ def _read_log(run: RunFolder) -> None:
 
 
 def _lines(file: Path, log: Log) -> Iterator[dict[str, Any]]:
-    """The log's objects. A half-written last line is how a killed run ends, and is not counted as unreadable."""
+    """The log's objects. A half-written last line, which a killed run leaves, does not count as unreadable."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:
             if not raw.strip():

@@ -24,7 +24,7 @@ OUTCOMES = {
 }
 # Of one system alone.
 LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
-TELLING = 3  # sets at the head of a page
+HIGHLIGHTS = 3  # sets at the head of a page
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ class SetView:
 class GalleryView:
     """The sets that are shown, how many there were, and each outcome that occurs: (key, words, how often).
 
-    ``telling`` are the few sets for the head of the page, each with a title; ``marked``: the truth is known, so that
+    ``highlights`` are the few sets for the head of the page, each with a title; ``marked``: the truth is known, so that
     false words are marked.
     """
 
     sets: tuple[SetView, ...]
     total: int
     outcomes: tuple[tuple[str, str, int], ...]
-    telling: tuple[tuple[str, SetView], ...]
+    highlights: tuple[tuple[str, SetView], ...]
     pair: tuple[str, ...]
     marked: bool
 
@@ -116,9 +116,9 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     views = tuple(_view(i + 1, s, symbols, described, pair) for i, s in enumerate(shown))
     counts = Counter(v.outcome for v in views)
     words = OUTCOMES if len(pair) == 2 else LONE_OUTCOMES
-    outcomes = tuple((key, told, counts[key]) for key, told in words.items() if counts[key])
+    outcomes = tuple((key, label, counts[key]) for key, label in words.items() if counts[key])
     marked = any(v.claims for one in views for v in one.verdicts)
-    return GalleryView(views, len(run.gallery.sets), outcomes, telling(views, pair), pair, marked)
+    return GalleryView(views, len(run.gallery.sets), outcomes, highlights(views, pair), pair, marked)
 
 
 def _pair(run: RunFolder) -> tuple[str, ...]:
@@ -127,14 +127,14 @@ def _pair(run: RunFolder) -> tuple[str, ...]:
     if comparison:
         return comparison.before, comparison.after
     names = list(dict.fromkeys(name for s in (run.gallery.sets if run.gallery else ()) for name in s.systems))
-    own = [name for name in names if name not in YARDSTICKS]
-    return tuple(own) if len(own) == 1 else ("before", "after")
+    systems = [name for name in names if name not in YARDSTICKS]
+    return tuple(systems) if len(systems) == 1 else ("before", "after")
 
 
-def telling(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
-    """Three sets that say the most: a gain without a false word, a gain with one (or a miss), and a loss.
+def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
+    """Three representative sets: a gain without a false word, a gain with one (or a miss), and a loss.
 
-    The first of each kind, in the gallery's order; what there is none of is made up for by other kinds.
+    The first of each kind in the gallery's order; an absent kind is replaced by a further set of another kind.
     """
     last = pair[-1]
 
@@ -151,9 +151,9 @@ def telling(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str,
         ("Still not told apart", [one for one in views if one.outcome == "missed" and lost != "missed"]),
         ("Told apart all along", [one for one in views if one.outcome == "hit" and gained != "hit"]),
     ]
-    found = [(title, own[0]) for title, own in kinds if own][:TELLING]
-    rest = [(title, one) for title, own in kinds for one in own[1:]]
-    return (*found, *rest[: TELLING - len(found)])
+    found = [(title, sets[0]) for title, sets in kinds if sets][:HIGHLIGHTS]
+    rest = [(title, one) for title, sets in kinds for one in sets[1:]]
+    return (*found, *rest[: HIGHLIGHTS - len(found)])
 
 
 def _embed(run: RunFolder, sets: list[LookalikeSet], album: Album) -> dict[str, str]:

@@ -28,7 +28,7 @@ from tellapart.utils.files import replace_text
 
 _HERE = Path(__file__).parent
 # Recipe entries that say the most in a line; the whole recipe stands in a fold-out.
-_TELLING = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
+_SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
@@ -167,7 +167,7 @@ def duration(seconds: float) -> str:
 
 
 def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """The recipe's most telling entries, dotted; the whole of it stands in the fold-out."""
+    """The main entries of the recipe with dotted keys; the details element has the whole recipe."""
     if run.recipe is None:
         return []
     try:
@@ -178,10 +178,10 @@ def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
 
     def place(key: str) -> int:
         parts = key.split(".")
-        return min((_TELLING.index(part) for part in parts if part in _TELLING), default=len(_TELLING))
+        return min((_SUMMARY_KEYS.index(part) for part in parts if part in _SUMMARY_KEYS), default=len(_SUMMARY_KEYS))
 
-    telling = sorted((key for key in entries if place(key) < len(_TELLING)), key=place)
-    return [(key, entries[key]) for key in telling[:12]]
+    chosen = sorted((key for key in entries if place(key) < len(_SUMMARY_KEYS)), key=place)
+    return [(key, entries[key]) for key in chosen[:12]]
 
 
 def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
@@ -199,11 +199,11 @@ def entry_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        told = [entry_text(own) for own in value]
-        return ("; " if any(isinstance(own, dict) for own in value) else ", ").join(filter(None, told))
+        texts = [entry_text(entry) for entry in value]
+        return ("; " if any(isinstance(entry, dict) for entry in value) else ", ").join(filter(None, texts))
     if isinstance(value, dict):
-        texts = {key: entry_text(own) for key, own in value.items()}
-        return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in texts.items() if text)
+        named = {key: entry_text(entry) for key, entry in value.items()}
+        return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in named.items() if text)
     return str(value)
 
 

@@ -11,9 +11,12 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image, ImageOps
 
-# Pictures up to this side keep every pixel (PNG) and are enlarged crisp; larger ones become small JPEG photos.
+from tellapart.errors import PictureError
+from tellapart.types import Picture
+
+# Pictures up to this side keep every pixel (PNG) and are scaled without smoothing; larger ones become JPEG files.
 SMALL = 96
-# What all pictures of a page may take, in characters of base64, and the sides tried until they fit.
+# The size limit of all pictures of a page, in characters of base64, and the sides to try until they fit.
 BUDGET = 3_800_000
 SIDES = (288, 224, 176, 136, 104)
 
@@ -44,13 +47,22 @@ class Album:
         return self.add_content((root / inside).read_bytes())
 
     def add_content(self, content: bytes) -> str:
-        """The symbol of the picture in these bytes of a file. Raises ValueError or OSError where they are none."""
+        """The symbol of the picture in the bytes of a file. Raises ValueError or OSError for other bytes."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
             _open(content)  # raises here, where the caller still knows the name
             self._symbols[digest] = f"p{len(self._symbols)}"
             self._by_hash[digest] = content
         return self._symbols[digest]
+
+    def add_picture(self, picture: Picture) -> str | None:
+        """The symbol of a picture of any kind, drawn or from a file; None where it cannot be read."""
+        stream = io.BytesIO()
+        try:
+            picture.image().convert("RGB").save(stream, "PNG")
+            return self.add_content(stream.getvalue())
+        except (PictureError, OSError, ValueError):
+            return None
 
     def sprites(self) -> list[Sprite]:
         """All pictures, as large as the page's budget allows."""
@@ -61,13 +73,13 @@ class Album:
             total = sum(len(s.uri) for s in made)
             if total <= BUDGET or side == SIDES[-1]:
                 return made
-            # A photo's bytes go with its area, about: the sides between that cannot do are not tried.
+            # The size of a photo is about proportional to its area: skip the sides that would not fit.
             smaller = [s for s in SIDES if s < side]
             side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decode to RGB, upright, no larger than the largest side, without metadata (a photo's may name a place)."""
+    """Decode to RGB, upright, at most the largest side, without metadata (a photo's may contain its location)."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import Estimate, Results, RunFolder
 from tellapart.report.verdict import Change, Comparison, compare, main_metric, order
-from tellapart.report.words import Metric, arrange, decimals, describe, number
+from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
 
 # The strip that shows intervals, in its own units.
 STRIP = 120.0
@@ -64,7 +64,7 @@ def table(results: Results) -> Table | None:
     if comparison:
         rest = [name for name in systems if name not in (comparison.before, comparison.after)]
         systems = [comparison.before, comparison.after, *rest]
-    metrics = arrange((key for name in systems for key in results.systems[name]), results.candidates)
+    metrics = arrange(metric_of(results, key) for name in systems for key in results.systems[name])
     rows = [_row(results, m, systems, comparison) for m in metrics]
     groups = dict.fromkeys(m.group for m in metrics)
     return Table(
@@ -149,7 +149,9 @@ class Overview:
 def overview(folders: Sequence[RunFolder]) -> Overview:
     """The table of several runs: the headline's metric, then those that most runs share."""
     endings = [_ending(folder.results) for folder in folders]
-    metrics = arrange(key for ending in endings for key in ending)
+    metrics = arrange(
+        metric_of(_results(folder), key) for folder, keys in zip(folders, endings, strict=True) for key in keys
+    )
     wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
     names = unique_names(folders)
     columns = [_column(folders, names, endings, metric) for metric in wanted]
@@ -212,8 +214,9 @@ def _results(folder: RunFolder) -> Results:
 
 
 def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> Metric:
-    found = (_results(folders[i]).candidates.get(key) for i in members)
-    return describe(key, next(filter(None, found), None))
+    found = [_results(folders[i]) for i in members]
+    candidates = next(filter(None, (one.candidates.get(key) for one in found)), None)
+    return describe(key, candidates, next(filter(None, (one.metrics.get(key) for one in found)), None))
 
 
 def _ending(results: Results | None) -> dict[str, Estimate]:
@@ -268,12 +271,13 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
     outside = [i for other in others for i in other]
     if len(ranked) == 1:
-        why = differences(_results(folders[ranked[0]]), _results(folders[outside[0]]), key)
+        first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
+        name = describe(key, info=first.metrics.get(key)).name
         pair = quoted(names, [ranked[0], outside[0]])
-        return f"{describe(key).name}, not comparable: {pair} differ in {', '.join(why)}."
+        return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."
     metric = _described(folders, key, ranked)
-    told = _ranking(metric, {i: endings[i][key] for i in ranked}, names)
-    return told + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
+    ranking = _ranking(metric, {i: endings[i][key] for i in ranked}, names)
+    return ranking + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
 
 
 def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str]) -> str:
@@ -281,7 +285,7 @@ def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str
     best, second = (estimates[i] for i in ranked[:2])
     places = decimals([best, second])
     first, other = number(best.value, places), number(second.value, places)
-    setting = f" ({told})" if (told := metric.setting(*estimates.values())) else ""
+    setting = f" ({text})" if (text := metric.setting(*estimates.values())) else ""
     start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
         return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}{setting}"
@@ -293,5 +297,5 @@ def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str
 
 def _overlap(best: Estimate, second: Estimate) -> str:
     if best.low is None or second.high is None:
-        return ", without intervals to judge by"
+        return ", without intervals to compare"
     return "" if best.low > second.high else ", though their intervals overlap"

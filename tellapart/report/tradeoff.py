@@ -7,11 +7,11 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.report.comparable import test_of
+from tellapart.report.comparable import test_conditions
 from tellapart.report.curves import nice_ticks, scale, value_text
 from tellapart.report.folder import Estimate, Results, RunFolder
 from tellapart.report.verdict import compare, main_metric
-from tellapart.report.words import Metric, describe
+from tellapart.report.words import Metric, metric_of
 
 WIDTH, HEIGHT = 620, 380
 LEFT, RIGHT, TOP, BOTTOM = 52, 22, 18, 46
@@ -46,7 +46,7 @@ class Course:
     later: str
     spots: tuple[Spot, ...]
     kept: int
-    said: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
     # Candidates are as many as in the test, pictures the validation's own.
-    recall = describe(key, folder.results.candidates.get(key) if folder.results else None)
+    recall = metric_of(folder.results or Results(), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
@@ -139,8 +139,8 @@ def _tested(results: Results | None, key: str | None) -> Measured | None:
             return None
         points.append((system, cost.value, recall.value))
     estimate = results.systems[comparison.after][key] or Estimate()
-    test = (test_of(results, COST), test_of(results, key))
-    return Measured(points, 1, test, describe(key, results.candidates.get(key)), estimate.n)
+    test = (test_conditions(results, COST), test_conditions(results, key))
+    return Measured(points, 1, test, metric_of(results, key), estimate.n)
 
 
 def _tested_keys(results: Results | None) -> list[str]:
@@ -167,9 +167,9 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         )
         (first, *start), (kept, *end) = course.points[0], course.points[course.kept]
         kept = f"{kept}, kept" if measured == IN_TRAINING else kept
-        said = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
+        summary = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
         line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
-        courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, said))
+        courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, summary))
     left_out = f"Not drawn, for they did not measure both twice: {', '.join(without)}. " if without else ""
     left_out += f"Not comparable, so not drawn: {', '.join(unlike)} (other pictures, or measured otherwise)." * bool(
         unlike
@@ -180,7 +180,7 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         tuple(courses),
         tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
         tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
-        f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.said}." for course in courses),
+        f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
         metric.setting(Estimate(n=n)),
         left_out.strip(),
         any(course.later for course in courses),

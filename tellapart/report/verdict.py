@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tellapart.report.folder import Estimate, Pair, Results
-from tellapart.report.words import Metric, arrange, decimals, describe, number
+from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
 
 # Systems that are yardsticks: they are shown, but a run is not judged by them unless there is nothing else.
 YARDSTICKS = ("human", "chance", "random")
@@ -106,7 +106,7 @@ def compare(results: Results) -> Comparison | None:
         return None
     a, b = pair
     shared = (key for key in results.systems[a] if key in results.systems[b])
-    found = [_change(results, a, b, m) for m in arrange(shared, results.candidates)]
+    found = [_change(results, a, b, m) for m in arrange(metric_of(results, key) for key in shared)]
     return Comparison(a, b, tuple(c for c in found if c is not None))
 
 
@@ -149,7 +149,7 @@ def _minus(x: float | None) -> float | None:
 
 def main_metric(keys: list[str]) -> str | None:
     """The metric that the headline is about: recall among look-alikes before recall among random pictures."""
-    recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).judge]
+    recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).scorer]
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
 
 
@@ -175,8 +175,10 @@ def headline(results: Results | None) -> str:
 
 
 def _doubt(comparison: Comparison, main: Change) -> str:
-    """A gain that another scorer does not see may be a gain at fooling the first: it belongs in the headline."""
-    others = [c for c in comparison.changes if c.metric.judge and c.metric.key == f"{main.metric.key}@{c.metric.judge}"]
+    """A gain that a held-out scorer does not confirm may be reward hacking: the headline says so."""
+    others = [
+        c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
+    ]
     if main.verdict == "better" and any(c.verdict != "better" for c in others):
         return "; a second scorer does not confirm it"
     return ""
@@ -202,8 +204,8 @@ def _lone_headline(results: Results) -> str:
     estimate = results.systems[name][key] or Estimate()
     places = decimals([estimate])
     low, high = number(estimate.low, places), number(estimate.high, places)
-    metric = describe(key, results.candidates.get(key))
-    told = ([f"95\u00a0% interval {low} to {high}"] if estimate.low is not None else []) + [metric.setting(estimate)]
-    within = f" ({'; '.join(filter(None, told))})" if any(told) else ""
+    metric = metric_of(results, key)
+    details = ([f"95\u00a0% interval {low} to {high}"] if estimate.low is not None else []) + [metric.setting(estimate)]
+    within = f" ({'; '.join(filter(None, details))})" if any(details) else ""
     sentence = f"{metric.name} is {number(estimate.value, places)}{within} for “{name}”"
     return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."

@@ -1,13 +1,13 @@
-"""Metrics in words: what a key of ``results.json`` means, and which direction is the good one."""
+"""Metrics in words: what a key of ``results.json`` means, and which direction is better."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tellapart.metrics.results import ORACLE
-from tellapart.report.folder import Candidates, Estimate
+from tellapart.report.folder import Candidates, Estimate, MetricInfo, Results
 
 MINUS = "\u2212"
 GROUPS = (
@@ -21,35 +21,39 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Metric:
-    """``direction`` is +1 where more is better, -1 where less is, 0 where neither can be said."""
+    """A metric as reports show it.
+
+    ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
+    that measured it; empty for the first scorer.
+    """
 
     key: str
     name: str
     explain: str
     direction: int
     group: str
-    judge: str = ""
+    scorer: str = ""
     candidates: Candidates | None = None
 
     @property
     def retrieval(self) -> bool:
-        """Whether it is about finding a picture among candidates, so that chance and their number belong beside it."""
+        """Whether it is a retrieval metric, which is shown with the number of candidates and chance."""
         return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
 
     def setting(self, *estimates: Estimate | None) -> str:
-        """What stands beside a recall, as far as it is on file: ``n = 500, 10 candidates, chance 10.0``."""
+        """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
         counts = sorted({e.n for e in estimates if e is not None and e.n is not None})
-        told = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
+        parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
         if self.candidates is not None:
-            told += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
-        return ", ".join(told)
+            parts += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
+        return ", ".join(parts)
 
     @property
     def base(self) -> str:
-        """The key without a second scorer's suffix."""
-        return self.key.removesuffix(f"@{self.judge}") if self.judge else self.key
+        """The key without the suffix of a held-out scorer."""
+        return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
 
 
 _APART, _TRUTH, _CLOSE, _LANGUAGE, _OTHER = GROUPS
@@ -121,7 +125,7 @@ _POOLS = {
 }
 _RETRIEVAL = re.compile(r"recall@\d|mean_rank\b|listener_accuracy")
 _NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
-_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<judge>.+))?")
+_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
 _RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pool>.+))?")
 
 
@@ -131,33 +135,43 @@ def size_text(candidates: Candidates) -> str:
     return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
 
 
-def describe(key: str, candidates: Candidates | None = None) -> Metric:
-    """The metric behind a key such as ``recall@1.random100@judge``; an unknown key describes itself.
+def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> Metric:
+    """The metric behind a key such as ``recall@1.random100@held-out``; an unknown key is its own name.
 
-    Without ``candidates``, those that the key itself names.
+    ``info``: what the results say of it; the table in this module serves results without it (of 0.1) and log files.
+    ``candidates``: by default the number that the key names.
     """
     if candidates is None and (named := _NAMED_SIZE.match(key)):
         k, size = int(named[1]), int(named[2])
         candidates = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
     found = _KEY.fullmatch(key)
-    base, judge = (found["base"], found["judge"] or "") if found else (key, "")
+    base, scorer = (found["base"], found["scorer"] or "") if found else (key, "")
+    if info is not None:
+        direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
+        group = info.group if info.group in GROUPS else _OTHER
+        return Metric(key, info.label, info.help, direction, group, scorer, candidates)
     best, base = base.endswith(ORACLE), base.removesuffix(ORACLE)
     name, explain, direction, group = _base(base, size_text(candidates) if candidates else "")
     if best:
         name, explain = f"{name}, best caption", f"{explain}; of the best of each picture's captions by it"
-    if judge:
-        name = f"{name}, scorer “{judge}”"
-        explain = f"{explain}, by the scorer “{judge}”"
-    return Metric(key, name, explain, direction, group, judge, candidates)
+    if scorer:
+        name = f"{name}, scorer “{scorer}”"
+        explain = f"{explain}, by the scorer “{scorer}”"
+    return Metric(key, name, explain, direction, group, scorer, candidates)
 
 
-def arrange(keys: Iterable[str], candidates: Mapping[str, Candidates] | None = None) -> list[Metric]:
-    """The metrics as the tables show them: by group, then as they come, a second scorer's right after the first's."""
-    metrics = [describe(key, (candidates or {}).get(key)) for key in dict.fromkeys(keys)]
+def metric_of(results: Results, key: str) -> Metric:
+    """The metric of a key of these results."""
+    return describe(key, results.candidates.get(key), results.metrics.get(key))
+
+
+def arrange(metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
+    metrics = list({metric.key: metric for metric in metrics}.values())
     seen: dict[str, int] = {}
     for metric in metrics:
         seen.setdefault(metric.base, len(seen))
-    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.judge))
+    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
 
 
 def _among(pool: str, size: str) -> str:

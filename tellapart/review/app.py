@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.review.session import Review, told
+from tellapart.review.session import Review, decision_json
 from tellapart.review.store import Conflict, reviewer_name
 
 TOKEN = "x-review-token"
@@ -121,13 +121,13 @@ def create_app(review: Review, port: int) -> ASGIApp:
             want(body, "note", str),
             replaces=replaces,
         )
-        return JSONResponse({"decision": told(made), **progress(reviewer)})
+        return JSONResponse({"decision": decision_json(made), **progress(reviewer)})
 
     def write_undo(body: dict[str, Any]) -> Response:
         reviewer = reviewer_name(want(body, "reviewer", str))
         undone = review.store.undo(reviewer, want(body, "decision", int))
         bag = review.keys.index(undone.bag) if undone.bag in review.keys else None
-        return JSONResponse({"bag": bag, "undone": told(undone), **progress(reviewer)})
+        return JSONResponse({"bag": bag, "undone": decision_json(undone), **progress(reviewer)})
 
     def progress(reviewer: str) -> dict[str, Any]:
         standing = review.store.standing()
@@ -141,14 +141,14 @@ def create_app(review: Review, port: int) -> ASGIApp:
         Route("/api/decisions", decide, methods=["POST"]),
         Route("/api/undo", undo, methods=["POST"]),
     ]
-    app = Starlette(routes=routes, exception_handlers={TellapartError: tell})
+    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response})
     return SameOrigin(app, port, token)
 
 
-def tell(_: Request, error: Exception) -> Response:
+def error_response(_: Request, error: Exception) -> Response:
     """What went wrong, in one line, as JSON."""
     status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
-    current = told(error.current) if isinstance(error, Conflict) and error.current else None
+    current = decision_json(error.current) if isinstance(error, Conflict) and error.current else None
     return JSONResponse({"error": str(error), "current": current}, status_code=status)
 
 

@@ -104,14 +104,21 @@ def _write(
         facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
         alpha = bag.similarity if bag.similarity == bag.similarity else None  # NaN is not JSON
         lines.append(
-            {"ids": list(bag.ids), "similarity": alpha, "facets": facets, "decisions": [_told(d) for d in own]}
+            {
+                "ids": list(bag.ids),
+                "similarity": alpha,
+                "facets": facets,
+                "decisions": [_decision_entry(d) for d in own],
+            }
         )
     write_whole(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     files = [path.name for path in write_truematch(out, kept)]
     whole = {
         **provenance,
         "files": files,
-        "decisions": [{"bag": _ids(d), **_told(d), "undone": d.undone, "in_file": d.bag in known} for d in log],
+        "decisions": [
+            {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
+        ],
     }
     write_whole(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
 
@@ -139,7 +146,7 @@ def _remove_earlier(out: Path) -> None:
                 (out / str(name)).unlink(missing_ok=True)
 
 
-def _told(decision: Decision) -> dict[str, Any]:
+def _decision_entry(decision: Decision) -> dict[str, Any]:
     return {
         "reviewer": decision.reviewer,
         "at": decision.at,

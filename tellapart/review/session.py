@@ -65,7 +65,7 @@ class Review:
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
         """One reviewer's standing decisions by bag number, and the number of the one that undo would take back."""
         own = {d.bag: d for d in standing if d.reviewer == reviewer}
-        here = {number: told(own[key]) for number, key in enumerate(self.keys) if key in own}
+        here = {number: decision_json(own[key]) for number, key in enumerate(self.keys) if key in own}
         return {"decisions": here, "last": max((d.id for d in own.values()), default=None)}
 
     def summary(self, standing: Sequence[Decision]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def decisions_of(bags: Path) -> Path:
     return bags.with_name(f"{bags.stem}.review.sqlite")
 
 
-def told(decision: Decision) -> dict[str, Any]:
+def decision_json(decision: Decision) -> dict[str, Any]:
     """A decision as its own reviewer's page sees it."""
     return {
         "id": decision.id,

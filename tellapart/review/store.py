@@ -158,7 +158,7 @@ class DecisionStore:
 
     def log(self) -> list[Decision]:
         """Everything that was ever decided, oldest first."""
-        with self._lock, self._told():
+        with self._lock, self._database_errors():
             return [_decision(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM decisions ORDER BY id")]
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class DecisionStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._told():
+        with self._lock, self._database_errors():
             self._db.execute("BEGIN IMMEDIATE")  # the look and the write are one: no other writer comes between
             try:
                 yield self._db
@@ -191,7 +191,7 @@ class DecisionStore:
             self._db.execute("COMMIT")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _database_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:

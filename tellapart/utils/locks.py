@@ -63,15 +63,15 @@ def holder(folder: Path) -> str:
 
 
 def _acquired(folder: Path, wait: bool) -> int:
-    told = False
+    announced = False
     while True:
         if (file := _attempt(folder / NAME)) is not None:
             return file
         if not wait:
             raise UsageError(f"{folder} is in use by {holder(folder)}; wait for it, or type: --out with another folder")
-        if not told:
+        if not announced:
             say(f"waiting for {folder}, which {holder(folder)} works on")
-            told = True
+            announced = True
         time.sleep(POLL_SECONDS)
 
 

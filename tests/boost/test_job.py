@@ -14,7 +14,7 @@ from tellapart.boost.job import Job
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import merge
 from tellapart.boost.pool import in_order
-from tellapart.boost.retry import Patient
+from tellapart.boost.retry import RetryingBackend
 from tellapart.boost.run import boost_dataset, parse_shard
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
@@ -155,21 +155,21 @@ def failing(times: int, **kind: object) -> Scribe:
 
 def test_asking_again_until_it_is_of_no_use() -> None:
     request, stop = Request((Message("user", "q"),)), threading.Event()
-    assert Patient(failing(7, retry=True), stop, **QUICK).complete(request).text == "good"
+    assert RetryingBackend(failing(7, retry=True), stop, **QUICK).complete(request).text == "good"
     with pytest.raises(BackendError, match="8 tries, and it has answered nothing yet") as error:
-        Patient(failing(8, retry=True), stop, **QUICK).complete(request)
+        RetryingBackend(failing(8, retry=True), stop, **QUICK).complete(request)
     assert error.value.fatal
     answered_before = failing(0, retry=True)
-    patient = Patient(answered_before, stop, **QUICK)
+    patient = RetryingBackend(answered_before, stop, **QUICK)
     patient.complete(request)
     answered_before.reply = failing(20, retry=True).reply  # an outage: longer than eight tries, and it is waited for
-    assert patient.complete(request).text == "good" and patient.again == 20
+    assert patient.complete(request).text == "good" and patient.retries == 20
     refused = failing(1)
     with pytest.raises(BackendError):
-        Patient(refused, stop, **QUICK).complete(request)
+        RetryingBackend(refused, stop, **QUICK).complete(request)
     assert len(refused.asked) == 1
     with pytest.raises(BackendError, match="nothing was answered"):
-        Patient(failing(1, retry=True, after=1e6), stop, **QUICK).complete(request)
+        RetryingBackend(failing(1, retry=True, after=1e6), stop, **QUICK).complete(request)
 
 
 def test_a_request_that_alone_fails_is_given_up_and_not_now_holds_for_all() -> None:
@@ -181,13 +181,13 @@ def test_a_request_that_alone_fails_is_given_up_and_not_now_holds_for_all() -> N
             raise BackendError("out of order", retry=True)
         return "good"
 
-    patient = Patient(Scribe(reply), stop, **QUICK)
+    patient = RetryingBackend(Scribe(reply), stop, **QUICK)
     with pytest.raises(BackendError, match="given up after 8 tries") as error:
         patient.complete(Request((Message("user", "poison"),)))
     assert not error.value.fatal
-    slow = Patient(failing(12, retry=True, after=0.0), stop, **QUICK)  # "not now" is no try
+    slow = RetryingBackend(failing(12, retry=True, after=0.0), stop, **QUICK)  # "not now" is no try
     assert slow.complete(Request((Message("user", "q"),))).text == "good"
-    waits = Patient(failing(1, retry=True, after=0.3), stop, **QUICK)
+    waits = RetryingBackend(failing(1, retry=True, after=0.3), stop, **QUICK)
     threading.Thread(target=lambda: waits.complete(Request((Message("user", "q"),)))).start()
     time.sleep(0.1)
     start = time.monotonic()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.faithful import unsaid_spans
+from tellapart.boost.faithful import new_word_spans
 from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
 from tellapart.boost.statistics import Statistics
 from tellapart.errors import MissingExtra, PictureError
@@ -80,7 +80,7 @@ def test_spans_of_unsaid_words_are_those_of_whole_words() -> None:
         return [(word, word.rstrip("s"), "NN1") for word in re.findall(r"\w+", text.lower())]
 
     text = "Red stars, red’s star-shaped STAR (infrared)"
-    found = unsaid_spans(text, ["a star s shaped"], analyse)
+    found = new_word_spans(text, ["a star s shaped"], analyse)
     assert [text[start:end] for start, end, _ in found] == ["Red", "red", "infrared"]
 
 

@@ -21,7 +21,7 @@ SCENES = list(Scenes(200, seed=31))
 def boosted(scene: Scene, backend: Scripted) -> dict[str, str]:
     answers: dict[str, str] = {}
     for stage in stages(NAMES, backend, backend):
-        answers[stage.name] = backend.complete(stage.ask(scene.item(), answers)).text
+        answers[stage.name] = backend.complete(stage.build_request(scene.item(), answers)).text
         assert stage.check(scene.item(), answers, answers[stage.name]) is None
     return answers
 
@@ -111,8 +111,8 @@ def test_the_error_rate_is_the_describers() -> None:
 
 def test_answers_depend_on_seed_picture_and_question_alone() -> None:
     scene = SCENES[0]
-    ask = stages(["describe"], None, Scripted(0.5))[0].ask(scene.item(), {})
-    again = stages(["describe"], None, Scripted(0.5))[0].again(scene.item(), {}, "")
+    ask = stages(["describe"], None, Scripted(0.5))[0].build_request(scene.item(), {})
+    again = stages(["describe"], None, Scripted(0.5))[0].build_retry(scene.item(), {}, "")
     first = Scripted(0.5).complete(ask).text
     assert Scripted(0.5).complete(ask).text == first
     renamed = dataclasses.replace(scene, id="another")

@@ -58,7 +58,7 @@ def test_what_does_not_fit_together_is_one_line(names: list[str], llm: Any, mllm
 
 
 def test_blend_quotes_every_reference_after_the_papers_examples() -> None:
-    request = stages(["blend"], LLM, None)[0].ask(ITEM, {})
+    request = stages(["blend"], LLM, None)[0].build_request(ITEM, {})
     assert [m.role for m in request.messages] == ["system", *["user", "assistant"] * 3, "user"]
     lines = [f"Reference caption {k}: {text}" for k, text in enumerate(ITEM.references, 1)]
     assert request.messages[-1] == Message("user", "\n".join(lines))
@@ -67,13 +67,13 @@ def test_blend_quotes_every_reference_after_the_papers_examples() -> None:
 
 
 def test_describe_shows_the_picture() -> None:
-    request = stages(["describe"], None, MLLM)[0].ask(ITEM, {})
+    request = stages(["describe"], None, MLLM)[0].build_request(ITEM, {})
     assert request.messages == (Message("user", "Briefly describe the content of the image."),)
     assert request.picture is ITEM.picture and request.truth is ITEM.truth
 
 
 def test_holistic_puts_people_first() -> None:
-    request = stages(NAMES, LLM, MLLM)[2].ask(ITEM, {"blend": "a {describe} star", "describe": "a red star"})
+    request = stages(NAMES, LLM, MLLM)[2].build_request(ITEM, {"blend": "a {describe} star", "describe": "a red star"})
     asked = "Correct caption: a {describe} star\nNew noisy caption: a red star"  # braces of a caption stay
     assert request.messages[-1].text == asked and request.picture is None
 
@@ -97,14 +97,14 @@ def test_prompts_are_the_papers() -> None:
 def test_an_item_without_what_the_stage_reads_is_a_backend_error() -> None:
     made = stages(NAMES, LLM, MLLM)
     with pytest.raises(BackendError, match="no reference to blend"):
-        made[0].ask(Item("x", ITEM.picture), {})
+        made[0].build_request(Item("x", ITEM.picture), {})
     with pytest.raises(BackendError, match="no answer of stage describe"):
-        made[2].ask(ITEM, {"blend": "a star"})
+        made[2].build_request(ITEM, {"blend": "a star"})
 
 
 def test_the_second_question_differs_and_says_why() -> None:
     stage = stages(["blend"], LLM, None)[0]
-    first, second = stage.ask(ITEM, {}), stage.again(ITEM, {}, "I'm sorry, but I cannot help.")
+    first, second = stage.build_request(ITEM, {}), stage.build_retry(ITEM, {}, "I'm sorry, but I cannot help.")
     assert second.messages[:-1] == first.messages[:-1]
     assert second.messages[-1].text.startswith(first.messages[-1].text)
     assert "at most 60 words" in second.messages[-1].text and "a refusal" in second.messages[-1].text
@@ -122,12 +122,12 @@ def test_a_file_of_ones_own_changes_its_stage_and_no_other(tmp_path: Path) -> No
     own = stages(NAMES, LLM, MLLM, copied(tmp_path, "describe", "Briefly describe", "Describe at length"))
     usual = stages(NAMES, LLM, MLLM)
     assert [a.prompt != b.prompt for a, b in zip(own, usual, strict=True)] == [False, True, False]
-    assert own[1].ask(ITEM, {}).messages[0].text == "Describe at length the content of the image."
+    assert own[1].build_request(ITEM, {}).messages[0].text == "Describe at length the content of the image."
 
 
 def test_braces_that_are_no_placeholder_stay(tmp_path: Path) -> None:
     folder = copied(tmp_path, "blend", "Reference caption {number}: {reference}", '{"text": "{reference}"} {}')
-    request = stages(["blend"], LLM, None, folder)[0].ask(Item("x", ITEM.picture, ("a {blend} star",)), {})
+    request = stages(["blend"], LLM, None, folder)[0].build_request(Item("x", ITEM.picture, ("a {blend} star",)), {})
     assert request.messages[-1].text == '{"text": "a {blend} star"} {}'
 
 

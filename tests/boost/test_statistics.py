@@ -32,7 +32,7 @@ def boosted(n: int, error: float = 0.0) -> Statistics:
     for scene in Scenes(n, seed=31):
         item, answers = scene.item(), {}
         for stage in stages(NAMES, backend, backend):
-            answers[stage.name] = backend.complete(stage.ask(item, answers)).text
+            answers[stage.name] = backend.complete(stage.build_request(item, answers)).text
         made.add(item, answers)
     return made
 

@@ -283,14 +283,14 @@ def time_limit() -> Iterator[None]:
 @contextlib.contextmanager
 def surroundings(home: Path, work: Path, temporary: Path) -> Iterator[None]:
     """A folder, a home and a place for temporary files of the case's own; long work ends where it begins."""
-    from tellapart.boost.retry import Patient
+    from tellapart.boost.retry import RetryingBackend
 
     here, argv = Path.cwd(), sys.argv
     os.chdir(work)
     patches = [
         mock.patch.dict(os.environ, {"HOME": str(home), "HF_HUB_OFFLINE": "1"}),
         mock.patch.object(tempfile, "tempdir", str(temporary)),
-        mock.patch.dict(Patient.__init__.__kwdefaults__ or {}, patience=1.0),
+        mock.patch.dict(RetryingBackend.__init__.__kwdefaults__ or {}, patience=1.0),
         *(mock.patch(name, new) for name, new in long_work()),
     ]
     try:
@@ -329,7 +329,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "tellapart.cli.demo.run_demo", began
     yield "tellapart.claims.lab.Lab.__init__", began
     yield "tellapart.bench.run_bench", began
-    yield "tellapart.boost.retry.random.uniform", lambda low, high: 0.0
+    yield "tenacity.wait.random.uniform", lambda low, high: 0.0
 
 
 @contextlib.contextmanager

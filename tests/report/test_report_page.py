@@ -191,13 +191,13 @@ def test_a_photo_loses_its_metadata(run: Path) -> None:
 def test_pictures_come_before_numbers_and_the_contents_list_leads_to_each_part(run: Path) -> None:
     root = read_page(build_report([run]))
     kinds = [e.attributes["class"] for e in root.all("section")]
-    assert kinds == ["telling", "changes", "numbers", "gallery", "curves", "facts"]
+    assert kinds == ["highlights", "changes", "numbers", "gallery", "curves", "facts"]
     links = [e.attributes["href"] for e in root.all("nav")[0].all("a")]
     assert links == [f"#{e.attributes['id']}" for e in root.all("section")]
-    (telling,) = root.all("section", class_="telling")
-    titles = [e.all("h3")[0].text for e in telling.all("article")]
+    (highlights,) = root.all("section", class_="highlights")
+    titles = [e.all("h3")[0].text for e in highlights.all("article")]
     assert titles == ["Told apart", "Told apart, with false words", "No longer told apart"]
-    assert len(telling.all("blockquote")) == 6, "before and after; people's captions are in the whole gallery"
+    assert len(highlights.all("blockquote")) == 6, "before and after; people's captions are in the whole gallery"
 
 
 def test_false_words_are_marked_and_right_claims_stand_beside_each_hit(run: Path) -> None:

@@ -84,14 +84,26 @@ def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> 
     assert verdict(10.5, 13.5) == "unclear"
 
 
+def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() -> None:
+    info = {"label": "Shouting", "help": "capital letters per caption", "direction": "lower", "group": "Other"}
+    before, after = Estimate(value=10, low=9, high=11), Estimate(value=5, low=4, high=6)
+    results = Results.model_validate({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
+    results.systems = {"before": {"shouting": before, "bleu4": before}, "after": {"shouting": after, "bleu4": after}}
+    found = compare(results)
+    assert found is not None
+    shown = {change.metric.key: change for change in found.changes}
+    assert shown["shouting"].metric.name == "Shouting" and shown["shouting"].verdict == "better"
+    assert shown["bleu4"].metric.name == "BLEU, four" and shown["bleu4"].verdict == "neutral"
+
+
 def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> None:
     assert describe("recall@5.random100").name == "R@5 among 100 random pictures"
-    judge = describe("recall@1.lookalike@judge-b")
-    assert (judge.name, judge.judge, judge.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
+    other = describe("recall@1.lookalike@judge-b")
+    assert (other.name, other.scorer, other.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
     assert describe("clipscore@judge").name == "CLIPScore, scorer “judge”"
     assert (describe("my_own").name, describe("my_own").direction) == ("my own", 0)
     keys = ["length", "recall@1.random100", "recall@1.lookalike", "recall@1.random100@j"]
-    assert [m.key for m in arrange(keys)] == [keys[1], keys[3], keys[2], keys[0]]
+    assert [m.key for m in arrange(map(describe, keys))] == [keys[1], keys[3], keys[2], keys[0]]
 
 
 def test_numbers_read_well_and_never_hide_a_difference() -> None:

@@ -57,8 +57,10 @@ class OpenAI:
         except httpx2.TimeoutException:
             raise BackendError(f"{self.name}: no answer within {self._timeout:g} s", retry=True) from None
         except httpx2.HTTPError as error:
-            said = self._clean(str(error)) or type(error).__name__
-            raise BackendError(f"{self.name}: {self._server} broke off or is not there ({said})", retry=True) from None
+            detail = self._clean(str(error)) or type(error).__name__
+            raise BackendError(
+                f"{self.name}: {self._server} broke off or is not there ({detail})", retry=True
+            ) from None
         try:
             return read_answer(status, retry_after, reply, self._key)
         except BackendError as error:

@@ -36,16 +36,16 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     """
     if status == 200:
         return _completion(reply, key)
-    said = _words(reply, key)
+    detail = _words(reply, key)
     if status in NOT_NOW:
-        raise BackendError(f"not now ({status}{said})", retry=True, after=seconds(retry_after) or 0.0)
+        raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
     if status in LATER or status > 500:
-        raise BackendError(f"the server failed ({status}{said})", retry=True, after=seconds(retry_after))
+        raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
     if status in FOR_ALL:
-        raise BackendError(f"{ADVICE[status]} ({status}{said})", fatal=True)
+        raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
     if 300 <= status < 400:
         raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
-    raise BackendError(f"the server refuses this request ({status}{said})")
+    raise BackendError(f"the server refuses this request ({status}{detail})")
 
 
 def seconds(retry_after: str | None) -> float | None:
