@@ -21,7 +21,7 @@ from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes" / "papers").glob("*.toml"))
@@ -130,14 +130,14 @@ def test_a_recipe_of_a_full_size_row_runs_on_tiny_models(
     others = {"blip": tiny_blip, "sle": tiny_recurrent, "alpaca": tiny_llama}
     start = next((model for kind, model in others.items() if kind in path.stem.split("_")), tiny_captioner)
     recipe = read_recipe(path, settings(path, start, tiny_scorer))
-    stage = Stage(recipe, upstream)
-    before = parameters(stage.learner)
+    setup = TrainingSetup(recipe, upstream)
+    before = parameters(setup.learner)
     run = Run(tmp_path, recipe)
     run.stamp("cpu")
-    fit(stage, run)
+    fit(setup, run)
     steps = [json.loads(line) for line in run.log_path.read_text().splitlines()]
     assert [line["step"] for line in steps if "loss" in line and "event" not in line] == [1, 2]
-    after = parameters(stage.learner)
+    after = parameters(setup.learner)
     assert all(torch.isfinite(tensor).all() for tensor in after.values())
     moved = {name.split(".")[0] for name, tensor in after.items() if not torch.equal(tensor, before[name])}
     assert recipe.captioner is not None and recipe.captioner.train is not None

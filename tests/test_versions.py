@@ -22,8 +22,8 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import random_crops
-from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.setup import TrainingSetup
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 
@@ -34,25 +34,25 @@ def digest(value: Any) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
-def stage_of(table: dict[str, Any], **changes: Any) -> Stage:
+def setup_of(table: dict[str, Any], **changes: Any) -> TrainingSetup:
     """A captioner's weights are by a formula, which no random number generator has a part in."""
-    stage = Stage(check_recipe({**table, **changes}, "test"), upstream)
-    if stage.recipe.trains == "scorer":  # under which batch norm would make all pictures alike
-        return stage
+    setup = TrainingSetup(check_recipe({**table, **changes}, "test"), upstream)
+    if setup.recipe.trains == "scorer":  # under which batch norm would make all pictures alike
+        return setup
     with torch.no_grad():
-        for number, parameter in enumerate(stage.learner.model.parameters()):
+        for number, parameter in enumerate(setup.learner.model.parameters()):
             parameter.copy_(0.3 * torch.sin(1.7 * torch.arange(parameter.numel()) + number).reshape(parameter.shape))
-    return stage
+    return setup
 
 
-def steps_of(stage: Stage, steps: int, dropout: bool) -> list[float]:
+def steps_of(setup: TrainingSetup, steps: int, dropout: bool) -> list[float]:
     """Loss, norm of the gradient and rate of each step."""
-    data, objective = stage.training_set(), stage.objective()
-    trained = Trained(stage.learner, stage.trained_parts)
-    optimizer = make_optimizer(trained, stage.recipe.training)
-    scheduler = make_scheduler(optimizer, stage.recipe.training)
-    stage.learner.model.train(dropout)
-    logs = [train_step(stage, data, objective, trained, optimizer, scheduler, step) for step in range(steps)]
+    data, objective = setup.training_set(), setup.objective()
+    trainable = TrainableParts(setup.learner, setup.trained_parts)
+    optimizer = make_optimizer(trainable, setup.recipe.training)
+    scheduler = make_scheduler(optimizer, setup.recipe.training)
+    setup.learner.model.train(dropout)
+    logs = [train_step(setup, data, objective, trainable, optimizer, scheduler, step) for step in range(steps)]
     return [each[key] for each in logs for key in ("loss", "gradient_norm", "learning_rate")]
 
 
@@ -85,23 +85,23 @@ def pixels(table: dict[str, Any]) -> Result:
 
 
 def decoding(table: dict[str, Any]) -> Result:
-    stage = stage_of(table)
-    visual, seeds = stage.visual(stage.train_items[:4]), ItemSeeds(("a", "b", "c", "d"), 0, 1)
+    setup = setup_of(table)
+    visual, seeds = setup.visual(setup.train_items[:4]), ItemSeeds(("a", "b", "c", "d"), 0, 1)
     ways = (
         Decoding(kind="greedy", max_tokens=8),
         Decoding(kind="beam", beams=3, max_tokens=8),
         Decoding(kind="sample", samples=3, temperature=0.7, max_tokens=8),
     )
-    return digest([generate_captions(stage.learner, visual, how, seeds=seeds) for how in ways])
+    return digest([generate_captions(setup.learner, visual, how, seeds=seeds) for how in ways])
 
 
 def loop(table: dict[str, Any]) -> Result:
     training = {**table["training"], "schedule": "cosine", "warmup": 1, "weight_decay": 0.1, "max_grad_norm": 0.5}
-    return steps_of(stage_of(table, objective={"kind": "mle"}, training=training), 3, dropout=True)
+    return steps_of(setup_of(table, objective={"kind": "mle"}, training=training), 3, dropout=True)
 
 
 def first_step(objective: dict[str, Any], **changes: Any) -> Callable[[dict[str, Any]], Result]:
-    return lambda table: steps_of(stage_of(table, objective=objective, **changes), 1, dropout=False)[:2]
+    return lambda table: steps_of(setup_of(table, objective=objective, **changes), 1, dropout=False)[:2]
 
 
 REWARDED = {

@@ -105,11 +105,11 @@ class Lab:
 
     def _train(self, arm: str, seed: int, run: Run) -> None:
         from tellapart.training.loop import fit
-        from tellapart.training.setup import Stage
+        from tellapart.training.setup import TrainingSetup
 
         self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
-        started, setup = time.monotonic(), Stage(run.recipe, lambda name: name)
+        started, setup = time.monotonic(), TrainingSetup(run.recipe, lambda name: name)
         if not run.started:
             run.stamp(str(setup.device))
         try:

@@ -18,73 +18,73 @@ from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 
-def assess(stage: Any, run: Run) -> Results | None:
+def final_evaluation(setup: Any, run: Run) -> Results | None:
     """Write ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
 
     ``results.json`` says that the rest is there: a run killed before it is measured again.
     """
-    if stage.recipe.data.test is None:
+    if setup.recipe.data.test is None:
         return None
-    systems = scorer_systems(stage) if stage.recipe.trains == "scorer" else captioner_systems(stage, run)
+    systems = scorer_systems(setup) if setup.recipe.trains == "scorer" else captioner_systems(setup, run)
     for name, captions in systems.items():
         lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
         with writing(run.folder):
             (run.folder / "captions").mkdir(exist_ok=True)
         write_text(run.folder / "captions" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
-    scorer = load_scorer(str(run.folder), stage.device) if stage.recipe.trains == "scorer" else stage.scorer
-    settings = stage.recipe.evaluation
+    scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
+    settings = setup.recipe.evaluation
     results = evaluate(
         systems,
-        items=stage.test_items,
+        items=setup.test_items,
         scorer=scorer,
-        image_features=stage.store.features(stage.test_items, scorer.encoder) if scorer is not None else None,
-        eval_scorers=judges(stage, settings.eval_scorers),
-        human="mean" if stage.recipe.trains == "captioner" and all(i.references for i in stage.test_items) else None,
+        image_features=setup.store.features(setup.test_items, scorer.encoder) if scorer is not None else None,
+        eval_scorers=judges(setup, settings.eval_scorers),
+        human="mean" if setup.recipe.trains == "captioner" and all(i.references for i in setup.test_items) else None,
         lookalike=settings.lookalike,
-        seed=stage.recipe.seed,
+        seed=setup.recipe.seed,
     )
     if scorer is not None and settings.gallery:
-        write_gallery(run.folder, gallery(results, stage.test_items, settings.gallery), stage.test_items)
+        write_gallery(run.folder, gallery(results, setup.test_items, settings.gallery), setup.test_items)
     write_json(run.folder / "results.json", results.to_json())
     return results
 
 
-def captioner_systems(stage: Any, run: Run) -> dict[str, dict[str, str]]:
+def captioner_systems(setup: Any, run: Run) -> dict[str, dict[str, str]]:
     """Captions before (where the run had a start) and after."""
     captioners: dict[str, Captioner] = {}
-    if stage.recipe.captioner.name is not None:
-        captioners["before"] = stage.start()
-    captioners["after"] = load_captioner(str(run.folder), stage.device)
-    decoding = stage.recipe.evaluation.decoding
+    if setup.recipe.captioner.name is not None:
+        captioners["before"] = setup.start()
+    captioners["after"] = load_captioner(str(run.folder), setup.device)
+    decoding = setup.recipe.evaluation.decoding
     systems = {}
     for name, captioner in captioners.items():
-        say(f"captions of {len(stage.test_items):,} test pictures: {name}")
-        visual = stage.view_of(captioner).rows(stage.test_items)
-        seeds = ItemSeeds(tuple(item.id for item in stage.test_items), stage.recipe.seed)
+        say(f"captions of {len(setup.test_items):,} test pictures: {name}")
+        visual = setup.view_of(captioner).rows(setup.test_items)
+        seeds = ItemSeeds(tuple(item.id for item in setup.test_items), setup.recipe.seed)
         texts = generate_captions(captioner, visual, decoding, seeds=seeds)
-        systems[name] = {item.id: text for item, text in zip(stage.test_items, texts, strict=True)}
+        systems[name] = {item.id: text for item, text in zip(setup.test_items, texts, strict=True)}
     return systems
 
 
-def scorer_systems(stage: Any) -> dict[str, dict[str, str]]:
+def scorer_systems(setup: Any) -> dict[str, dict[str, str]]:
     """A scorer is measured on what people wrote: the first reference of each picture."""
-    if bare := [item.id for item in stage.test_items if not item.references]:
+    if bare := [item.id for item in setup.test_items if not item.references]:
         raise UsageError(
-            f"data.test: {len(bare)} of {len(stage.test_items)} pictures have no reference, such as {bare[0]}; "
+            f"data.test: {len(bare)} of {len(setup.test_items)} pictures have no reference, such as {bare[0]}; "
             "a scorer is measured on references; name other pictures, or leave data.test out"
         )
-    return {"first_reference": {item.id: item.references[0] for item in stage.test_items}}
+    return {"first_reference": {item.id: item.references[0] for item in setup.test_items}}
 
 
-def judges(stage: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
+def judges(setup: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
     """Further scorers with their features of the test pictures, by short name."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
         if short in found:
             raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
-        scorer = load_scorer(stage.upstream(name), stage.device)
-        found[short] = (scorer, stage.store.features(stage.test_items, scorer.encoder))
+        scorer = load_scorer(setup.upstream(name), setup.device)
+        found[short] = (scorer, setup.store.features(setup.test_items, scorer.encoder))
     return found
 
 

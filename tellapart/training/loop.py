@@ -106,22 +106,22 @@ def check_resumed(run: Run, resume: bool) -> None:
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     """What is still to do of a run: train, measure, report."""
     from tellapart.report import build_report
-    from tellapart.training.final_evaluation import assess
-    from tellapart.training.setup import Stage
+    from tellapart.training.final_evaluation import final_evaluation
+    from tellapart.training.setup import TrainingSetup
 
     goes_on = run.started and run.is_of_0_1
     find = partial(upstream_of_0_1, run) if goes_on else partial(upstream, adopted=adopted)
-    stage, started = Stage(run.recipe, find), time.monotonic()
+    setup, started = TrainingSetup(run.recipe, find), time.monotonic()
     if not run.trained:
-        stage.load()  # a name that is no model's is told before there is a run
+        setup.load()  # a name that is no model's is told before there is a run
     if not run.started:
-        run.stamp(str(stage.device))
+        run.stamp(str(setup.device))
     if not run.trained:
-        fit(stage, run)
-        for line in stage.cut_lines():
+        fit(setup, run)
+        for line in setup.cut_lines():
             say(line)
-    if evaluate and not run.assessed:
-        assess(stage, run)
+    if evaluate and not run.evaluated:
+        final_evaluation(setup, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
         build_report([run.folder])
@@ -158,8 +158,8 @@ def upstream_of_0_1(run: Run, name: str) -> str:
     )
 
 
-def fit(stage: Any, run: Run) -> None:
-    """Train ``stage``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
+def fit(setup: Any, run: Run) -> None:
+    """Train ``setup``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
 
     One loop for all objectives: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of which
     names the first as its captioner. Returns nothing; log, checkpoints and ``model/`` are in ``run.folder``. ``model/``
@@ -167,42 +167,42 @@ def fit(stage: Any, run: Run) -> None:
     Raises `TellapartError` for a loss that is not finite, for validations that never gave a finite value, and for a
     checkpoint of another model; `UsageError` for a part that the learner does not have.
     """
-    recipe, learner = stage.recipe, stage.learner
+    recipe, learner = setup.recipe, setup.learner
     settings = recipe.training
-    data, objective = stage.training_set(), stage.objective()
-    trained = Trained(learner, stage.trained_parts)
+    data, objective = setup.training_set(), setup.objective()
+    trainable = TrainableParts(learner, setup.trained_parts)
     learner.model.train()
-    optimizer = make_optimizer(trained, settings)
+    optimizer = make_optimizer(trainable, settings)
     scheduler = make_scheduler(optimizer, settings)
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
     if (last := run.last()) is not None:
-        restore(last.folder, trained, optimizer, scheduler)
+        restore(last.folder, trainable, optimizer, scheduler)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
     run.cut_log(state["step"] if last is not None else NOTHING)
-    select, validated = stage.select, math.nan
+    select, validated = setup.select, math.nan
 
     def checkpoint(step: int) -> None:
         state.update(step=step, objective=objective.state_dict())
-        run.save(state, lambda to: store(to, trained, optimizer, scheduler))
+        run.save(state, lambda to: store(to, trainable, optimizer, scheduler))
 
     def validate(step: int) -> None:
         nonlocal validated
-        values = stage.validate()
+        values = setup.validate()
         validated = values[select]
         value = -validated if select == "loss" else validated
         better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
         if better:
             state.update(best_value=value, best_step=step)
             run.save_best(step, learner.save)
-        run.log(event="validation", step=step, best=better, n=len(stage.validation_items), **values)
+        run.log(event="validation", step=step, best=better, n=len(setup.validation_items), **values)
 
     if state["step"] == 0:
         validate(0)
         checkpoint(0)
-    with stage.trackers(run) as track, stage.bar("training", settings.steps, state["step"]) as bar:
+    with setup.trackers(run) as track, setup.bar("training", settings.steps, state["step"]) as bar:
         for step in range(state["step"], settings.steps):
-            logs = train_step(stage, data, objective, trained, optimizer, scheduler, step)
+            logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
             done = step + 1
             bar(progress_note(logs, select, validated, state))
             if done % settings.log_every == 0 or done == settings.steps:
@@ -213,7 +213,7 @@ def fit(stage: Any, run: Run) -> None:
             if done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
     if state["best_step"] is None:
-        raise TellapartError(f"validation gave no finite {stage.select}; see {run.log_path}")
+        raise TellapartError(f"validation gave no finite {setup.select}; see {run.log_path}")
     run.publish(run.best_folder(state["best_step"]))
 
 
@@ -231,26 +231,26 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 
 def train_step(
-    stage: Any, data: Any, objective: Any, trained: Trained, optimizer: Any, scheduler: Any, step: int
+    setup: Any, data: Any, objective: Any, trainable: TrainableParts, optimizer: Any, scheduler: Any, step: int
 ) -> dict[str, float]:
     """One step. It draws its own randomness from (seed, step), so nothing but weights carries over.
 
     What is drawn for an item belongs to it alone (`Batch.seeds`); torch's own generator serves dropout.
     """
-    torch.manual_seed(int(np.random.default_rng([stage.recipe.seed, step, 2]).integers(2**62)))
-    encode = stage.learner.encode if stage.vision_learns else None
+    torch.manual_seed(int(np.random.default_rng([setup.recipe.seed, step, 2]).integers(2**62)))
+    encode = setup.learner.encode if setup.vision_learns else None
     losses = objective.losses(
-        stage.learner, data.batch(step), stage.recipe.training.gradient_accumulation_steps, encode
+        setup.learner, data.batch(step), setup.recipe.training.gradient_accumulation_steps, encode
     )
     optimizer.zero_grad(set_to_none=True)
     told: dict[str, float] = {}
-    while (loss := next_of(losses, stage.autocast())) is not None:
+    while (loss := next_of(losses, setup.autocast())) is not None:
         if not bool(torch.isfinite(loss.value)):
             raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
         loss.value.backward()
         for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
             told[key] = told.get(key, 0.0) + value
-    norm = torch.nn.utils.clip_grad_norm_(trained.parameters, stage.recipe.training.max_grad_norm)
+    norm = torch.nn.utils.clip_grad_norm_(trainable.parameters, setup.recipe.training.max_grad_norm)
     optimizer.step()
     rate = scheduler.get_last_lr()[0]
     scheduler.step()
@@ -263,7 +263,7 @@ def next_of(losses: Iterator[Any], context: torch.autocast) -> Any:
         return next(losses, None)
 
 
-class Trained:
+class TrainableParts:
     """The parts that learn: their parameters, for the optimizer, and all their tensors, for a checkpoint.
 
     A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the
@@ -298,10 +298,10 @@ class Trained:
         return {name: named[name] for name in once.values()}
 
 
-def make_optimizer(trained: Trained, settings: Any) -> torch.optim.Optimizer:
+def make_optimizer(trainable: TrainableParts, settings: Any) -> torch.optim.Optimizer:
     """Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
-    matrices = [p for p in trained.parameters if p.ndim > 1]
-    vectors = [p for p in trained.parameters if p.ndim <= 1]
+    matrices = [p for p in trainable.parameters if p.ndim > 1]
+    vectors = [p for p in trainable.parameters if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas)
@@ -322,15 +322,17 @@ def make_scheduler(optimizer: torch.optim.Optimizer, settings: Any) -> Any:
     )
 
 
-def store(folder: Path, trained: Trained, optimizer: Any, scheduler: Any) -> None:
+def store(folder: Path, trainable: TrainableParts, optimizer: Any, scheduler: Any) -> None:
     """What a resume reads."""
-    save_file({name: t.detach().contiguous() for name, t in trained.tensors().items()}, folder / "weights.safetensors")
+    save_file(
+        {name: t.detach().contiguous() for name, t in trainable.tensors().items()}, folder / "weights.safetensors"
+    )
     torch.save({"optimiser": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
 
 
-def restore(folder: Path, trained: Trained, optimizer: Any, scheduler: Any) -> None:
+def restore(folder: Path, trainable: TrainableParts, optimizer: Any, scheduler: Any) -> None:
     """Back to where `store` was called. Raises `TellapartError` for a checkpoint of another model."""
-    weights, tensors = load_file(folder / "weights.safetensors"), trained.tensors()
+    weights, tensors = load_file(folder / "weights.safetensors"), trainable.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
         raise TellapartError(f"{folder} is a checkpoint of another model; start again with another --out")
     with torch.no_grad():

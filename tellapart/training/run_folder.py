@@ -140,7 +140,7 @@ class Run:
         return (self.folder / "model" / "config.json").is_file()
 
     @property
-    def assessed(self) -> bool:
+    def evaluated(self) -> bool:
         """Whether results and gallery are there, or its recipe names no test data to have any."""
         expected = [] if self.recipe.data.test is None else ["results.json"]
         if expected and self.recipe.evaluation.gallery and self.recipe.scorer is not None:
@@ -150,7 +150,7 @@ class Run:
     @property
     def reported(self) -> bool:
         """Whether it is trained and measured and has its page: nothing is left to do."""
-        return self.trained and self.assessed and self.finished and (self.folder / "report.html").is_file()
+        return self.trained and self.evaluated and self.finished and (self.folder / "report.html").is_file()
 
     @property
     def started(self) -> bool:

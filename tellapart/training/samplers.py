@@ -22,13 +22,13 @@ BLOCK = 4096  # rows hashed at a time
 COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
 
-def sampler_of(stage: Any) -> Sampler:
+def sampler_of(setup: Any) -> Sampler:
     """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
-    settings, seed, n = stage.recipe.training, stage.recipe.seed, len(stage.train_items)
+    settings, seed, n = setup.recipe.training, setup.recipe.seed, len(setup.train_items)
     if settings.batches == "bags":
-        return bags_of(stage)
+        return bags_of(setup)
     if settings.batches == "families":
-        together = [np.asarray(places) for places in families(stage.train_items)]
+        together = [np.asarray(places) for places in families(setup.train_items)]
         return BagSampler(lambda epoch: together, settings.batch_size, seed)
     return ShuffleSampler(n, settings.batch_size, seed)
 
@@ -43,30 +43,30 @@ def families(items: Sequence[Item]) -> list[list[int]]:
     return list(together.values())
 
 
-def bags_of(stage: Any) -> Sampler:
+def bags_of(setup: Any) -> Sampler:
     """The batches of look-alikes that ``[bags]`` describes."""
-    settings = stage.recipe.bags or Bags()
-    batch_size, seed, n = stage.recipe.training.batch_size, stage.recipe.seed, len(stage.train_items)
+    settings = setup.recipe.bags or Bags()
+    batch_size, seed, n = setup.recipe.training.batch_size, setup.recipe.seed, len(setup.train_items)
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
     if settings.kind == "random":
         return BagSampler(random_bags(n, settings.stages), batch_size, seed)
     wanted = max(settings.neighbours, settings.largest - 1)
-    rows_NK = neighbours(stage, settings, wanted)
+    rows_NK = neighbours(setup, settings, wanted)
     if settings.hard is not None:
         return HardNegativeSampler(rows_NK, settings.hard, batch_size, seed)
     return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
 
 
-def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
+def neighbours(setup: Any, settings: Bags, wanted: int) -> np.ndarray:
     """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
 
     They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
     on the same pictures, encodes no text and searches nothing.
     """
-    scorer = load_scorer(stage.upstream(settings.scorer or stage.recipe.scorer.name), stage.device)
-    image_ND = stage.store.features(stage.train_items, scorer.encoder)
-    captions = None if settings.captions is None else item_captions(stage.train_items, settings.captions)
+    scorer = load_scorer(setup.upstream(settings.scorer or setup.recipe.scorer.name), setup.device)
+    image_ND = setup.store.features(setup.train_items, scorer.encoder)
+    captions = None if settings.captions is None else item_captions(setup.train_items, settings.captions)
     max_cosine = settings.max_cosine or COPY
 
     def searched() -> np.ndarray:
@@ -74,7 +74,7 @@ def neighbours(stage: Any, settings: Bags, wanted: int) -> np.ndarray:
         return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
-    rows_NK: np.ndarray = stage.store.kept(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    rows_NK: np.ndarray = setup.store.kept(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 
 

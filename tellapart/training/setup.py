@@ -35,7 +35,7 @@ from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 
 
-class Stage:
+class TrainingSetup:
     """The parts of one run, each made when it is first asked for. ``upstream`` finds (or trains) named models."""
 
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:

@@ -183,7 +183,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A run with a curriculum: the batches of a resumed run are those that it would have had."""
     from tellapart.recipe.reading import check_recipe
-    from tellapart.training.setup import Stage
+    from tellapart.training.setup import TrainingSetup
 
     tiny_recipe["training"] |= {"batches": "bags", "batch_size": 20}
     for table, largest in (
@@ -193,19 +193,21 @@ def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_p
         ({"size": 3, "captions": "references"}, 3),
     ):
         recipe = check_recipe({**tiny_recipe, "bags": table}, "test")
-        first, again = (Stage(recipe, lambda name: name).training_set() for _ in range(2))
+        first, again = (TrainingSetup(recipe, lambda name: name).training_set() for _ in range(2))
         for step in (0, 4, 5):
             assert first.batch(step).rows_B.tolist() == again.batch(step).rows_B.tolist()
         bag_B = again.batch(7).bag_B
         assert bag_B is not None and max((bag_B == bag).sum() for bag in bag_B) == largest
     seen, read = (
-        Stage(check_recipe({**tiny_recipe, "bags": {"size": 3, **more}}, "test"), lambda name: name).training_set()
+        TrainingSetup(
+            check_recipe({**tiny_recipe, "bags": {"size": 3, **more}}, "test"), lambda name: name
+        ).training_set()
         for more in ({}, {"captions": "references"})
     )
     assert seen.batch(0).rows_B.tolist() != read.batch(0).rows_B.tolist(), "what people wrote counts"
     with pytest.raises(UsageError, match="60 training pictures, and bags of 61 need at least as many"):
         tiny_recipe["training"]["batch_size"] = 100
-        Stage(check_recipe({**tiny_recipe, "bags": {"size": 61}}, "test"), lambda name: name).training_set()
+        TrainingSetup(check_recipe({**tiny_recipe, "bags": {"size": 61}}, "test"), lambda name: name).training_set()
 
 
 @pytest.mark.parametrize(

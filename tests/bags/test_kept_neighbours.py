@@ -11,7 +11,7 @@ import pytest
 from tellapart.recipe.reading import check_recipe
 from tellapart.training import samplers as stage_bags
 from tellapart.training.samplers import fingerprint
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 def rows_of(table: dict[str, Any], bags: dict[str, Any]) -> list[list[int]]:
     """The first batches of a new start."""
     table["training"] |= {"batches": "bags", "batch_size": 20}
-    batches = Stage(check_recipe({**table, "bags": bags}, "test"), lambda name: name).training_set()
+    batches = TrainingSetup(check_recipe({**table, "bags": bags}, "test"), lambda name: name).training_set()
     return [batches.batch(step).rows_B.tolist() for step in range(4)]
 
 

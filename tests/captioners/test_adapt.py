@@ -18,8 +18,8 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import Trained
-from tellapart.training.setup import Stage
+from tellapart.training.loop import TrainableParts
+from tellapart.training.setup import TrainingSetup
 
 
 @pytest.fixture
@@ -110,13 +110,13 @@ def test_the_saved_model_has_it_merged_and_the_one_in_training_has_not(captioner
 
 def test_with_lora_a_part_learns_in_it_alone_and_the_mapper_in_full(captioner: ClipCap) -> None:
     add_lora(captioner, ["language_model"], rank=4)
-    trained = Trained(captioner, ("mapper", "language_model"))
+    trainable = TrainableParts(captioner, ("mapper", "language_model"))
     learns = {name for name, p in captioner.model.named_parameters() if p.requires_grad}
     mapper = {name for name, _ in captioner.model.named_parameters() if name.startswith("mapper")}
     assert learns == mapper | set(shapes(captioner))
-    kept = set(trained.tensors())
+    kept = set(trainable.tensors())
     assert {name for name in kept if not name.startswith("mapper")} == set(shapes(captioner))
-    assert len(trained.parameters) == len(learns)
+    assert len(trainable.parameters) == len(learns)
 
 
 def test_names_that_no_layer_has_are_one_line(captioner: ClipCap) -> None:
@@ -132,7 +132,7 @@ def test_checkpointed_states_give_the_same_gradient(
     for checkpointing in (False, True):
         training = {**tiny_recipe["training"], "gradient_checkpointing": checkpointing}
         recipe = check_recipe({**tiny_recipe, "objective": {"kind": "mle"}, "training": training}, "test")
-        captioner = Stage(recipe, lambda name: name).learner
+        captioner = TrainingSetup(recipe, lambda name: name).learner
         captioner.model.train()
         for module in captioner.model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -162,8 +162,10 @@ def test_dropout_of_a_blip_is_what_the_recipe_says(tiny_recipe: dict[str, Any], 
     captioner = {"name": str(save_blip(tmp_path, ["a", "red", "dog", "on", "grass"])), "train": ["language_model"]}
     layers = {}
     for dropout in (None, 0.1):
-        stage = Stage(check_recipe({**tiny_recipe, "captioner": {**captioner, "dropout": dropout}}, "test"), str)
-        model = stage.learner.model.train()
+        setup = TrainingSetup(
+            check_recipe({**tiny_recipe, "captioner": {**captioner, "dropout": dropout}}, "test"), str
+        )
+        model = setup.learner.model.train()
         layers[dropout] = {m.p for m in model.text_decoder.modules() if isinstance(m, torch.nn.Dropout)}
         assert {m.p for m in model.vision_model.modules() if isinstance(m, torch.nn.Dropout)} <= {0.0}
         assert model.config.text_config.hidden_dropout_prob == 0.0, "what is published says what it said before"

@@ -17,8 +17,8 @@ from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.setup import TrainingSetup
 
 QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")
 
@@ -123,8 +123,8 @@ def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> N
     modules = {"git": ["query", "value"], "blip2_t5": ["q", "v"], "vit_gpt2": ["c_attn"]}
     chosen = next((m for name, m in modules.items() if folder.name.startswith(f"{name}0")), ["q_proj", "v_proj"])
     add_lora(captioner, ["language_model"], rank=2, modules=chosen)
-    trained = Trained(captioner, ("language_model",))
-    assert trained.parameters and len(trained.parameters) == sum(
+    trainable = TrainableParts(captioner, ("language_model",))
+    assert trainable.parameters and len(trainable.parameters) == sum(
         is_adapter(name) for name, _ in captioner.model.named_parameters()
     )
     visual = captioner.encode(captioner.pixels(pictures())).detach()
@@ -176,21 +176,21 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
     captioner = {"name": str(folder)}
     training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
     changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES[objective], "training": training}
-    stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
-    data, made = stage.training_set(), stage.objective()
-    trained = Trained(stage.learner, stage.trained_parts)
-    optimizer = make_optimizer(trained, stage.recipe.training)
-    before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
-    stage.learner.model.train()
-    scheduler = make_scheduler(optimizer, stage.recipe.training)
-    logs = train_step(stage, data, made, trained, optimizer, scheduler, 0)
-    moved = {n for n, tensor in stage.learner.model.state_dict().items() if not torch.equal(tensor, before[n])}
+    setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
+    data, made = setup.training_set(), setup.objective()
+    trainable = TrainableParts(setup.learner, setup.trained_parts)
+    optimizer = make_optimizer(trainable, setup.recipe.training)
+    before = {name: tensor.clone() for name, tensor in setup.learner.model.state_dict().items()}
+    setup.learner.model.train()
+    scheduler = make_scheduler(optimizer, setup.recipe.training)
+    logs = train_step(setup, data, made, trainable, optimizer, scheduler, 0)
+    moved = {n for n, tensor in setup.learner.model.state_dict().items() if not torch.equal(tensor, before[n])}
     assert torch.isfinite(torch.tensor(logs["loss"])) and logs["gradient_norm"] > 0
-    vision = stage.learner.layout.vision + "."
+    vision = setup.learner.layout.vision + "."
     assert moved and not any(name.startswith(vision) for name in moved)
-    if "mapper" in stage.learner.parts():
-        mapper = {id(p) for p in stage.learner.parts()["mapper"].parameters()}
-        names = {name for name, p in stage.learner.model.named_parameters() if id(p) in mapper}
+    if "mapper" in setup.learner.parts():
+        mapper = {id(p) for p in setup.learner.parts()["mapper"].parameters()}
+        names = {name for name, p in setup.learner.model.named_parameters() if id(p) in mapper}
         assert moved & names, "the mapper learns though pictures are encoded once"
 
 
@@ -200,14 +200,14 @@ def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str,
     captioner = {"name": str(FAMILIES[family](tmp_path)), "train": ["vision", "language_model"]}
     training = {**tiny_recipe["training"], "batch_size": 3, "learning_rate": 0.01}
     changes = {"data": small, "captioner": captioner, "objective": OBJECTIVES["reinforce"], "training": training}
-    stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
-    data, made = stage.training_set(), stage.objective()
-    trained = Trained(stage.learner, stage.trained_parts)
-    optimizer = make_optimizer(trained, stage.recipe.training)
-    before = {name: p.clone() for name, p in stage.learner.parts()["vision"].named_parameters()}
-    stage.learner.model.train()
-    logs = train_step(stage, data, made, trained, optimizer, make_scheduler(optimizer, stage.recipe.training), 0)
-    moved = {n for n, p in stage.learner.parts()["vision"].named_parameters() if not torch.equal(p, before[n])}
+    setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
+    data, made = setup.training_set(), setup.objective()
+    trainable = TrainableParts(setup.learner, setup.trained_parts)
+    optimizer = make_optimizer(trainable, setup.recipe.training)
+    before = {name: p.clone() for name, p in setup.learner.parts()["vision"].named_parameters()}
+    setup.learner.model.train()
+    logs = train_step(setup, data, made, trainable, optimizer, make_scheduler(optimizer, setup.recipe.training), 0)
+    moved = {n for n, p in setup.learner.parts()["vision"].named_parameters() if not torch.equal(p, before[n])}
     assert logs["gradient_norm"] > 0 and len(moved) > len(before) / 2
 
 

@@ -17,7 +17,7 @@ from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
 from tellapart.training.new_models import build_recurrent
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]
 
@@ -68,4 +68,4 @@ def test_words_that_cannot_be_learned_are_told_before_any_training(tiny_recipe: 
     captioner = {"name": str(tmp_path / "blip"), "new_words": 2}
     recipe = check_recipe({**tiny_recipe, "objective": {"kind": "mle"}, "captioner": captioner}, "test")
     with pytest.raises(UsageError, match="knows every word by its pieces; leave new_words out"):
-        _ = Stage(recipe, lambda given: given).learner
+        _ = TrainingSetup(recipe, lambda given: given).learner

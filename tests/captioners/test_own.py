@@ -20,7 +20,7 @@ from tellapart.models.plugins import allow_code
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import fit, upstream
 from tellapart.training.run_folder import Run
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "captioners.md"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "blue", "square", "left", "of", "the"]
@@ -57,15 +57,15 @@ def test_the_docs_example_trains_saves_and_loads(
     validation = {"every": 2, "decoding": {"max_tokens": 4}}
     changes = {"data": small, "captioner": {"name": name}, "objective": objective, "training": training}
     recipe = check_recipe({**tiny_recipe, **changes, "validation": validation}, "test")
-    stage, run = Stage(recipe, upstream), Run(tmp_path / "run", recipe)
+    setup, run = TrainingSetup(recipe, upstream), Run(tmp_path / "run", recipe)
     run.stamp("cpu")
-    fit(stage, run)
+    fit(setup, run)
     lines = [json.loads(line) for line in run.log_path.read_text().splitlines()]
     assert len([line for line in lines if "event" not in line]) == 2
-    visual = stage.learner.encode(stage.learner.pixels([item.picture.image() for item in stage.validation_items[:3]]))
-    stage.learner.save(tmp_path / "saved")
+    visual = setup.learner.encode(setup.learner.pixels([item.picture.image() for item in setup.validation_items[:3]]))
+    setup.learner.save(tmp_path / "saved")
     again, decoding = load_captioner(str(tmp_path / "saved")), Decoding(kind="beam", beams=2, max_tokens=4)
-    told = [generate_captions(one, visual.detach(), decoding) for one in (stage.learner, again)]
+    told = [generate_captions(one, visual.detach(), decoding) for one in (setup.learner, again)]
     assert told[0] == told[1]
     assert len(generate_captions(load_captioner(str(run.folder / "model")), visual.detach(), decoding)) == 3
 

@@ -18,7 +18,7 @@ from tellapart.models import plugins
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
 from tellapart.training.loop import upstream
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(plugins.__file__).parent.parent
 CODE = """
@@ -126,9 +126,9 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     setting = 'objective.rewards=[{kind="own", reward="evil:reward"}]'
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="asks to run code"):
-        Stage(recipe, upstream)
+        TrainingSetup(recipe, upstream)
     plugins.allow_named_in(["train", "mine.toml", "--set", setting])
-    Stage(recipe, upstream)
+    TrainingSetup(recipe, upstream)
     assert code.exists()
 
 
@@ -155,11 +155,11 @@ def test_an_installed_entry_point_needs_no_option(
     assert load_scorer("fine").name == load_scorer("evil:scorer").name == "scenes"
     objective = {"kind": "reinforce", "rewards": [{"kind": "own", "reward": "fine"}]}
     changes = {"captioner": {"name": "fine?model=scenes"}, "scorer": {"name": "fine"}, "objective": objective}
-    stage = Stage(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
-    assert stage.load()[1] is not None
+    setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
+    assert setup.load()[1] is not None
     with pytest.raises(UsageError, match=r"reward 'fien' .* did you mean 'fine'"):
         objective["rewards"][0]["reward"] = "fien"  # type: ignore[index]
-        Stage(check_recipe({**tiny_recipe, "objective": objective}, "test"), upstream)
+        TrainingSetup(check_recipe({**tiny_recipe, "objective": objective}, "test"), upstream)
 
 
 def test_every_loader_of_transformers_is_told_to_run_no_code() -> None:

@@ -23,7 +23,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import fit, train, upstream
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.run_folder import Run
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 TEXTS = ["a red dog runs on the green grass", "two cats near a blue house", "the small ball on a table"]
 WIDTH = 6
@@ -229,19 +229,19 @@ def test_it_trains_stops_and_goes_on(
     """Four steps at once are two steps, a stop, and two more; what learns is the linear layer and the LSTM."""
     new = {"kind": "recurrent", "vision": str(tiny_resnet), "attention": attention, "width": 16, "min_count": 1}
     recipe = recipe_of(tiny_scorer, tiny_resnet, OBJECTIVES[objective], new=new)
-    stage, run = Stage(recipe, upstream), Run(tmp_path / "whole", recipe)
-    before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
+    setup, run = TrainingSetup(recipe, upstream), Run(tmp_path / "whole", recipe)
+    before = {name: tensor.clone() for name, tensor in setup.learner.model.state_dict().items()}
     run.stamp("cpu")
-    fit(stage, run)
+    fit(setup, run)
     moved = {
-        name.split(".")[0] for name, x in stage.learner.model.state_dict().items() if not torch.equal(x, before[name])
+        name.split(".")[0] for name, x in setup.learner.model.state_dict().items() if not torch.equal(x, before[name])
     }
     assert moved == {"mapper", "language_model"}
 
     class Stopped(Exception):
         pass
 
-    second, halfway = Stage(recipe, upstream), Run(tmp_path / "parts", recipe)
+    second, halfway = TrainingSetup(recipe, upstream), Run(tmp_path / "parts", recipe)
     halfway.stamp("cpu")
     plain, saves = halfway.save, []
 
@@ -254,18 +254,18 @@ def test_it_trains_stops_and_goes_on(
     halfway.save = save  # type: ignore[method-assign]
     with pytest.raises(Stopped):
         fit(second, halfway)
-    fit(third := Stage(recipe, upstream), Run(tmp_path / "parts", recipe))
-    ends = (stage.learner.model.state_dict(), third.learner.model.state_dict())
+    fit(third := TrainingSetup(recipe, upstream), Run(tmp_path / "parts", recipe))
+    ends = (setup.learner.model.state_dict(), third.learner.model.state_dict())
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     texts = [
-        generate_captions(load_captioner(str(tmp_path / name)), visual_of(stage), Decoding())
+        generate_captions(load_captioner(str(tmp_path / name)), visual_of(setup), Decoding())
         for name in ("whole", "parts")
     ]
     assert texts[0] == texts[1]
 
 
-def visual_of(stage: Stage) -> Any:
-    return np.asarray(stage.visual(stage.validation_items))
+def visual_of(setup: TrainingSetup) -> Any:
+    return np.asarray(setup.visual(setup.validation_items))
 
 
 @pytest.mark.parametrize("kind", ["mle", "smile"])

@@ -21,9 +21,9 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import Trained, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
 from tellapart.training.new_models import build_recurrent
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 STEPS = 20
 LONGER = {  # 20 are too few to show above the noise of their few samples
@@ -99,24 +99,24 @@ def test_it_trains_generates_saves_and_loads(
 ) -> None:
     RESULTS[captioner, objective] = "failed"
     name, pictures = str(CAPTIONERS[captioner](tmp_path)), write_data(tmp_path)
-    stage = Stage(recipe_of(tiny_recipe, name, OBJECTIVES[objective], pictures), upstream)
-    data, made = stage.training_set(), stage.objective()
+    setup = TrainingSetup(recipe_of(tiny_recipe, name, OBJECTIVES[objective], pictures), upstream)
+    data, made = setup.training_set(), setup.objective()
     batch = data.batch(0)
     data.batch = lambda step: replace(batch, step=step)  # type: ignore[method-assign]
-    trained = Trained(stage.learner, stage.trained_parts)
-    optimizer = make_optimizer(trained, stage.recipe.training)
-    scheduler = make_scheduler(optimizer, stage.recipe.training)
-    before = measure(stage, made, batch)
+    trainable = TrainableParts(setup.learner, setup.trained_parts)
+    optimizer = make_optimizer(trainable, setup.recipe.training)
+    scheduler = make_scheduler(optimizer, setup.recipe.training)
+    before = measure(setup, made, batch)
     steps = LONGER.get((captioner, objective), STEPS)
     for step in range(steps):
-        stage.learner.model.train()
-        train_step(stage, data, made, trained, optimizer, scheduler, step)
-    after = measure(stage, made, batch)
+        setup.learner.model.train()
+        train_step(setup, data, made, trainable, optimizer, scheduler, step)
+    after = measure(setup, made, batch)
     assert after < before if objective in ("MLE", "SMILE") else after > before
-    stage.learner.save(tmp_path / "saved")
+    setup.learner.save(tmp_path / "saved")
     again = load_captioner(str(tmp_path / "saved"))
     for decoding in (Decoding(max_tokens=6), Decoding(kind="beam", beams=3, max_tokens=6)):
-        told = [generate_captions(one, batch.visual, decoding) for one in (stage.learner, again)]
+        told = [generate_captions(one, batch.visual, decoding) for one in (setup.learner, again)]
         assert told[0] == told[1] and len(told[0]) == len(batch.items)
     RESULTS[captioner, objective] = f"{before:.2f} → {after:.2f}" + ("" if steps == STEPS else f" ({steps} steps)")
 
@@ -144,9 +144,9 @@ def write_data(folder: Path) -> str:
     return f"jsonl:{folder}/data.jsonl"
 
 
-def measure(stage: Any, made: Any, batch: Any) -> float:
+def measure(setup: Any, made: Any, batch: Any) -> float:
     """The loss of the fixed batch, or the mean reward of captions drawn at a fixed seed; dropout off."""
-    learner = stage.learner
+    learner = setup.learner
     learner.model.eval()
     with torch.no_grad():
         if not hasattr(made, "terms"):

@@ -23,7 +23,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 
 GREEDY = Decoding(max_tokens=6)
@@ -191,6 +191,6 @@ def test_a_vision_encoder_does_not_learn_from_clips(blip: Path) -> None:
         "validation": {"select": "loss"},
     }
     with pytest.raises(UsageError, match="3 frames of a clip; its vision encoder learns from single pictures only"):
-        _ = Stage(check_recipe(table, "test"), lambda name: name).learner
+        _ = TrainingSetup(check_recipe(table, "test"), lambda name: name).learner
     chosen = {**table, "captioner": {"name": str(blip), "frames": 1, "train": ["vision"]}}
-    assert Stage(check_recipe(chosen, "test"), lambda name: name).learner.frames == 1
+    assert TrainingSetup(check_recipe(chosen, "test"), lambda name: name).learner.frames == 1

@@ -58,10 +58,10 @@ def test_caption_eval_and_bags_take_it(
 def test_a_run_trains_on_it(moves: list[torch.device], tiny_recipe: dict[str, Any]) -> None:
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.loop import upstream
-    from tellapart.training.setup import Stage
+    from tellapart.training.setup import TrainingSetup
 
-    stage = Stage(check_recipe(tiny_recipe, "test"), upstream)
-    stage.load()
+    setup = TrainingSetup(check_recipe(tiny_recipe, "test"), upstream)
+    setup.load()
     assert moves == [SECOND] * 2
 
 

@@ -18,7 +18,7 @@ from tellapart.objectives.shift import alternative_forms
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.loop import train, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch
 
 
@@ -85,12 +85,12 @@ def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str,
         {"subset": "random", "random_size": 4, "mle": 0.1, "label_smoothing": 0.1},
         {"subset": "reverse", "first": "none"},
     ]
-    stage = Stage(recipe_of(tiny_recipe), upstream)
-    learner, batch = stage.learner, stage.training_set().batch(0)
+    setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
+    learner, batch = setup.learner, setup.training_set().batch(0)
     logits_RTV = learner.logits(batch.visual, batch.tokens_RT, batch.valid_RT).detach()
     found = []
     for way in ways:
-        objective = Stage(recipe_of(tiny_recipe, **way), upstream).objective()
+        objective = TrainingSetup(recipe_of(tiny_recipe, **way), upstream).objective()
         assert isinstance(objective, Smile)
         found.append(float(objective(learner, batch).value.detach()))
         ids = learner.tokenizer.get_vocab()
@@ -107,8 +107,8 @@ def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str,
 
 
 def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str, Any]) -> None:
-    stage = Stage(recipe_of(tiny_recipe), upstream)
-    learner, batch = WithoutHead(stage.learner), stage.training_set().batch(0)
+    setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
+    learner, batch = WithoutHead(setup.learner), setup.training_set().batch(0)
     logits_RTV = learner.hidden(batch.visual, batch.tokens_RT, batch.valid_RT)
     assert batch.tokens_RT is not None and batch.valid_RT is not None
     expected = smile_loss(logits_RTV, batch.tokens_RT, batch.valid_RT)

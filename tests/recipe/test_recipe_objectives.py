@@ -17,7 +17,7 @@ from tellapart.recipe.schema import Recipe
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import train, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -46,8 +46,8 @@ def read(tmp_path: Path, *settings: str, text: str = RECIPE) -> Recipe:
 
 
 def made(table: dict[str, Any], **objective: Any) -> Reinforce:
-    stage = Stage(check_recipe(table | {"objective": {"kind": "reinforce", **objective}}, "test"), upstream)
-    found = stage.objective()
+    setup = TrainingSetup(check_recipe(table | {"objective": {"kind": "reinforce", **objective}}, "test"), upstream)
+    found = setup.objective()
     assert isinstance(found, Reinforce)
     return found
 
@@ -197,11 +197,11 @@ def test_document_frequencies_are_those_that_the_recipe_names(tiny_recipe: dict[
 
 def test_cider_of_token_ids_knows_the_end(tiny_recipe: dict[str, Any]) -> None:
     objective = made(tiny_recipe, rewards=[{"kind": "cider", "words": "tokens", "end": True}])
-    stage = Stage(check_recipe(tiny_recipe, "test"), upstream)
-    batch = stage.training_set().batch(0)
-    rows = stage.learner.tokenize([item.references[0] for item in batch.items])
-    tokens, valid = stage.learner.pad(rows)
-    cut = Rollout(tokens, valid & (tokens != stage.learner.end), [""] * 20)
+    setup = TrainingSetup(check_recipe(tiny_recipe, "test"), upstream)
+    batch = setup.training_set().batch(0)
+    rows = setup.learner.tokenize([item.references[0] for item in batch.items])
+    tokens, valid = setup.learner.pad(rows)
+    cut = Rollout(tokens, valid & (tokens != setup.learner.end), [""] * 20)
     reward = objective.terms[0].reward
     assert bool((reward(Rollout(tokens, valid, [""] * 20), batch) > reward(cut, batch)).all())
 
@@ -233,7 +233,9 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
     ):
         table = {"kind": "own", "reward": path, "options": options}
         with pytest.raises(UsageError, match=message) as caught:
-            Stage(check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [table]}}, "t"), upstream)
+            TrainingSetup(
+                check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [table]}}, "t"), upstream
+            )
         assert "\n" not in str(caught.value)
 
 
@@ -252,7 +254,7 @@ def test_a_reward_that_needs_references_is_refused_on_pictures_without(
         with pytest.raises(
             UsageError, match=f"3 of 3 pictures have no reference, such as .*; reward '{kind}' compares"
         ):
-            Stage(check_recipe(table, "test"), upstream)
+            TrainingSetup(check_recipe(table, "test"), upstream)
 
 
 def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
@@ -260,4 +262,4 @@ def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
 ) -> None:
     table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": "cider", "idf": "none.json"}]}}
     with pytest.raises(UsageError, match=r"none.json: cannot be read as document frequencies"):
-        Stage(check_recipe(table, "test", tmp_path), upstream)
+        TrainingSetup(check_recipe(table, "test", tmp_path), upstream)

@@ -91,14 +91,14 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     from tellapart.captioners import generate_captions
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.reading import check_recipe
-    from tellapart.training.setup import Stage
+    from tellapart.training.setup import TrainingSetup
 
-    stage = Stage(check_recipe(tiny_recipe, "test"), lambda name: name)
-    values = stage.validate()
-    assert "recall@1.lookalike" in values and stage.recipe.validation.select != "cider"
-    texts = generate_captions(stage.learner, stage._validation_pictures, stage.recipe.validation.decoding)
-    references = [list(item.references) for item in stage.validation_items]
+    setup = TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name)
+    values = setup.validate()
+    assert "recall@1.lookalike" in values and setup.recipe.validation.select != "cider"
+    texts = generate_captions(setup.learner, setup._validation_pictures, setup.recipe.validation.decoding)
+    references = [list(item.references) for item in setup.validation_items]
     assert values["cider"] == pytest.approx(100 * cider_d(texts, references)[0])
-    for item in stage.validation_items[:1]:
+    for item in setup.validation_items[:1]:
         object.__setattr__(item, "references", ())
-    assert "cider" not in stage.validate()
+    assert "cider" not in setup.validate()

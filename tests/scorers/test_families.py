@@ -17,7 +17,7 @@ from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.loop import train, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]
 LONG = "a red circle above two shapes in the sky and a large blue star " * 2
@@ -164,8 +164,8 @@ def test_a_run_takes_a_users_own_scorer(
     )
     monkeypatch.syspath_prepend(tmp_path)
     allow_code("run_scorers:mine")
-    stage = Stage(check_recipe({**tiny_recipe, "scorer": {"name": "run_scorers:mine"}}, "test"), upstream)
-    assert stage.scorer is not None
-    stage.scorer.text_features(["red " * 200, "a circle"])
-    (line,) = stage.cut_lines()
+    setup = TrainingSetup(check_recipe({**tiny_recipe, "scorer": {"name": "run_scorers:mine"}}, "test"), upstream)
+    assert setup.scorer is not None
+    setup.scorer.text_features(["red " * 200, "a circle"])
+    (line,) = setup.cut_lines()
     assert line.startswith("1 captions were longer than the window of 48 tokens of")

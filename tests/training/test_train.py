@@ -23,9 +23,9 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import Trained, fit, make_optimizer, make_scheduler, train, train_step, upstream
+from tellapart.training.loop import TrainableParts, fit, make_optimizer, make_scheduler, train, train_step, upstream
 from tellapart.training.run_folder import Run
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Rollout
 
 PARTS = ["vision", "mapper", "language_model"]
@@ -111,13 +111,13 @@ def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: 
     found = []
     for parts in (1, 3):
         recipe = recipe_of(merged(tiny_recipe, changes | {"training": {"gradient_accumulation_steps": parts}}))
-        stage = Stage(recipe, upstream)
-        data, objective = stage.training_set(), stage.objective()
-        trained = Trained(stage.learner, stage.trained_parts)
-        optimizer = make_optimizer(trained, recipe.training)
-        stage.learner.model.eval()
-        logs = train_step(stage, data, objective, trained, optimizer, make_scheduler(optimizer, recipe.training), 0)
-        found.append((logs, [p.grad.clone() for p in trained.parameters if p.grad is not None]))
+        setup = TrainingSetup(recipe, upstream)
+        data, objective = setup.training_set(), setup.objective()
+        trainable = TrainableParts(setup.learner, setup.trained_parts)
+        optimizer = make_optimizer(trainable, recipe.training)
+        setup.learner.model.eval()
+        logs = train_step(setup, data, objective, trainable, optimizer, make_scheduler(optimizer, recipe.training), 0)
+        found.append((logs, [p.grad.clone() for p in trainable.parameters if p.grad is not None]))
     (whole, gradients), (in_parts, added) = found
     assert whole.keys() == in_parts.keys() and len(gradients) == len(added) > 3
     for key, value in whole.items():
@@ -131,34 +131,34 @@ def test_parts_are_encoded_one_by_one_and_the_scorer_stays_as_it_is(tiny_recipe:
     recipe = recipe_of(
         merged(tiny_recipe, {"captioner": {"train": PARTS}, "training": {"gradient_accumulation_steps": 4}})
     )
-    stage = Stage(recipe, upstream)
-    assert stage.scorer is not None
-    data, objective = stage.training_set(), stage.objective()
-    before = {k: v.clone() for k, v in stage.scorer.model.state_dict().items()}
-    vision = [p.detach().clone() for p in stage.learner.model.vision.parameters()]
-    trained = Trained(stage.learner, stage.trained_parts)
-    optimizer = make_optimizer(trained, recipe.training)
+    setup = TrainingSetup(recipe, upstream)
+    assert setup.scorer is not None
+    data, objective = setup.training_set(), setup.objective()
+    before = {k: v.clone() for k, v in setup.scorer.model.state_dict().items()}
+    vision = [p.detach().clone() for p in setup.learner.model.vision.parameters()]
+    trainable = TrainableParts(setup.learner, setup.trained_parts)
+    optimizer = make_optimizer(trainable, recipe.training)
     sizes = []
-    encode = stage.learner.encode
-    stage.learner.encode = lambda pixels: sizes.append(len(pixels)) or encode(pixels)
-    train_step(stage, data, objective, trained, optimizer, make_scheduler(optimizer, recipe.training), 0)
+    encode = setup.learner.encode
+    setup.learner.encode = lambda pixels: sizes.append(len(pixels)) or encode(pixels)
+    train_step(setup, data, objective, trainable, optimizer, make_scheduler(optimizer, recipe.training), 0)
     assert max(sizes) == 5
-    assert same(before, stage.scorer.model.state_dict())
-    assert any(not torch.equal(a, b) for a, b in zip(vision, stage.learner.model.vision.parameters(), strict=True))
+    assert same(before, setup.scorer.model.state_dict())
+    assert any(not torch.equal(a, b) for a, b in zip(vision, setup.learner.model.vision.parameters(), strict=True))
 
 
 def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -> None:
     """A cosine in bf16 times a scale of 100 would be off by tenths of a nat."""
     rewards = []
     for precision in ("fp32", "bf16"):
-        stage = Stage(recipe_of(merged(tiny_recipe, {"training": {"precision": precision}})), upstream)
-        assert stage.scorer is not None
-        batch = stage.training_set().batch(0)
-        objective: Any = stage.objective()
+        setup = TrainingSetup(recipe_of(merged(tiny_recipe, {"training": {"precision": precision}})), upstream)
+        assert setup.scorer is not None
+        batch = setup.training_set().batch(0)
+        objective: Any = setup.objective()
         told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
-        with stage.autocast():
-            rewards.append(objective.compute_advantages(stage.learner, batch.visual, told, batch)[0])
-            assert torch.isfinite(objective(stage.learner, batch).value)
+        with setup.autocast():
+            rewards.append(objective.compute_advantages(setup.learner, batch.visual, told, batch)[0])
+            assert torch.isfinite(objective(setup.learner, batch).value)
     assert torch.equal(rewards[0], rewards[1])
 
 
@@ -201,19 +201,19 @@ def test_another_seed_is_another_run(tiny_recipe: dict[str, Any], tmp_path: Path
 def test_only_the_named_parts_learn(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     captioner = {**tiny_recipe["captioner"], "train": ["mapper"]}
     recipe = recipe_of(tiny_recipe, captioner=captioner, validation={"every": 6})
-    stage = Stage(recipe, upstream)
-    before = {name: tensor.clone() for name, tensor in stage.learner.model.state_dict().items()}
+    setup = TrainingSetup(recipe, upstream)
+    before = {name: tensor.clone() for name, tensor in setup.learner.model.state_dict().items()}
     run = Run(tmp_path, recipe)
     run.stamp("cpu")
-    fit(stage, run)
-    moved = {name for name, tensor in stage.learner.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    fit(setup, run)
+    moved = {name for name, tensor in setup.learner.model.state_dict().items() if not torch.equal(tensor, before[name])}
     assert moved and all(name.startswith("mapper.") for name in moved)
 
 
 def test_an_unknown_part_is_named(tiny_recipe: dict[str, Any]) -> None:
-    stage = Stage(recipe_of(tiny_recipe), upstream)
+    setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
     with pytest.raises(UsageError, match="no part 'adapter'; it has: vision, mapper, language_model"):
-        Trained(stage.learner, ("adapter",))
+        TrainableParts(setup.learner, ("adapter",))
 
 
 def test_a_run_leaves_captions_results_gallery_and_report(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     other = recipe_of(tiny_recipe, captioner={**tiny_recipe["captioner"], "train": ["mapper"]})
     run = Run(tmp_path / "run", other)
     with pytest.raises(TellapartError, match="checkpoint of another model"):
-        fit(Stage(other, upstream), run)
+        fit(TrainingSetup(other, upstream), run)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
@@ -379,14 +379,14 @@ def test_a_step_is_a_function_of_weights_and_number(tiny_recipe: dict[str, Any])
     """The same step twice from the same weights gives the same loss, whatever was drawn in between."""
     logs = []
     for noise in (0, 7):
-        stage = Stage(recipe_of(tiny_recipe), upstream)
-        data, objective = stage.training_set(), stage.objective()
-        trained = Trained(stage.learner, stage.trained_parts)
-        optimizer = make_optimizer(trained, stage.recipe.training)
-        stage.learner.model.train()
+        setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
+        data, objective = setup.training_set(), setup.objective()
+        trainable = TrainableParts(setup.learner, setup.trained_parts)
+        optimizer = make_optimizer(trainable, setup.recipe.training)
+        setup.learner.model.train()
         torch.rand(noise)
-        scheduler = make_scheduler(optimizer, stage.recipe.training)
-        logs.append([train_step(stage, data, objective, trained, optimizer, scheduler, step) for step in range(2)])
+        scheduler = make_scheduler(optimizer, setup.recipe.training)
+        logs.append([train_step(setup, data, objective, trainable, optimizer, scheduler, step) for step in range(2)])
     assert logs[0] == logs[1]
 
 

@@ -20,7 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import train, upstream
-from tellapart.training.setup import Stage
+from tellapart.training.setup import TrainingSetup
 
 WORDS = ("a", "red", "circle", "above", "the", "blue", "square")
 
@@ -38,8 +38,8 @@ def photos(folder: Path, reference: str = "a red dog", count: int = 4) -> str:
     return str(folder / "photos.jsonl")
 
 
-def stage_of(recipe: dict[str, Any], **changes: Any) -> Stage:
-    return Stage(check_recipe({**recipe, **changes}, "test"), upstream)
+def setup_of(recipe: dict[str, Any], **changes: Any) -> TrainingSetup:
+    return TrainingSetup(check_recipe({**recipe, **changes}, "test"), upstream)
 
 
 def mle(recipe: dict[str, Any], data: str, **training: Any) -> dict[str, Any]:
@@ -52,11 +52,11 @@ def mle(recipe: dict[str, Any], data: str, **training: Any) -> dict[str, Any]:
 def test_a_reference_of_sixty_words_is_learned_to_its_end(
     tiny_recipe: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stage = stage_of(mle(tiny_recipe, photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(60)))))
-    batch = stage.training_set().batch(0)
+    setup = setup_of(mle(tiny_recipe, photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(60)))))
+    batch = setup.training_set().batch(0)
     assert batch.tokens_RT is not None and batch.tokens_RT.shape == (2, 61)
-    assert batch.tokens_RT[:, -1].tolist() == [stage.learner.end] * 2
-    assert len(stage._validation_rows[0]) == 61
+    assert batch.tokens_RT[:, -1].tolist() == [setup.learner.end] * 2
+    assert len(setup._validation_rows[0]) == 61
     assert "are cut" not in capsys.readouterr().err
 
 
@@ -67,13 +67,13 @@ def test_what_is_cut_is_counted_and_said(
     room = load_captioner(tiny_recipe["captioner"]["name"]).max_caption_tokens
     assert room == 63, "64 positions, of which the prefix takes 2, and the last token is not read"
     for limit, expected in ((None, room), (12, 12)):
-        batch = stage_of(mle(tiny_recipe, data, max_reference_tokens=limit)).training_set().batch(0)
+        batch = setup_of(mle(tiny_recipe, data, max_reference_tokens=limit)).training_set().batch(0)
         assert batch.tokens_RT is not None and batch.tokens_RT.shape[1] == expected
         told = capsys.readouterr().err
         assert f"4 of 4 training references are longer than {expected} tokens and are cut there" in told
         assert ("raise training.max_reference_tokens" in told) == (limit is not None)
     with pytest.raises(UsageError, match=r"max_reference_tokens is 64, and .* has room for 63 tokens"):
-        stage_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
+        setup_of(mle(tiny_recipe, data, max_reference_tokens=64)).training_set()
     train(check_recipe(mle(tiny_recipe, data, max_reference_tokens=12), "test"), tmp_path / "run", evaluate=False)
     assert "validation references are longer than 12 tokens" in capsys.readouterr().err
 
@@ -84,14 +84,14 @@ def test_blip_learns_sixty_words_behind_its_prompt_from_its_own_pixels(
     folder = save_blip(tmp_path, [*WORDS, "picture", "of"], positions=72)
     data = photos(tmp_path / "p", " ".join(WORDS[n % 7] for n in range(60)))
     captioner = {"name": f"{folder}?prompt=a picture of ", "train": ["vision", "language_model"]}
-    stage = stage_of(mle(tiny_recipe, data), captioner=captioner)
-    assert stage.learner.max_caption_tokens == 72 - 4 + 1
-    batch = stage.training_set().batch(0)
-    assert batch.tokens_RT is not None and batch.tokens_RT[:, -1].tolist() == [stage.learner.end] * 2
+    setup = setup_of(mle(tiny_recipe, data), captioner=captioner)
+    assert setup.learner.max_caption_tokens == 72 - 4 + 1
+    batch = setup.training_set().batch(0)
+    assert batch.tokens_RT is not None and batch.tokens_RT[:, -1].tolist() == [setup.learner.end] * 2
     assert batch.tokens_RT.shape[1] == 61
-    found, wanted = training_and_test_features(stage)
-    assert torch.allclose(found, wanted, atol=1e-3) and stage.pixels.as_bytes
-    loss = stage.objective()(stage.learner, replace(batch, visual=found)).value
+    found, wanted = training_and_test_features(setup)
+    assert torch.allclose(found, wanted, atol=1e-3) and setup.pixels.as_bytes
+    loss = setup.objective()(setup.learner, replace(batch, visual=found)).value
     assert bool(torch.isfinite(loss))
 
 
@@ -119,15 +119,15 @@ def test_the_longest_caption_of_each_family_fits(family: str, tmp_path: Path) ->
         assert captioner.hidden(captioner.encode(captioner.pixels([image])), tokens_RT, valid_RT).shape[1] == room
 
 
-def training_and_test_features(stage: Stage) -> tuple[torch.Tensor, torch.Tensor]:
+def training_and_test_features(setup: TrainingSetup) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the same pictures in the same order: from a training batch, and as evaluation encodes them."""
-    batch = stage.training_set().batch(0)
-    learner = stage.learner
+    batch = setup.training_set().batch(0)
+    learner = setup.learner
     learner.model.eval()
-    encode = learner.image_features if stage.recipe.trains == "scorer" else learner.encode
+    encode = learner.image_features if setup.recipe.trains == "scorer" else learner.encode
     with torch.no_grad():
         found = encode(batch.visual).float()
-    return found, torch.from_numpy(np.array(stage.store.features(batch.items, learner.encoder)))
+    return found, torch.from_numpy(np.array(setup.store.features(batch.items, learner.encoder)))
 
 
 @pytest.mark.parametrize("family", ["blip2", "llava", "llava_next", "qwen2_vl", "vit_gpt2"])
@@ -136,12 +136,12 @@ def test_a_vision_encoder_learns_from_the_pixels_that_captioning_sees(
 ) -> None:
     """On 3:2 pictures: squashed ones are another picture."""
     captioner = {"name": str(FAMILIES[family](tmp_path)), "train": ["vision", "language_model"]}
-    stage = stage_of(mle(tiny_recipe, photos(tmp_path / "p")), captioner=captioner)
-    found, wanted = training_and_test_features(stage)
+    setup = setup_of(mle(tiny_recipe, photos(tmp_path / "p")), captioner=captioner)
+    found, wanted = training_and_test_features(setup)
     assert torch.allclose(found, wanted, atol=1e-3)
-    assert stage.pixels.as_bytes == (family not in ("qwen2_vl", "llava_next"))
-    validated = stage._encode_pixels(stage._validation_pictures, stage.learner.encode)
-    captioned = stage.store.features(stage.validation_items, stage.learner.encoder)
+    assert setup.pixels.as_bytes == (family not in ("qwen2_vl", "llava_next"))
+    validated = setup._encode_pixels(setup._validation_pictures, setup.learner.encode)
+    captioned = setup.store.features(setup.validation_items, setup.learner.encoder)
     assert np.allclose(validated.detach().numpy(), captioned, atol=1e-3)
 
 
@@ -151,11 +151,11 @@ def test_a_scorer_learns_from_the_pixels_that_scoring_sees(
 ) -> None:
     recipe = mle(tiny_recipe, photos(tmp_path / "p", "a red circle"))
     del recipe["captioner"], recipe["validation"]
-    stage = stage_of(recipe, scorer={"name": str(save_scorer(family, tmp_path))}, objective={"kind": "contrastive"})
-    found, wanted = training_and_test_features(stage)
+    setup = setup_of(recipe, scorer={"name": str(save_scorer(family, tmp_path))}, objective={"kind": "contrastive"})
+    found, wanted = training_and_test_features(setup)
     assert torch.allclose(found, wanted, atol=1e-3)
     if "naflex" in family:
         training = {**recipe["training"], "augment": "crop"}
         cropped = {**recipe, "training": training, "scorer": {"name": str(tmp_path)}}
         with pytest.raises(UsageError, match="augment crops pictures of one shape"):
-            stage_of(cropped, objective={"kind": "contrastive"}).training_set()
+            setup_of(cropped, objective={"kind": "contrastive"}).training_set()
