@@ -1,0 +1,210 @@
+"""Every command of README and docs runs: in a folder of photos, captions and clips, with tiny models for large ones.
+
+A command is a line of a ``console`` block that starts with ``$``; what follows is its output, compared where it is
+stated (``…`` stands for anything). The commands of a page run in their order, in one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from command_line import Cli, Done
+from workspace import make_workspace
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# What stands for large models, data of other places and the runs of hours. Everything else runs as it is written.
+SUBSTITUTIONS = {
+    "Salesforce/blip-image-captioning-base": "models/captioner",
+    "openai/clip-vit-base-patch32": "models/scorer",
+    "google/siglip-base-patch16-224": "models/scorer",
+    "runs/flickr8k_scorer": "models/scorer",
+    "runs/flickr8k_judge": "models/scorer",
+    "runs/flickr8k_sr": "models/captioner",
+    "'flickr8k:../shared/data/flickr8k?split=test'": "photos",
+    "../shared/data/framepairs/images": "photos",
+    "--llm openai:MODEL@http://127.0.0.1:8000/v1 --mllm openai:OTHER@URL": "--llm scripted --mllm scripted",
+    "--llm openai:MODEL@URL": "--llm scripted",
+    "coco:coco?split=val": "'scenes:plain?n=20'",
+    "n=3000": "n=30",
+    "n=1000": "n=30",
+    "my_captioner:make?width=128": "my_captioner:make?width=16&tokenizer=models/words",
+    "--size 3,5,7": "--size 3,5",
+    "n=200": "n=20",
+}
+
+# Options that make a command small: the beginning of a command, and what is added to it.
+ADDED = {
+    "tellapart finetune": "--batch-size 10 --max-tokens 6 --scorer models/scorer",
+    "tellapart train": (
+        "--set training.steps=2 --set training.batch_size=10 --set validation.every=2"
+        " --set evaluation.decoding.kind=greedy"
+        " --set data.train='scenes:plain?n=40&split=train' --set data.validation='scenes:plain?n=20&split=validation'"
+        " --set data.test='scenes:plain?n=20&split=test'"
+    ),
+}
+
+# What cannot run here, with the reason: the beginning of a command.
+NOT_RUN = {
+    "pip install": "changes the environment of the tests",
+    "make": "what it runs are tests and checks of their own",
+    "pytest": "a test of its own",
+    "tellapart demo": "tests/cli/test_demo.py runs it (mark long)",
+    "tellapart bags review": "a server that runs until Ctrl-C; tests/review drives it",
+    "tellapart bench": "minutes of measuring; tests/bench runs each row on little data",
+    "tellapart bags export": "needs a reviewer's decisions; tests/review makes some",
+    "tellapart claims vcb-captions": "trains for minutes; tests/claims does it on little data",
+    "tellapart claims smile-length": "trains for minutes; tests/claims does it on little data",
+    "tellapart claims --quick": "trains for 20 minutes; tests/claims does it on little data",
+    "tellapart eval --captions mle.jsonl": "reads three runs of hours, and frames that are not part of the project",
+    "tellapart eval --captions before.jsonl --references references.jsonl --bertscore": "needs a hub model",
+    "tellapart eval --captions before.txt --captions after.txt --language-model": "needs a hub model",
+    "TELLAPART_JAVA=": "needs SPICE's 500 MB and Java 8; tests/metrics holds the wrapper",
+    "tellapart train papers/smile_alpaca": "needs a language model of the hub; test_papers.py trains a tiny one",
+    "tellapart caption runs/answers": "captions with the model of the command before",
+    "tellapart caption runs/NAME": "needs a run and files of region features; tests/features makes some",
+    "tellapart train ndlb_": "trains three recipes for minutes; tests/test_papers.py and tests/recipe read them all",
+    "tellapart tables": "trains for minutes; tests/claims does it on little data",
+}
+
+
+class Command(NamedTuple):
+    """A documented command with the output that is stated below it, and where it stands."""
+
+    text: str
+    output: list[str]
+    place: str
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not run; None where it is."""
+        if "--push-to-hub" in self.text:
+            return "uploads to the hub; tests/training/test_hub.py does it against a local server"
+        return next((why for start, why in NOT_RUN.items() if self.text.startswith(start)), None)
+
+
+def commands(page: Path) -> list[Command]:
+    """The commands of a page's console blocks."""
+    found: list[Command] = []
+    inside = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip().startswith("```"):
+            inside = line.strip() == "```console"
+        elif inside and found and found[-1].text.endswith("\\"):
+            found[-1] = found[-1]._replace(text=f"{found[-1].text[:-1].rstrip()} {line.strip()}")
+        elif inside and line.startswith("$ "):
+            found.append(Command(line[2:], [], f"{page.relative_to(ROOT)}:{number}"))
+        elif inside and line.strip():
+            found[-1].output.append(line)
+    return found
+
+
+def substituted(text: str) -> str:
+    """The command with small models and data."""
+    for large, small in SUBSTITUTIONS.items():
+        text = text.replace(large, small)
+    text, comment, note = text.partition("  #")
+    added = [options for start, options in ADDED.items() if text.startswith(start)]
+    if text.startswith("tellapart finetune") and "--epochs" not in text:
+        added.append("--steps 2")
+    return " ".join([text, *added]) + comment + note
+
+
+@pytest.fixture(scope="session")
+def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_captioner: Path, tiny_scorer: Path) -> Path:
+    """The folder that each page's commands get a copy of."""
+    folder = tmp_path_factory.mktemp("docs") / "workspace"
+    make_workspace(folder, tiny_captioner, tiny_scorer)
+    return folder
+
+
+def run_command(text: str, cli: Cli) -> Done:
+    """Run one command: tellapart in this process, everything else in a shell."""
+    words = shlex.split(text, comments=True)
+    words = words[words[0] == "PYTHONPATH=." :]  # the folder is on the path
+    target = None
+    if ">" in words:
+        words, target = words[: words.index(">")], Path(words[-1])
+    if words[:2] == ["tellapart", "caption"] and "-o" in words:
+        written = Path(words[words.index("-o") + 1])
+        if not Path(f"{written}.settings.json").exists():
+            written.unlink(missing_ok=True)  # one of the folder's own, which this page makes itself
+    if words[0] == "tellapart":
+        done = cli(*words[1:])
+        if target:
+            target.write_text(done.out)
+        return done
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    answer = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    return Done(answer.returncode, answer.stdout, answer.stderr)
+
+
+def write_modules(page: Path, folder: Path) -> None:
+    """Write the page's Python blocks that name their file: ``# my_module.py`` or ``\"\"\"my_module.py: …``."""
+    blocks = re.findall(
+        r"^```python\n((?:# |\"\"\")(\w+\.py)\b.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    for text, name in blocks:
+        (folder / name).write_text(text)
+
+
+def matches(stated: list[str], printed: str) -> bool:
+    """Whether each stated line is printed, in this order; ``…`` stands for anything."""
+    pattern = r"[\s\S]*".join(r".*".join(map(re.escape, line.strip().split("…"))) for line in stated)
+    return re.search(pattern, re.sub(r"[ \t]+", " ", printed)) is not None
+
+
+def pages() -> list[object]:
+    """Pages with commands to run; those that take long have the mark ``long``."""
+    long = {"docs/howto/finetune.md", "docs/howto/recipes.md", "docs/experiments/boost.md", "README.md"}
+    names = [str(page.relative_to(ROOT)) for page in PAGES if any(c.reason is None for c in commands(page))]
+    return [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in names]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_the_commands_of_a_page_run(
+    page: str, workspace: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "here"
+    shutil.copytree(workspace, folder, symlinks=True)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("COLUMNS", "160")
+    write_modules(ROOT / page, folder)
+    for command in commands(ROOT / page):
+        if command.reason is None:
+            text = substituted(command.text)
+            done = run_command(text, cli)
+            assert done.status == 0, f"{command.place}: {text}\n{done.err[-2000:]}"
+            assert matches(command.output, done.out + done.err), f"{command.place}: {text}\n{done.out}{done.err}"
+
+
+def test_what_is_not_run_has_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    skipped = [command for page in PAGES for command in commands(page) if command.reason is not None]
+    with capsys.disabled():
+        for command in skipped:
+            print(f"\nnot run: {command.place}: {command.text}: {command.reason}", end="")
+    used = {start for start in NOT_RUN for command in skipped if command.text.startswith(start)}
+    assert used == set(NOT_RUN), "a reason for a command that is documented nowhere"
+
+
+# Pages whose commands another test reads: full-size rows, each recipe of which test_papers.py trains on tiny models.
+ELSEWHERE = {"docs/papers.md"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if str(page.relative_to(ROOT)) not in ELSEWHERE], ids=str)
+def test_every_command_stands_in_a_console_block(page: Path) -> None:
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for language, text in blocks:
+        if language in ("", "sh", "bash", "shell"):
+            assert not re.search(r"^\s*(PYTHONPATH=\S+ )?(tellapart|pip|make|python) ", text, re.MULTILINE), text

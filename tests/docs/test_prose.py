@@ -1,0 +1,47 @@
+"""The form of README and docs: short lines, links that lead somewhere, pages that the site's navigation has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+LONGEST = 120
+COMMANDS_BY_LINE = {"docs/papers.md"}  # test_papers.py reads each command of its blocks as one line
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [*TOP, *DOCS], ids=name)
+def test_lines_are_short(page: Path) -> None:
+    """Tables aside: a row is a line."""
+    text = page.read_text(encoding="utf-8")
+    if name(page) in COMMANDS_BY_LINE:
+        text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in text.splitlines() if len(line) > LONGEST and not line.startswith("|")]
+    assert not long, long[0]
+
+
+@pytest.mark.parametrize("page", [*TOP, *DOCS], ids=name)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    made = {"reference/recipes.md", "reference/examples.md"}  # by tools/docs_site.py
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path = target.partition("#")[0]
+        if path and "://" not in target and path.removeprefix("../") not in made:
+            assert (page.parent / path).exists(), target
+
+
+def test_the_navigation_has_every_page() -> None:
+    listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {str(page.relative_to(ROOT / "docs")) for page in DOCS} <= listed
+
+
+def test_the_picture_of_the_readme_is_small() -> None:
+    pictures = re.findall(r"\]\((docs/images/[^)]+)\)", TOP[0].read_text(encoding="utf-8"))
+    assert pictures and all((ROOT / picture).stat().st_size < 200_000 for picture in pictures)
