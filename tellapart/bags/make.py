@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from tellapart.types import Item
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
+    from tellapart.scorers.base import Scorer
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class MinedBags:
 
 def mine_dataset(
     dataset: Dataset,
-    scorer: Any,
+    scorer: Scorer,
     sizes: Sequence[int],
     *,
     captions: str | None = None,
@@ -128,7 +129,7 @@ def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
     return [list(item.references) for item in items]
 
 
-def caption_features(scorer: Any, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
+def caption_features(scorer: Scorer, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
     """Features M×D of the M captions of each picture."""
     flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
     return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

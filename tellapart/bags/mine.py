@@ -182,7 +182,8 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
     if similarity == "query":
         first, second = first[: size - 1], second[: size - 1]
     cosine_MP = vectors.cosines(bag_MS[:, first].ravel(), bag_MS[:, second].ravel()).reshape(len(bag_MS), -1)
-    return cosine_MP.mean(1)
+    alpha_M: np.ndarray = cosine_MP.mean(1)
+    return alpha_M
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tellapart.types import Item
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
+    from tellapart.models.protocols import FrozenScorer
 
 COSINE_DIGITS = 6  # written to the file
 
@@ -58,7 +59,7 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
     return rows, target_M[order_M][first]
 
 
-def hard_pool(targets: Dataset, others: Dataset, scorer: Any, nearest: int) -> HardPool:
+def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
     """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
 
     Pictures of ``others`` that are targets (the same id) are left out, and those that cannot be read, which the data

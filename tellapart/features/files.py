@@ -58,7 +58,7 @@ class NumpyFolder:
                     f"{file} holds {', '.join(arrays.files) or 'nothing'}; expected the features under one of "
                     f"{', '.join(ARRAY_NAMES)}"
                 )
-            return arrays[named[0]]
+            return np.asarray(arrays[named[0]])
 
     def _file(self, name: str) -> Path | None:
         files = (self.path / f"{name}{suffix}" for suffix in (".npz", ".npy"))
@@ -82,7 +82,7 @@ class Hdf5File:
         return self._place(name) is not None
 
     def read(self, name: str) -> np.ndarray:
-        return self.file[self._place(name)][()]
+        return np.asarray(self.file[self._place(name)][()])
 
     def _place(self, name: str) -> str | None:
         for place in (name, f"{name}_features", f"{name}/features"):
@@ -110,7 +110,7 @@ class FeatureFiles:
         """D, as the first of these items that has features has them. Raises `UsageError` where none has."""
         for item in items:
             if (name := self.name_of(item)) is not None:
-                return self.read(name).shape[-1]
+                return int(self.read(name).shape[-1])
         raise UsageError(f"{self.path} has features of none of the pictures; an item's id is what it is looked for by")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:

@@ -260,7 +260,8 @@ class RowStore:
     def _gather(self, mapped: np.ndarray, rows: np.ndarray) -> np.ndarray:
         wanted = len(rows) * mapped[:1].nbytes
         if wanted <= GATHER_IN_MEMORY:
-            return mapped[rows]
+            gathered: np.ndarray = mapped[rows]
+            return gathered
         with _said_plainly(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             if hasattr(os, "posix_fallocate"):  # a full disk must be an error here, not a SIGBUS at the first write
                 os.posix_fallocate(file.fileno(), 0, wanted)

@@ -284,7 +284,7 @@ def encoder_rows(encoder: Encoder) -> RowMaker:
         with torch.no_grad():
             features = encoder.encode(torch.cat(list(pixels_FCHW)))
             if encoder.join is not None:
-                each = features.split([len(frames) for frames in pixels_FCHW])
+                each = torch.split(features, [len(frames) for frames in pixels_FCHW])
                 features = torch.stack([encoder.join(frames) for frames in each])
         return features.detach().float().cpu().numpy()
 

@@ -14,6 +14,7 @@ from tellapart.features.files import FeatureFiles
 from tellapart.types import Encoder, Item
 
 if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
 
@@ -33,7 +34,7 @@ class View(Protocol):
 class EncodedView:
     """Features of the captioner's own encoder, as it stood when it was first asked, kept in a store."""
 
-    def __init__(self, captioner: Any, store: FeatureStore, progress: bool = True) -> None:
+    def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
         self.captioner, self.store, self.progress = captioner, store, progress
 
     @cached_property
@@ -50,7 +51,7 @@ class EncodedView:
 class FeatureFileView:
     """Features from files; no picture is opened."""
 
-    def __init__(self, captioner: Any, path: str) -> None:
+    def __init__(self, captioner: Captioner, path: str) -> None:
         self.files, self.width = FeatureFiles(path), getattr(captioner.model.config, "visual_size", None)
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
@@ -68,7 +69,7 @@ class FeatureFileView:
 class PromptView:
     """Prompts as rows of token ids, for a language model without pictures."""
 
-    def __init__(self, captioner: Any) -> None:
+    def __init__(self, captioner: Captioner) -> None:
         self.captioner = captioner
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
@@ -84,7 +85,7 @@ class PromptView:
         return self.captioner.prompt_rows([(item.id, item.picture.text) for item in items])  # type: ignore[attr-defined]
 
 
-def make_view(captioner: Any, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
+def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
     """The view of a captioner; ``features``: files that take the place of its encoder."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)

@@ -192,5 +192,5 @@ class _Video:
 
 def _upright(frame: Any) -> Image.Image:
     """The frame in RGB, turned as the file says that it is to be seen (clips of a telephone held upright)."""
-    image = frame.to_image()
+    image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image

@@ -218,7 +218,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         white = _pillow().new("RGBA", layer.size, (255, 255, 255, 255))
-        return _pillow().alpha_composite(white, layer).convert("RGB")
+        flat: Image.Image = _pillow().alpha_composite(white, layer)
+        return flat.convert("RGB")
     # A copy where the mode is RGB already: what is handed out must outlive the file it came from.
     return image.convert("RGB") if image.mode != "RGB" else image.copy()
 
@@ -237,7 +238,8 @@ def _eight_bits(image: Image.Image) -> Image.Image:
         grey_HW = grey_HW * 255.0 if grey_HW.max(initial=0) <= 1 else grey_HW
     elif image.mode.startswith("I;16") or grey_HW.max(initial=0) > 255:
         grey_HW = grey_HW.astype(np.int64) / 257.0
-    return _pillow().fromarray(np.clip(np.rint(grey_HW), 0, 255).astype(np.uint8))
+    grey: Image.Image = _pillow().fromarray(np.clip(np.rint(grey_HW), 0, 255).astype(np.uint8))
+    return grey
 
 
 @functools.cache
