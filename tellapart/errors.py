@@ -7,23 +7,23 @@ from collections.abc import Iterable
 
 
 class TellapartError(Exception):
-    """One clear line for the user; the command ends with ``exit_code`` and no traceback."""
+    """One line for the user; the command exits with ``exit_code`` and without a traceback."""
 
     exit_code = 1
 
 
 class UsageError(TellapartError):
-    """The command, a recipe or a specification is wrong."""
+    """A wrong command, recipe or specification."""
 
     exit_code = 2
 
 
 class PictureError(TellapartError):
-    """A picture that cannot be read. Long jobs count it and go on."""
+    """An unreadable picture. Long jobs count it and continue."""
 
 
 class MissingExtra(TellapartError):
-    """A part that is not installed, with the line that installs it."""
+    """A missing optional dependency, with the command that installs it."""
 
     exit_code = 2
 
@@ -32,7 +32,7 @@ class MissingExtra(TellapartError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'steps'?``, or what is known where nothing is near."""
+    """A hint such as ``; did you mean 'steps'?``, or the known names where none is similar."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"

@@ -1,6 +1,6 @@
-"""Progress of a long job on stderr: a bar with rate and time left in a terminal, a line now and then elsewhere.
+"""Progress of a long job on stderr: a bar with rate and time left in a terminal, otherwise a line every 30 seconds.
 
-Nothing is shown for the first two seconds: a job that ends by then needs no bar.
+Nothing is shown for the first two seconds.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LINE_SECONDS = 30.0
 class Progress:
     """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
 
-    ``total`` None: the end is not known, and only the count and the rate are shown. ``done``: how many were done
-    before, which count for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
+    ``total`` None: unknown, so only count and rate are shown. ``done``: the number already done, which counts
+    for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
     """
 
     def __init__(self, total: int | None, label: str, *, done: int = 0, enabled: bool = True) -> None:
@@ -43,7 +43,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, count: int = 1) -> None:
-        """``count`` more are done."""
+        """Record that ``count`` more are done."""
         self.done += count
         if not self.enabled:
             return
@@ -73,13 +73,13 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task(self.label, total=self.total, rate="", note="", start=False)
             self._bar.update(self._task, completed=self._before)
-            self._bar.start_task(self._task)  # what was done before is not taken for speed
+            self._bar.start_task(self._task)  # what was done before does not count for the rate
         rate = self._rate(now - self._started)
         self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s", note=self.note)
 
 
 def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
-    """Yield what ``iterable`` yields and show how far it is. ``total`` defaults to its length where it has one."""
+    """Iterate and show the progress. ``total`` defaults to its length where it has one."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with Progress(total, label, enabled=enabled) as progress:

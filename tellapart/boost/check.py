@@ -1,4 +1,4 @@
-"""Bad answers, recognised by rules that are few and can be explained: nothing here asks a model.
+"""Detects bad answers by a few explainable rules, without a model.
 
 An answer is bad where it is broken text, is empty, repeats the API key, refuses, is longer than a caption can be, has
 more than one paragraph, talks about itself, repeats the prompt, or is in another language than people's captions.

@@ -41,7 +41,7 @@ class Facts:
         self.relations[i, j] = relation
 
     def between(self, i: int, j: int) -> Word | None:
-        """How i stands to j, whichever way round it was said."""
+        """The relation of i to j, in either order of mention."""
         if (i, j) in self.relations:
             return self.relations[i, j]
         kind, word = self.relations.get((j, i), ("", ""))
@@ -51,7 +51,7 @@ class Facts:
 
 
 def facts_of(caption: str) -> Facts:
-    """What one caption says. Never fails: what is no phrase of `scenes` is passed over."""
+    """The facts of one caption. Never fails: phrases that `scenes` lacks are skipped."""
     reading, used = parse_caption(caption), _used(caption)
 
     def word(slot: str, value: str) -> Word:

@@ -1,4 +1,4 @@
-"""Is a boosted caption still true? Words that no source said, anywhere; false claims, exactly, on `scenes`.
+"""Faithfulness of boosted captions: words that no source has, on any data; false claims, exactly, on `scenes`.
 
 Words are compared by lemma, as HanTa (the extra ``words``) gives it. That a word is new does not make it false: a
 describer is there to say new things. What an answer adds to the texts that it was to be made of is another matter.
@@ -46,7 +46,7 @@ class Share:
 
 
 def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
-    """(word, lemma) of the words that say what there is, what it is like and what it does."""
+    """(word, lemma) of the content words: nouns, adjectives, verbs."""
     return [(word, lemma) for word, lemma, tag in analyse(text) if tag.startswith(CONTENT)]
 
 
@@ -190,7 +190,7 @@ def truth(scene: Scene) -> set[Claim]:
 
 
 def finite(value: float) -> float | None:
-    """For JSON, which has no NaN."""
+    """None in place of NaN, which JSON lacks."""
     return round(value, 3) if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""The ledger: every answer on disk before it counts, so that a killed job asks nothing twice.
+"""The ledger: every answer is on disk before it is used, so that an interrupted job repeats no request.
 
 One JSON object a line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
 tokens. The key is the address of the request (`address`), so the file is a map from requests to answers: the order of
@@ -37,7 +37,7 @@ CHUNK = 1 << 20
 
 
 def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
-    """Where the answer to a request is kept: 128 bits, as 32 hexadecimal digits.
+    """The key of the answer to a request: 128 bits, as 32 hexadecimal digits.
 
     Of the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
     settings, and which try it is. Not of the server's address, nor of `Request.truth`. Raises `PictureError`.
@@ -129,7 +129,7 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. What was put is on disk already."""
+        """Close the file. All answers are on disk already."""
         with self._commit, self._index:
             self._table.close()
             self._read.close()
@@ -195,7 +195,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the file, among processes."""
+        """Hold the lock of the file, among processes."""
         try:
             import fcntl
         except ImportError:  # no such locks on this system: one process for each ledger there

@@ -1,4 +1,4 @@
-"""The result: JSON lines that every reader and recipe takes, in the data's order, whole or not at all.
+"""The result: JSON lines that every reader and recipe accepts, in the order of the data, written atomically.
 
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}

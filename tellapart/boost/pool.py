@@ -1,4 +1,4 @@
-"""Many at once, in order: threads work on what a stream gives, and results come in the stream's order."""
+"""An ordered thread pool: threads process a stream, and results come in the stream's order."""
 
 from __future__ import annotations
 

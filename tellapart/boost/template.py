@@ -1,4 +1,4 @@
-"""Prompts as text files: settings, a system prompt, examples, the question, and what is added after a bad answer.
+"""Prompts as text files: settings, a system prompt, examples, the request, and the addition after a bad answer.
 
 A file has sections, each under its name in brackets on a line of its own: ``[settings]``, ``[system]``, ``[user]`` and
 ``[assistant]`` in turn, and ``[again]``. The last ``[user]`` is the question, all before it are examples. Placeholders

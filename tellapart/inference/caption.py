@@ -1,7 +1,7 @@
 """The verb ``caption``: a data set in, captions out, for as many pictures as there are.
 
 Streams, resumes, and leaves out what cannot be read. ``best_of`` is the baseline that needs no training: sample N
-captions of a picture and keep the one that tells it apart best.
+captions of a picture and keep the most discriminative one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers ev
 
 @dataclass(frozen=True)
 class CaptionSummary:
-    """What a run of `caption_pictures` did. ``already`` had a caption before; ``cut_texts`` were longer than the
+    """The outcome of `caption_pictures`. ``already`` had a caption before; ``cut_texts`` were longer than the
     scorer's window."""
 
     out: Path | None
@@ -137,11 +137,11 @@ class _Job:
             self._encoder = self._view.encoder
 
     def sample(self, count: int) -> None:
-        """Draw ``count`` captions a picture from now on, at the temperature that was set."""
+        """Sample ``count`` captions per picture from now on, at the configured temperature."""
         self._decoding = self._decoding.model_copy(update={"kind": "sample", "samples": count})
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None) -> list[Written]:
-        """Captions of those items that can be read."""
+        """Captions of the readable items."""
         from tellapart.captioners.base import generate_captions
 
         kept, visual = self._visual(items)
@@ -158,7 +158,7 @@ class _Job:
         return [Written(item, best[0][0], best) for item, best in zip(kept, ranked, strict=True)]
 
     def _visual(self, items: Sequence[Item]) -> tuple[list[Item], Any]:
-        """Those that can be read, and the captioner's features of them, first axis as many."""
+        """The readable items and their captioner features, one row each."""
         from tellapart.errors import PictureError
         from tellapart.features.store import encoder_rows
 
@@ -211,9 +211,10 @@ class BestOf:
 
         sets_BKD = self._sets([self.places[item.id] for item in items])
         texts = [text for group in groups for text in group]
-        texts_BSD = self._scorer.text_features(texts).cpu().float().unflatten(0, (len(items), -1))
+        texts_BSD = self._scorer.text_features(texts).cpu().float()
+        texts_BSD = texts_BSD.reshape(len(items), -1, texts_BSD.shape[-1])
         scores_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", texts_BSD, sets_BKD)
-        # Alone in the data set a picture has nothing to be told apart from: then its similarity decides.
+        # A data set of one picture has no distractors: rank by similarity.
         scores_BS = scores_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else scores_BSK[..., 0]
         return [
             tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
@@ -244,9 +245,9 @@ def nothing_left(
     scorer: str | None = None,
     features: str | None = None,
 ) -> bool:
-    """Whether `caption_pictures` would find a caption of every picture, told without loading a model.
+    """Whether `caption_pictures` would find a caption of every picture, without loading a model.
 
-    ``captioner`` and ``scorer`` are names. False where it cannot be told: the file was begun with other settings, or
+    ``captioner`` and ``scorer`` are names. False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
     return is_complete(dataset, out, format, _request(dataset, captioner, decoding, best_of, scorer, features))
@@ -260,7 +261,7 @@ def _request(
     scorer: str | None,
     features: str | None,
 ) -> dict[str, Any]:
-    """What is asked for: a run whose settings differ must not go on in a file."""
+    """The settings of a run: a run with other settings must not append to the same file."""
     return {
         "captioner": captioner,
         "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
@@ -274,7 +275,7 @@ def _request(
 
 
 def _weights(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
-    """What the models that were loaded add to the settings."""
+    """The settings that only the loaded models know."""
     from tellapart.scorers.base import weights_fingerprint
 
     return {

@@ -1,4 +1,4 @@
-"""Captions on their way to disk: JSON lines, CSV, or a text file beside each picture.
+"""Caption writers: JSON lines, CSV, or a text file beside each picture.
 
 Whole lines are appended and flushed, so that a killed run leaves at most a half-written last line, which the
 next run cuts off before it goes on. Beside ``captions.jsonl`` lies ``captions.jsonl.settings.json`` with what
@@ -26,7 +26,7 @@ from tellapart.utils.json_text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
-OF_MODELS = {"captioner_weights", "scorer_weights", "frames"}  # settings that only a loaded model tells
+OF_MODELS = {"captioner_weights", "scorer_weights", "frames"}  # settings that only a loaded model has
 SYNC_SECONDS = 3.0
 
 
@@ -44,16 +44,16 @@ class Written:
 
 
 class Writer(Protocol):
-    """Where captions go. ``done`` are the ids that need none any more."""
+    """A destination of captions. ``done``: the ids that already have one."""
 
     done: set[str]
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Put these behind what is there. Raises `TellapartError` where the disk is full."""
+        """Append captions. Raises `TellapartError` where the disk is full."""
         ...
 
     def close(self) -> None:
-        """Flush to disk and let go of the file."""
+        """Flush to disk and close the file."""
         ...
 
 
@@ -105,13 +105,13 @@ def settings_file(path: Path) -> Path:
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """As the settings come back from their file."""
+    """The settings as they are read back from their file."""
     value: dict[str, Any] = json.loads(json.dumps(settings))
     return value
 
 
 def ids_of(text: str, format: str, path: Path) -> set[str]:
-    """The ids of whole lines of captions; raises `UsageError` for a line that is none of ours."""
+    """The ids of whole lines of captions; raises `UsageError` for any other line."""
     text = text[: text.rfind("\n") + 1]
     lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
     found = set()
@@ -159,7 +159,7 @@ class LineFile:
             raise
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Append these; what does not fit on the disk is cut off again, and the file can be resumed."""
+        """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
         if not captions:
             return
         data = memoryview("".join(self._line(written) for written in captions).encode())
@@ -203,7 +203,7 @@ class LineFile:
         return ("id,caption,score\n" if self._scored else "id,caption\n") if self.format == "csv" else ""
 
     def _take_up(self) -> None:
-        """Cut off a half-written last line, and learn which ids are there."""
+        """Remove a half-written last line and read the ids that are there."""
         data = self.path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
@@ -242,8 +242,8 @@ class LineFile:
 
 
 class TextFiles:
-    """A ``.txt`` beside each picture, as data-set builders want it. One that is there is never touched
-    unless ``overwrite`` says so: people wrote it."""
+    """A ``.txt`` beside each picture, as tools for data sets expect it. An existing file is kept
+    unless ``overwrite`` is set: a person may have written it."""
 
     def __init__(self, items: Iterable[Item], overwrite: bool) -> None:
         self.done: set[str] = set()
@@ -265,7 +265,7 @@ class TextFiles:
             self.done.add(written.item.id)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""
 
     def _target(self, item: Item) -> Path:
         if not isinstance(item.picture, FilePicture):

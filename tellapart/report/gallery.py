@@ -1,4 +1,4 @@
-"""The gallery's view: each set's pictures in a row, and each system's caption with what was taken for it."""
+"""The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer picked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A system's caption of the target, and what the scorer took for it. Scores are formatted, ``–`` where absent."""
+    """A system's caption of the target, and the scorer's pick. Scores are formatted, ``–`` where absent."""
 
     name: str
     caption: str
@@ -57,7 +57,7 @@ class Verdict:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The words that claim what is not so, each with why."""
+        """The words that make a false claim, each with the reason."""
         return tuple(piece for piece in self.pieces if piece.why)
 
 
@@ -174,7 +174,7 @@ def _ids(s: LookalikeSet) -> list[str]:
 
 
 def picked(answer: Answer) -> str | None:
-    """The candidate that was taken: as stored, else the one with the highest score."""
+    """The picked candidate: as stored, else the one with the highest score."""
     if answer.picked is not None:
         return answer.picked
     scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}

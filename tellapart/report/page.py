@@ -1,4 +1,4 @@
-"""Run folders to one HTML page that needs nothing else: no network, no file beside it, no script to be readable."""
+"""Render run folders as one self-contained HTML page: no network, no other files, readable without scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class RunView:
-    """All that the template shows of one run; ``anchor`` is its id on the page."""
+    """What the template shows of one run; ``anchor`` is its id on the page."""
 
     anchor: str
     run: RunFolder
@@ -72,7 +72,7 @@ def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
 
 
 def render(folders: Sequence[RunFolder], command: str) -> str:
-    """The page as text. ``command`` is what makes it again."""
+    """The page as text. ``command``: the command that makes it again."""
     album = Album()
     views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
     several: Overview | None = overview(folders) if len(folders) > 1 else None
@@ -105,7 +105,7 @@ def template(path: Path) -> jinja2.Template:
 
 
 def printable(value: Any) -> Any:
-    """Captions come from anywhere: what cannot stand in a UTF-8 page becomes the replacement character."""
+    """Captions are untrusted: characters that UTF-8 cannot encode become the replacement character."""
     if not isinstance(value, str):
         return value
     return _UNPRINTABLE.sub("\ufffd", value) if _UNPRINTABLE.search(value) else value
@@ -130,7 +130,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """What was run, as label and text."""
+    """The facts about a run, as label and text."""
     info = run.info
     versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
     facts = [

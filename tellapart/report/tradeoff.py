@@ -24,7 +24,7 @@ BY_TEST = "on the test pictures, at the start and at the end"
 
 @dataclass(frozen=True)
 class Spot:
-    """A validation, or a test, of a run: where it lies, and what a reader is told of it."""
+    """A validation, or a test, of a run: its coordinates and its hover text."""
 
     x: float
     y: float
@@ -51,7 +51,7 @@ class Course:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """All that the template needs to draw the picture; coordinates in the view box ``WIDTH``×``HEIGHT``."""
+    """What the template needs to draw the chart; coordinates in the view box ``WIDTH``×``HEIGHT``."""
 
     recall: str
     measured: str

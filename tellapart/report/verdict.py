@@ -1,4 +1,4 @@
-"""What changed: each metric's change judged better, worse, unclear or neutral, and the sentence that sums it up."""
+"""What changed: each metric's change as better, worse, unclear or neutral, and the summary sentence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, ``unclear``, or ``neutral`` where the metric has no good direction."""
+        """``better``, ``worse``, ``unclear``, or ``neutral`` where neither direction is better."""
         if self.metric.direction == 0:
             return "neutral"
         if not self.clear:
@@ -85,7 +85,7 @@ class Comparison:
     changes: tuple[Change, ...]
 
     def of(self, verdict: str) -> list[Change]:
-        """The changes judged so, in the table's order."""
+        """The changes with this verdict, in the order of the table."""
         return [c for c in self.changes if c.verdict == verdict]
 
     def get(self, key: str) -> Change | None:

@@ -1,4 +1,4 @@
-"""Bags reviewed by people: a page on this machine, decisions in SQLite, agreement, and the curated benchmark."""
+"""Human review of bags: a local page, decisions in SQLite, inter-rater agreement, and the curated benchmark."""
 
 from tellapart.review.agreement import Agreement, agreements, cohen_kappa
 from tellapart.review.export import export_review

@@ -1,4 +1,4 @@
-"""How far reviewers agree: Cohen's κ of each two of them, on the bags that both have decided."""
+"""Inter-rater agreement: Cohen's κ of each pair of reviewers, on the bags that both have decided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Agreement:
     facets: dict[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
-        """For the page and for review.json."""
+        """The JSON of the page and of review.json."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""The review page's routes. Whatever a request names is a number or one of a few words: never a path.
+"""The routes of the review page. Requests name numbers or fixed words, never paths.
 
 The page is for this machine's browser alone. A request must name this host (else another site's name could be made to
 point here), and one that writes must come from this page (Origin) with the token that only this page can read.
@@ -43,7 +43,7 @@ PARTS = {
 
 
 class SameOrigin:
-    """Refuses requests that do not come from this page in this machine's browser; adds the headers of all answers."""
+    """Middleware that rejects requests from other origins and adds the security headers."""
 
     def __init__(self, app: ASGIApp, port: int, token: str) -> None:
         self.app, self.token = app, token
@@ -146,7 +146,7 @@ def create_app(review: Review, port: int) -> ASGIApp:
 
 
 def error_response(_: Request, error: Exception) -> Response:
-    """What went wrong, in one line, as JSON."""
+    """The error as JSON, in one line."""
     status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
     current = decision_json(error.current) if isinstance(error, Conflict) and error.current else None
     return JSONResponse({"error": str(error), "current": current}, status_code=status)

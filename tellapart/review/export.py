@@ -1,4 +1,4 @@
-"""The curated benchmark: the bags that people keep, with who said so, when, and how far they agree."""
+"""Export of the curated benchmark: the bags that reviewers keep, with their decisions and agreement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROVENANCE = "tellapart review"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and of how many bags."""
+    """The exported files and the numbers of bags."""
 
     folder: Path
     kept: int
@@ -32,7 +32,7 @@ class Exported:
     kappa: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The JSON of ``bags export --json``."""
         return {**asdict(self), "folder": str(self.folder)}
 
 

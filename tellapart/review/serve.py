@@ -65,7 +65,7 @@ def server_of(review: Review, listener: socket.socket) -> Any:
 
 
 def serve(review: Review, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve the page until Ctrl-C. ``ready`` is told the address first."""
+    """Serve the page until Ctrl-C. ``ready`` is called with the address first."""
     server = server_of(review, listener)
     ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
     try:

@@ -1,4 +1,4 @@
-"""What a review page is opened on: the bags, their pictures by number, and the decisions."""
+"""A review session: the bags, their pictures by number, and the decisions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Review:
         self.encoded = functools.lru_cache(KEPT_PICTURES)(self._encoded)
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """Everything that the page shows, but for captions and pixels. What others decided stays out of it."""
+        """Everything that the page shows, but for captions and pixels. Other reviewers' decisions are hidden."""
         standing = self.store.standing()
         return {
             "file": self.path.name,
@@ -58,7 +58,7 @@ class Review:
         }
 
     def export_command(self) -> str:
-        """What to type for the curated benchmark."""
+        """The command that exports the curated benchmark."""
         own = [] if self.store.path == decisions_of(self.path) else ["--decisions", str(self.store.path)]
         return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
@@ -69,7 +69,7 @@ class Review:
         return {"decisions": here, "last": max((d.id for d in own.values()), default=None)}
 
     def summary(self, standing: Sequence[Decision]) -> dict[str, Any]:
-        """How far everybody is, and how far they agree."""
+        """The reviewers' progress and agreement."""
         keys = set(self.keys)
         here = [decision for decision in standing if decision.bag in keys]
         counts: dict[str, dict[str, int]] = {}
@@ -124,12 +124,12 @@ def open_review(
 
 
 def decisions_of(bags: Path) -> Path:
-    """Where the decisions on a file of bags are kept unless said otherwise."""
+    """The default file of decisions on a file of bags."""
     return bags.with_name(f"{bags.stem}.review.sqlite")
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:
-    """A decision as its own reviewer's page sees it."""
+    """A decision as its reviewer's page shows it."""
     return {
         "id": decision.id,
         "at": decision.at,

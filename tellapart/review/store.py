@@ -45,7 +45,7 @@ COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 @dataclass(frozen=True)
 class Decision:
-    """What one reviewer said of one bag, and when (UTC). ``undone`` is when it was taken back; None: it was not."""
+    """One reviewer's decision on one bag and its time (UTC). ``undone``: the time at which it was undone, or None."""
 
     id: int
     at: str
@@ -58,7 +58,7 @@ class Decision:
 
 
 class Conflict(TellapartError):
-    """Another window of the same reviewer was faster; ``current`` is what stands there now."""
+    """Another window of the same reviewer was faster; ``current`` is the valid decision."""
 
     def __init__(self, message: str, current: Decision | None) -> None:
         super().__init__(message)
@@ -117,7 +117,7 @@ class DecisionStore:
         *,
         replaces: int | None = None,
     ) -> Decision:
-        """Put a decision on disk. Said twice over (an answer that got lost), it is there once.
+        """Save a decision. A repeated request (after a lost reply) saves it once.
 
         replaces: the id of this reviewer's decision on the bag that the reviewer has seen, None for none. Where
         another stands by now, `Conflict`. Raises `UsageError` for an unknown verdict or facet.
@@ -162,7 +162,7 @@ class DecisionStore:
             return [_decision(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM decisions ORDER BY id")]
 
     def close(self) -> None:
-        """Fold the write-ahead log into the file and let go of it."""
+        """Merge the write-ahead log into the file and close it."""
         with self._lock:
             self._db.close()
 
@@ -199,7 +199,7 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """What a bag is called in the file of decisions: its ids. A bag that is mined again keeps its decisions."""
+    """The key of a bag in the file of decisions: its ids, so that a bag that is mined again keeps its decisions."""
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 

@@ -1,1 +1,1 @@
-"""Small helpers that any part may use: atomic files, lazy imports, messages on stderr."""
+"""Helpers for every folder: atomic files, lazy imports, messages on stderr, random numbers, registries."""

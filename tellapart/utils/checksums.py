@@ -20,10 +20,9 @@ def write_sums(folder: Path, pattern: str = "*.safetensors") -> None:
 
 
 def check_sums(folder: Path, remedy: str = CHANGED) -> None:
-    """Compare the files in ``folder`` with its checksums; a folder without them (a hub's, 0.1's) passes.
+    """Verify the checksums of a folder; a folder without them (from the hub or 0.1) passes.
 
-    Raises `TellapartError` for a file that is not as it was written, and for checksums that cannot be read;
-    ``remedy`` says what to do.
+    Raises `TellapartError` for a changed file and for unreadable checksums; ``remedy`` says what to do.
     """
     sums = folder / SUMS
     if not sums.is_file():
@@ -41,7 +40,7 @@ def check_sums(folder: Path, remedy: str = CHANGED) -> None:
 
 
 def sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal; read once as long as size and time of change stay."""
+    """The SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
     found = file.stat()
     return _sha256(file.absolute(), found.st_size, found.st_mtime_ns)
 

@@ -1,4 +1,4 @@
-"""JSON that people wrote: nothing in it is dropped silently."""
+"""Strict JSON parsing: duplicate keys are an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package whose names load on first use."""
+"""Packages that import their modules on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process at a time in a folder: a lock that says who holds it.
+"""One process at a time in a folder: a lock that names its owner.
 
 The lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment leaves none
 behind, whatever the file says. The file names its holder's process and host for whoever finds it locked. On a network
@@ -54,7 +54,7 @@ def missing(folder: Path) -> list[Path]:
 
 
 def holder(folder: Path) -> str:
-    """Who wrote the lock of this folder, as ``process 123 on host a``."""
+    """The owner of this folder's lock, as ``process 123 on host a``."""
     try:
         owner = json.loads((folder / NAME).read_text(encoding="utf-8"))
         return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"

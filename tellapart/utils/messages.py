@@ -1,5 +1,5 @@
-"""What a command tells people. All that is shown goes through here: names, ids and captions come from anywhere, and a
-terminal obeys the escape sequences in them, as rich obeys ``[bold]``."""
+"""Messages to the terminal. Names, ids and captions are untrusted: escape sequences and rich markup in them are shown
+as text, never obeyed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Verbosity(IntEnum):
-    """How much a command says: results and errors only, what a user needs to know, or every step."""
+    """How much a command prints: results and errors only, what a user needs to know, or every step."""
 
     QUIET = 0
     NORMAL = 1
@@ -26,35 +26,35 @@ _verbosity = Verbosity.NORMAL
 
 
 def typed_command() -> str:
-    """The command that this process was started with, as a shell takes it: pages and runs say what made them."""
+    """The command line of this process, quoted for a shell; pages and runs record it."""
     return shlex.join(["tellapart", *sys.argv[1:]])
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
-    """For this process, from now on."""
+    """Set the verbosity of this process."""
     global _verbosity
     _verbosity = verbosity
 
 
 def quiet() -> bool:
-    """Whether nothing but results and errors is wanted: no messages, no progress bars."""
+    """Whether to print results and errors only: no messages, no progress bars."""
     return _verbosity == Verbosity.QUIET
 
 
 def say(line: str) -> None:
-    """A line on stderr; nothing with ``--quiet``."""
+    """Print a line on stderr, unless ``--quiet`` is set."""
     if _verbosity >= Verbosity.NORMAL:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
 
 def detail(line: str) -> None:
-    """A line on stderr with ``--verbose`` only."""
+    """Print a line on stderr if ``--verbose`` is set."""
     if _verbosity >= Verbosity.VERBOSE:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
 
 def console(**options: Any) -> Console:
-    """A rich console that shows text as it is: no markup, no escape sequences. ``options``: `rich`'s."""
+    """A rich console without markup and escape sequences in text. ``options``: those of `rich.console.Console`."""
     from rich.console import Console
     from rich.segment import Segment
 

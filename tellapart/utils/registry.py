@@ -1,4 +1,4 @@
-"""One registry per kind of part: what can be named in a recipe or on the command line, and all that is said about it.
+"""One registry per kind of part: what can be named in a recipe or on the command line, and its description.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
 registers an `Entry`; the recipe schema, the choices and errors of the command line, reports and the tables of the

@@ -1,4 +1,4 @@
-"""Text from outside: cleaned where it comes in, and made harmless where it is shown. Paths are never cleaned."""
+"""Untrusted text: cleaned when read, escaped when shown. Paths are never cleaned."""
 
 from __future__ import annotations
 

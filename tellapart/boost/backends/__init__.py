@@ -1,4 +1,4 @@
-"""Who answers: a server, a model on this machine, or the scripted backend that ships with the package.
+"""Backends: a server, a local model, or the scripted backend that ships with the package.
 
 openai:MODEL@http://127.0.0.1:8000/v1       any OpenAI-compatible server: vLLM, llama.cpp, Ollama, a hosted one
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `openai.KEYS`

@@ -1,6 +1,6 @@
-"""A model of transformers on this machine: a language model, or one that sees pictures.
+"""A local transformers model: a language model or a vision-language model.
 
-One request at a time: what many threads ask is answered in turn. The model is loaded when it is first asked, so a job
+Requests are answered one at a time. The model is loaded on the first request, so a job
 whose answers are all in the ledger loads none.
 """
 
@@ -74,7 +74,7 @@ class Local:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Model and processor; of a model without eyes its tokenizer."""
+        """Model and processor; for a text-only model its tokenizer."""
         from transformers import (
             AutoConfig,
             AutoModelForCausalLM,
@@ -82,23 +82,24 @@ class Local:
             AutoProcessor,
             AutoTokenizer,
         )
-        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as VISION_MODELS
 
         with loading_errors(self.source, EXPECTED):
             config = AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
-            sees = config.model_type in SEEING
-            processor = (AutoProcessor if sees else AutoTokenizer).from_pretrained(
+            vision = config.model_type in VISION_MODELS
+            processor = (AutoProcessor if vision else AutoTokenizer).from_pretrained(
                 self._folder, trust_remote_code=False
             )
-            kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
-            model = kind.from_pretrained(self._folder, dtype="auto", trust_remote_code=False).eval()
+            kind = AutoModelForImageTextToText if vision else AutoModelForCausalLM
+            model: Any = kind.from_pretrained(self._folder, dtype="auto", trust_remote_code=False)
+            model.eval()
         if not processor.chat_template:
-            raise UsageError(f"{self.source}: has no chat template, so it cannot be asked; name a chat model")
+            raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
         return model.to(best_device()), processor
 
 
 def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
-    """As chat templates want it: of models with eyes in parts, the picture in the last user turn."""
+    """Messages for a chat template: in parts for vision-language models, the picture in the last user turn."""
     if not parts:
         return [{"role": message.role, "content": message.text} for message in messages]
     turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
@@ -116,7 +117,7 @@ def _ended(model: Any, written_T: Any) -> bool:
 
 def _folder(source: str) -> Path:
     """Where the model's files lie: the folder itself, or the hub's in the cache."""
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     folder = Path(source).expanduser()
     check_name(source, "chat model")

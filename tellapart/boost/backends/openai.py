@@ -100,7 +100,7 @@ class OpenAI:
         return urlsplit(self._url).netloc
 
     def _clean(self, text: str) -> str:
-        """One line, without the key: some servers repeat it."""
+        """One line with the key removed: some servers repeat it."""
         text = clean_text(redact(text, self._key))
         return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
 

@@ -1,4 +1,4 @@
-"""A picture as a data URL, as servers want it."""
+"""Pictures as data URLs for servers."""
 
 from __future__ import annotations
 

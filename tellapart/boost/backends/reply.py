@@ -1,4 +1,4 @@
-"""What a server's reply means: an answer, or a failure that does or does not deserve another try."""
+"""Parses a server's reply: an answer, or a failure that may or may not be retried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word f
 
 
 def failure(message: str, like: BackendError) -> BackendError:
-    """The same failure in other words."""
+    """The same failure with another message."""
     return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal)
 
 
@@ -87,7 +87,7 @@ def _count(usage: Any, key: str) -> int:
 
 
 def _words(reply: bytes, key: str) -> str:
-    """What the server says of its failure, as ``: …``."""
+    """The server's error message, as ``: …``."""
     try:
         error = json.loads(reply)["error"]
         text = error["message"] if isinstance(error, dict) else error
