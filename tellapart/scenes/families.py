@@ -1,6 +1,6 @@
 """Families of look-alikes: a base scene, and members that each differ from it in one thing.
 
-Nothing here looks at words or pixels; it only says what stands where.
+Only contents are made here: no words and no pixels.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
 
 
 def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
-    """The base and ``count - 1`` scenes one edit away from it, told apart by their full descriptions."""
+    """The base and ``count - 1`` scenes one edit away from it, distinguished by their full descriptions."""
     edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
     family = [origin]
     while len(family) < count:

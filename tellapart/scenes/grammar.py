@@ -1,4 +1,4 @@
-"""What people, or a thorough describer, would write about a scene. Every sentence is true of it."""
+"""References and full descriptions of a scene. Every sentence is true of it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .relations import INVERSE, between, holds, natural, reading_order
 if TYPE_CHECKING:
     from .scene_truth import SceneTruth
 
-_ALT_OWN = 0.65
-"""How often alt-text uses a word of its own where it has one."""
+_ALT_SYNONYM_RATE = 0.65
+"""Probability that alt-text uses a word of `vocabulary.ALT_WORDS` where there is one."""
 
 
 def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
-    """One reference in the manner of the scene's domain.
+    """One reference in the style of the scene's domain.
 
-    Each colour, size, texture and relation is named with probability ``detail`` (what is usual, such as a
+    Each colour, size, texture and relation is named with probability ``detail`` (a default, such as a
     medium size, with ``detail`` squared), the kind of an object with min(1, 2·detail), each further object
-    with ``detail`` to the 1.5th. The ground belongs to the gist and is named at any detail. At 0 nothing but
-    the gist is left ("a shape on the grass"), at 1 everything is said.
+    with ``detail`` to the 1.5th. The ground belongs to the gist and is named at any detail. At 0 only the
+    gist is left ("a shape on the grass"), at 1 everything is named.
     """
     if not detail or rng.bernoulli(0.3 * (1 - min(1.0, 2 * detail))):
         gist = _gist(scene, rng)
@@ -38,7 +38,7 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
     """Every object with every attribute, the chain of relations, the ground; true of no look-alike.
 
-    With ``rng`` another wording of the same (other synonyms, order and frame); without, the usual words.
+    With ``rng`` a paraphrase (other synonyms, order and frame); without, the first word for everything.
     25 to 45 words for a picture, up to 60 for a clip.
     """
     order = reading_order(scene.objects)
@@ -102,9 +102,9 @@ def _verbs(scene: SceneTruth) -> tuple[str, ...]:
 
 
 def _synonym(scene: SceneTruth, kind: str, value: str, rng: RandomStream | None) -> str:
-    own = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
-    if own and rng is not None and rng.bernoulli(_ALT_OWN):
-        return rng.zipf_choice(own)
+    alt_words = v.ALT_WORDS[kind].get(value) if scene.domain == "alt" and kind in v.ALT_WORDS else None
+    if alt_words and rng is not None and rng.bernoulli(_ALT_SYNONYM_RATE):
+        return rng.zipf_choice(alt_words)
     return _word(v.WORDS[kind][value], rng)
 
 
@@ -117,7 +117,7 @@ def _noun_phrase(
     everything: bool = False,
     bare: bool = False,
 ) -> str:
-    """ "a small red star", with whatever chance names; ``bare`` leaves article and motion out."""
+    """ "a small red star", naming what ``rng`` draws; ``bare`` leaves article and motion out."""
 
     def named(slot: str) -> str:
         value = getattr(thing, slot)
@@ -195,8 +195,8 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
 
 def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
     """The sentence with a frame, and the ground before or after."""
-    said = rng.bernoulli(0.75 + 0.25 * detail)
-    if not said:
+    names_ground = rng.bernoulli(0.75 + 0.25 * detail)
+    if not names_ground:
         opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
         return f"{opener} {text}".strip() if verb and rng.bernoulli(0.6) else text
     ground = _synonym(scene, "ground", scene.ground, rng)
@@ -239,11 +239,11 @@ def _betweenness(scene: SceneTruth, i: int) -> tuple[int, int] | None:
 
 def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     order = _mentioned(scene, rng, detail)
-    said: dict[str, int] = {}
+    phrases: dict[str, int] = {}
     for i in order:
-        # "a thing and a thing" would be a stutter: what cannot be told from what was named is left out.
-        said.setdefault(_noun_phrase(scene, scene.objects[i], rng, detail), i)
-    names, order = list(said), list(said.values())
+        # "a thing and a thing" would be a repetition: an object with the same phrase is left out.
+        phrases.setdefault(_noun_phrase(scene, scene.objects[i], rng, detail), i)
+    names, order = list(phrases), list(phrases.values())
     middle = _betweenness(scene, order[0]) if detail < 1 and rng.bernoulli(detail / 2) else None
     if middle is not None:
         sides = [_noun_phrase(scene, scene.objects[i], rng, detail) for i in middle]

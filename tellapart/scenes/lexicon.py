@@ -1,4 +1,4 @@
-"""Every phrase of the vocabulary with its one meaning, for reading captions back."""
+"""Every phrase of the vocabulary with its one meaning, for parsing captions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IRREGULAR = {
     "valentine": "valentines", "christmas-tree": "christmas-trees",
 }  # fmt: skip
 _GROUND_LEADS = re.compile(r"^(?:(?:on|in|at|against|under) )?(?:the )?")
-# Words that carry no claim. Anything else that is not a phrase below is an unknown word.
+# Words without a claim. Any other word that is in no phrase below is unknown.
 _NOISE = """
 there here are be was it its this these those who we i see can shows shown show seen showing picture image view
 look at clip video scene of in on with against the whole everything all both them they together to from what where
@@ -134,7 +134,7 @@ def senses() -> dict[tuple[str, ...], Sense]:
         table.add(verb, Sense("verb", ""))
     for phrases in v.MOTIONS.values():
         for phrase in phrases:
-            # "drifts left of the star": without its direction the verb says nothing that the truth knows.
+            # "drifts left of the star": without its direction the verb claims nothing.
             table.senses.setdefault((phrase.split()[0],), Sense("verb", ""))
     for word in ("is", "are", "that is", "which is", "which are"):
         table.add(word, Sense("copula", ""))

@@ -1,4 +1,4 @@
-"""Which real object each mention means: the assignment under which the caption is most true."""
+"""Which object each mention means: the assignment under which most claims of the caption are true."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from .world import Scene
 
 CLAIM = 64
-"""Score of one claim satisfied (minus this for one contradicted); shapes break ties with one point more."""
+"""Score of a true claim (minus this for a false one); shapes break ties with one point more."""
 _EXACT = 6
 _FIELDS = {"colour": 1, "size": 2, "texture": 3, "motion": 4}
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
-    """Claims satisfied less claims contradicted if the mention means ``thing`` (None: no object at all).
+    """Score of the true claims minus the false ones if the mention means ``thing`` (None: no object at all).
 
-    Two values for one slot contradict each other: both count as contradicted, whatever the object is like.
+    Two values for one slot contradict each other: both are false for any object.
     """
     score = 0
     if mention.shape:

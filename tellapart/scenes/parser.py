@@ -1,4 +1,4 @@
-"""Captions to what they say: objects with their attributes, relations, ground. Never fails on any text."""
+"""Parse captions: objects with their attributes, relations, ground. Accepts any text."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Words = tuple[int, ...]  # numbers of words of a caption, from 0
 class Mention:
     """An object that the caption names. ``shape`` is empty for "thing", "object" and the like.
 
-    ``values`` maps a slot to every value said of it: two different ones contradict each other. ``words`` maps
-    (slot, value), the shape's slot being "shape", to the numbers of the words that say so.
+    ``values`` maps a slot to every value stated for it: two different ones contradict each other. ``words`` maps
+    (slot, value), the shape's slot being "shape", to the numbers of the words that state it.
     """
 
     shape: str
@@ -44,10 +44,10 @@ class ClaimWords:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """What a caption says; relations refer to mentions by number.
+    """A parsed caption; relations refer to mentions by number.
 
     ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
-    repeats; ``loose`` are attributes said of no object; ``number`` is the count in "three things", where the
+    repeats; ``loose`` are attributes bound to no object; ``number`` is the count in "three things", where the
     caption names nothing else; ``unknown`` are words outside the vocabulary.
     """
 
@@ -63,8 +63,8 @@ class ParsedCaption:
     @property
     def empty(self) -> bool:
         """Whether it claims nothing at all."""
-        said = any(m.shape or m.values for m in self.mentions)
-        return not (said or self.relations or self.grounds or self.loose or self.number)
+        described = any(m.shape or m.values for m in self.mentions)
+        return not (described or self.relations or self.grounds or self.loose or self.number)
 
 
 class _Parser:
@@ -77,7 +77,7 @@ class _Parser:
         self.pending: list[tuple[str, str, Words]] = []
         self.claim_words: dict[str, list[Words]] = {"relations": [], "grounds": [], "loose": []}
         self.here: Words = ()
-        """The words that are being read."""
+        """The words that are being parsed."""
         self.counted: Words = ()
         """Those of ``count``."""
         self.tying: Words = ()
@@ -90,11 +90,11 @@ class _Parser:
         self.joined = False
         """Whether "and" has just been read."""
         self.fresh = False
-        """Whether a new object is about to be named: "and a falling star" says nothing of what came before."""
+        """Whether a new object is about to be named: "and a falling star" does not describe what came before."""
         self.current = -1
-        """The object named last, of which "is red" or "left of" go on to speak."""
+        """The object named last, which "is red" or "left of" refer to."""
         self.subject = -1
-        """Of the relation read last: "a left of b and above c" speaks of a twice."""
+        """Of the last relation: in "a left of b and above c" a is the subject of both."""
         self.relation = ""
         self.between: list[int] = []
 
@@ -102,7 +102,7 @@ class _Parser:
         """Adjectives without a noun: of the subject after "is", else of nothing."""
         for slot, value, words in self.pending:
             if self.predicate and self.mentions:
-                _say(self.mentions[self.current], slot, value, words)
+                _add_value(self.mentions[self.current], slot, value, words)
             else:
                 self.loose.append((slot, value))
                 self.claim_words["loose"].append(words)
@@ -133,7 +133,7 @@ class _Parser:
             else:
                 self.begin(sense.value, self.current)
         elif kind == "ground":
-            # "green grass": an adjective of the ground says nothing about an object.
+            # "green grass": an adjective of the ground describes no object.
             self.pending.clear()
             self.grounds.append(sense.value)
             self.claim_words["grounds"].append(here)
@@ -153,7 +153,7 @@ class _Parser:
 
     def motion(self, value: str) -> None:
         if self.mentions and not self.pending and not self.fresh:
-            _say(self.mentions[self.current], "motion", value, self.here)
+            _add_value(self.mentions[self.current], "motion", value, self.here)
         else:
             self.pending.append(("motion", value, self.here))
 
@@ -162,7 +162,7 @@ class _Parser:
         if sense.value:
             mention.words["shape", sense.value] = self.here
         for slot, value, words in self.pending:
-            _say(mention, slot, value, words)
+            _add_value(mention, slot, value, words)
         self.pending.clear()
         self.predicate = False
         at = self.earlier(mention) if self.definite else -1
@@ -180,7 +180,7 @@ class _Parser:
         self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
-            # What is wrong with one star too many is the number before it.
+            # If there is one star too many, the number before it is the false word.
             more = mention.words | ({("shape", mention.shape): self.counted} if mention.shape else {})
             self.mentions.append(Mention(mention.shape, dict(mention.values), more))
         self.count = 0
@@ -198,7 +198,7 @@ class _Parser:
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
-        """The last mention that "the ..." can mean: same shape, nothing said otherwise; -1 if none."""
+        """The last mention that "the ..." can mean: same shape and no contradicting value; -1 if none."""
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
             if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):
@@ -206,11 +206,11 @@ class _Parser:
         return -1
 
 
-def _say(mention: Mention, slot: str, value: str, words: Words) -> None:
+def _add_value(mention: Mention, slot: str, value: str, words: Words) -> None:
     mention.words[slot, value] = mention.words.get((slot, value), ()) + words
-    said = mention.values.get(slot, ())
-    if value not in said:
-        mention.values[slot] = (*said, value)
+    values = mention.values.get(slot, ())
+    if value not in values:
+        mention.values[slot] = (*values, value)
 
 
 def tokens(caption: str) -> tuple[str, ...]:
@@ -220,8 +220,8 @@ def tokens(caption: str) -> tuple[str, ...]:
 
 def token_spans(caption: str) -> list[tuple[int, int]]:
     """Where each of a caption's `tokens` starts and ends in it, in characters."""
-    lowered = [character.lower() for character in caption]  # of one character may become two
-    where = [at for at, own in enumerate(lowered) for _ in own]
+    lowered = [character.lower() for character in caption]  # one character may become two
+    where = [at for at, characters in enumerate(lowered) for _ in characters]
     found = _TOKEN.finditer("".join(lowered).replace("_", " "))
     return [(where[match.start()], where[match.end() - 1] + 1) for match in found]
 
@@ -244,7 +244,7 @@ def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
 
 @lru_cache(maxsize=65536)
 def parse_caption(caption: str) -> ParsedCaption:
-    """What a caption says, synonyms resolved; made for whole sentences, alt-text, and broken output alike.
+    """Parse a caption and resolve its synonyms: whole sentences, alt-text, and broken output alike.
 
     Never raises. The result is shared between calls: do not change it.
     """

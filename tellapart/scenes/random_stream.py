@@ -1,4 +1,4 @@
-"""Chance that is the same on every machine and every Python.
+"""Random numbers that are the same on every machine and every Python.
 
 Only `random.Random.random` is used: Python promises its stream for a given integer seed; the stream of
 ``choice`` or ``shuffle``, and of NumPy's generators, may change between versions.
@@ -30,12 +30,12 @@ def _cumulative(weights: tuple[float, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def _zipf(length: int, power: float) -> tuple[float, ...]:
-    # Rounded so that a libm that differs in the last bit cannot move a choice.
+    # Rounded: a libm that differs in the last bit must not change a choice.
     return tuple(round((rank + 1) ** -power, 9) for rank in range(length))
 
 
 class RandomStream:
-    """A stream of choices, fixed by the parts it is made from."""
+    """A random stream, seeded by the text of its parts."""
 
     def __init__(self, *parts: object) -> None:
         self._random = random.Random(digest(*parts)).random
@@ -49,20 +49,20 @@ class RandomStream:
         return int(self._random() * stop)
 
     def bernoulli(self, probability: float) -> bool:
-        """True with this probability: never at 0, always at 1."""
+        """True with this probability; never at 0, always at 1."""
         return self._random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """Each option alike."""
+        """An option, uniformly."""
         return options[int(self._random() * len(options))]
 
     def weighted_choice(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
-        """Each option in proportion to its weight."""
+        """An option in proportion to its weight."""
         sums = _cumulative(weights)
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
     def zipf_choice(self, options: Sequence[T], power: float = 1.2) -> T:
-        """The option of rank r in proportion to r^-power: a favourite, and a long tail."""
+        """The option of rank r in proportion to r^−power: a long tail."""
         return self.weighted_choice(options, _zipf(len(options), power))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
@@ -74,8 +74,8 @@ class RandomStream:
 def permuted(index: int, length: int, key: int) -> int:
     """Where ``index`` goes under a fixed permutation of range(length), without listing it.
 
-    A four-round Feistel network over the next even number of bits; values outside the range walk on
-    along their cycle, so the result is a bijection of range(length).
+    A four-round Feistel network over the next even number of bits; values outside the range follow their cycle, so the
+    result is a bijection of range(length).
     """
     half = max(1, ((length - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

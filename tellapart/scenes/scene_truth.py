@@ -44,11 +44,11 @@ class SceneTruth:
 
     @property
     def look_alikes(self) -> str:
-        """A name that the members of one family share with no other scene."""
+        """An identifier of the scene's family."""
         return f"{self.id.rpartition('-')[0]}-{self.family}"
 
     def content_key(self) -> str:
-        """Hash of what is shown (not of the id or of what was written about it)."""
+        """Hash of what is shown (not of the id or the references)."""
         shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
         shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
         return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
@@ -64,7 +64,7 @@ class SceneTruth:
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Shape, colour, size, texture, motion of every object: what captions are held against."""
+        """Shape, colour, size, texture, motion of every object: what captions are compared with."""
         return tuple(o.attributes for o in self.objects)
 
     @cached_property

@@ -66,32 +66,34 @@ def _layers(
 @lru_cache(maxsize=4096)
 def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
     """Where the second tone lies, on the whole fine grid."""
+    second: np.ndarray = np.zeros((side, side), dtype=bool)
     x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
     y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
     # Fewer repeats in small objects, so that a repeat never falls below three pixels.
     pixels = fine_diameter / FINE
     if texture == "striped":
         period = max(0.5, 7.6 / pixels)
-        return ((x + y) / period) % 1.0 < 0.5
-    if texture == "dotted":
+        second = ((x + y) / period) % 1.0 < 0.5
+    elif texture == "dotted":
         period = max(0.52, 8.4 / pixels)
         row = np.floor(y / period * 1.12 + 0.5)
         u = (x / period + 0.5 * (row % 2) + 0.5) % 1.0 - 0.5
         v = (y / period * 1.12 + 0.5) % 1.0 - 0.5
-        return u * u + v * v < 0.115
-    if texture == "checked":
+        second = u * u + v * v < 0.115
+    elif texture == "checked":
         period = max(0.66, 7.4 / pixels)
-        return (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
-    if texture == "ringed":
+        second = (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
+    elif texture == "ringed":
         period = max(0.52, 7.0 / pixels)
-        return (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
-    return np.zeros((side, side), dtype=bool)
+        second = (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
+    return second
 
 
 def _counts(fine: np.ndarray) -> np.ndarray:
     """Fine cells per pixel, scaled to 0..256."""
     pixels = fine.shape[0] // FINE
-    return fine.reshape(pixels, FINE, pixels, FINE).sum(axis=(1, 3), dtype=np.int32) * (_WHOLE // FINE**2)
+    cells: np.ndarray = fine.reshape(pixels, FINE, pixels, FINE).sum(axis=(1, 3), dtype=np.int32)
+    return cells * (_WHOLE // FINE**2)
 
 
 def _blurred(weight: np.ndarray) -> np.ndarray:
@@ -108,8 +110,8 @@ def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int
     """The cut-out of a shape.
 
     ``diameter`` in units of 1/128 of the width; ``scale`` the picture's width in pixels; ``dx``, ``dy`` in
-    fine steps (0..FINE-1), the part of the place that is smaller than a pixel. The stamp's side is even
-    or odd like twice its half: its centre lies at the corner of the middle pixels.
+    fine steps (0..FINE-1), the part of the place that is smaller than a pixel. The sprite's side is even: its
+    centre lies at the corner of the middle pixels.
     """
     fine_diameter = max(2, diameter * scale * FINE // 128)
     half = -(-fine_diameter * 11 // (20 * FINE)) + _PAD * max(1, scale // 64)

@@ -1,6 +1,6 @@
-"""What the world is made of, and every word for it. The first word of a row is the usual one.
+"""What the world is made of, and every word for it. The first word of a row is the default.
 
-A word or phrase belongs to one meaning only (a test holds it), so that a caption can be read back.
+A word or phrase belongs to one meaning only (a test checks this), so that captions can be parsed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ MOTIONS: Words = {
 OPENERS = ("there is", "here is", "we see", "i see", "a picture of", "a view of", "this shows", "look at")
 CLIP_OPENERS = ("there is", "here is", "we watch", "i see", "a clip of", "a video of", "this shows", "a scene of")
 
-# Alt-text has habits and words of its own, beside the usual ones.
+# Words and boilerplate of alt-text, beside the words above.
 ALT_WORDS: dict[str, Words] = {
     "shape": {
         "circle": ("sphere", "circle"),
@@ -201,6 +201,6 @@ WORDS: dict[str, Words] = {
     "relation": RELATIONS,
 }
 UNMARKED = {"size": "medium", "texture": "plain", "motion": "still"}
-"""What nobody mentions unless asked to be thorough."""
+"""Default values, which captions rarely mention."""
 
 DOMAINS = ("plain", "alt", "unseen")

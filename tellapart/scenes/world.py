@@ -1,4 +1,4 @@
-"""The world `scenes`: a lazy sequence of pictures whose truth is known exactly."""
+"""The synthetic world `scenes`: a lazy sequence of pictures with exact ground truth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scene(SceneTruth):
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """What people might say: true, short, details only with probability ``detail``."""
+        """References: true, short, each detail with probability ``detail``."""
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
@@ -61,11 +61,11 @@ class Scene(SceneTruth):
         return [drawn[k] for k in wanted]
 
     def item(self) -> Item:
-        """As the rest of tellapart wants it."""
+        """The scene as an `Item`, with itself as the truth."""
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
     def stills(self) -> list[Item]:
-        """The frames of a clip in order, each as a picture of its own. What is true of the clip need not be of one."""
+        """The frames of a clip in order, each as a picture without truth: that of the clip may be false of a frame."""
         numbers = range(self.length)
         return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
 
@@ -94,7 +94,7 @@ class Scenes(Sequence[Scene]):
     """``n`` scenes, fixed by ``seed``, ``split`` and ``domain``; ``scenes[i]`` makes that one only.
 
     split       train, validation, test or any other name; no scene is in two of the first three
-    domain      plain; alt (terse alt-text manner); unseen (shapes that the other two never show)
+    domain      plain; alt (terse alt-text style); unseen (shapes that the other two never show)
     detail      probability with which a reference names each optional detail: 0 none, 1 every one
     family      look-alikes that come together, each one edit from the first; 1 switches it off
     size        width and height in pixels
@@ -186,7 +186,7 @@ class Scenes(Sequence[Scene]):
         return [self._at(slot) for slot in slots]
 
     def families(self) -> list[list[str]]:
-        """The ids of every family: sets of pictures that look alike and must be told apart."""
+        """The ids of every family: sets of pictures that look alike and must be distinguished."""
         starts = range(0, self.n, self.family)
         return [[self._name(s) for s in range(a, min(a + self.family, self.n))] for a in starts]
 

@@ -1,0 +1,296 @@
+"""True and false claims of captions, counted exactly against a scene.
+
+A caption claims: the shape of every object that it names, every attribute bound to an object, every relation, the
+ground, the number in "three things", and attributes bound to nothing. A mention means the object under which most of
+its claims are true (`matching.align`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .matching import align, related
+from .parser import Mention, ParsedCaption, Words, parse_caption, token_spans
+
+if TYPE_CHECKING:
+    from .world import Scene
+
+FIELDS = ("shape", "colour", "size", "texture", "motion")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCounts:
+    """Counts for one caption.
+
+    claims               all claims, see the module
+    correct              those that are true
+    bound                claims of a shape or an attribute of some object
+    binding_errors       bound claims that are false, though the value is in the scene: on another object
+    hallucinations       claims (shape, attribute, ground) whose value is nowhere in the scene, and the shape of
+                         every object beyond the number in the scene
+    relation_errors      relations claimed that do not hold
+    conflicts            bound values that fit the object but contradict another value for the same slot ("red blue
+                         square"), and a true ground beside another one
+    attributes           attributes of the scene: four an object (five in clips), n-1 relations, one ground
+    recalled             those that the caption states, true and bound; relations count by the objects they connect
+    repetitions          immediate repeats of a run of words; repeated mentions beyond the number of objects that
+                         fit them; repeated grounds and relations
+    """
+
+    claims: int
+    correct: int
+    bound: int
+    binding_errors: int
+    hallucinations: int
+    relation_errors: int
+    conflicts: int
+    attributes: int
+    recalled: int
+    repetitions: int
+    words: int
+
+    @property
+    def attribute_precision(self) -> float:
+        """Correct of all claims, 0..1; NaN for a caption that claims nothing."""
+        return self.correct / self.claims if self.claims else float("nan")
+
+    @property
+    def attribute_recall(self) -> float:
+        """Recalled of the scene's attributes, 0..1."""
+        return self.recalled / self.attributes
+
+
+# Reasons why a claim is false, as pages print them.
+NOWHERE = "not in the picture"
+ELSEWHERE = "true of another object only"
+CONTRADICTED = "contradicted by another word"
+NOT_SO = "not so in the picture"
+TOO_MANY = "more than there are"
+
+
+class _ClaimCounter:
+    """The tally of one caption. ``false`` has the words of each false claim, and the reason."""
+
+    def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
+        self.scene, self.facts, self.meant = scene, scene.facts, meant
+        self.claims = self.correct = self.bound = self.binding = self.invented = 0
+        self.wrong_relations = self.conflicts = self.recalled = 0
+        self.false: list[tuple[Words, str]] = []
+
+    def mention(self, mention: Mention, at: int) -> None:
+        thing = self.facts[at] if at >= 0 else None
+        if mention.shape:
+            self.value(0, (mention.shape,), thing, mention, excess=thing is None)
+        for slot, values in mention.values.items():
+            self.value(FIELDS.index(slot), values, thing, mention)
+
+    def value(
+        self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
+    ) -> None:
+        self.claims += len(values)
+        self.bound += len(values)
+        for value in values:
+            there = any(f[slot] == value for f in self.facts)
+            if thing is not None and thing[slot] == value:
+                if len(values) == 1:
+                    self.correct += 1
+                    self.recalled += 1
+                    continue
+                self.conflicts += 1
+                why = CONTRADICTED
+            elif excess or not there:
+                self.invented += 1
+                why = TOO_MANY if there else NOWHERE
+            else:
+                self.binding += 1
+                why = ELSEWHERE
+            self.false.append((mention.words.get((FIELDS[slot], value), ()), why))
+
+    def grounds(self, parsed: ParsedCaption) -> None:
+        grounds = set(parsed.grounds)
+        self.claims += len(grounds)
+        for ground in grounds:
+            if ground != self.scene.ground:
+                self.invented += 1
+                why = NOWHERE
+            elif len(grounds) == 1:
+                self.correct += 1
+                self.recalled += 1
+                continue
+            else:
+                self.conflicts += 1
+                why = CONTRADICTED
+            self.mark_false(ground, parsed.grounds, parsed.claim_words.grounds, why)
+
+    def loose(self, parsed: ParsedCaption) -> None:
+        loose = set(parsed.loose)
+        self.claims += len(loose)
+        for slot, value in loose:
+            if any(f[FIELDS.index(slot)] == value for f in self.facts):
+                self.correct += 1
+            else:
+                self.invented += 1
+                self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
+
+    def relations(self, parsed: ParsedCaption) -> None:
+        group = list(range(len(self.facts)))  # objects that true relations connect share a number
+        for claim in dict.fromkeys(parsed.relations):
+            self.claims += 1
+            if not related(claim, self.meant, self.scene.objects):
+                self.wrong_relations += 1
+                self.mark_false(claim, parsed.relations, parsed.claim_words.relations, NOT_SO)
+                continue
+            self.correct += 1
+            first, *others = (self.meant[int(m)] for m in claim[1:])
+            for other in others:
+                if group[first] != group[other]:
+                    self.recalled += 1
+                    old, new = group[other], group[first]
+                    group = [new if number == old else number for number in group]
+
+    def number(self, parsed: ParsedCaption) -> None:
+        if parsed.number is None:
+            return
+        self.claims += 1
+        if parsed.number == len(self.scene.objects):
+            self.correct += 1
+        else:
+            self.false.append((parsed.claim_words.number, NOT_SO))
+
+    def mark_false(self, claim: object, claims: Sequence[object], claim_words: Sequence[Words], why: str) -> None:
+        """Mark every occurrence of a false claim."""
+        self.false += [(words, why) for own, words in zip(claims, claim_words, strict=True) if own == claim]
+
+
+def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
+    _, meant = align(parsed, scene)
+    count = _ClaimCounter(scene, meant)
+    for mention, at in zip(parsed.mentions, meant, strict=True):
+        count.mention(mention, at)
+    count.grounds(parsed)
+    count.loose(parsed)
+    count.relations(parsed)
+    count.number(parsed)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedCaption:
+    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` are (start, end, reason) of the words of the
+    others, in characters of the caption, ascending."""
+
+    claims: int
+    correct: int
+    false: tuple[tuple[int, int, str], ...]
+
+
+def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
+    """The words of a caption whose claims are false, by the rules of `count_claims`. Never raises."""
+    count, where = _count(parse_caption(caption), scene), token_spans(caption)
+    why: dict[int, str] = {}
+    for words, reason in count.false:
+        for word in words:
+            why.setdefault(word, reason)
+    found: list[tuple[int, int, str]] = []
+    for word in sorted(why):
+        start, end = where[word]
+        if found and word - 1 in why and found[-1][2] == why[word]:  # adjacent words are one span
+            found[-1] = (found[-1][0], end, why[word])
+        else:
+            found.append((start, end, why[word]))
+    return MarkedCaption(count.claims, count.correct, tuple(found))
+
+
+def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
+    """The true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    count = _count(parsed, scene)
+    things = len(scene.objects)
+    return ClaimCounts(
+        claims=count.claims,
+        correct=count.correct,
+        bound=count.bound,
+        binding_errors=count.binding,
+        hallucinations=count.invented,
+        relation_errors=count.wrong_relations,
+        conflicts=count.conflicts,
+        attributes=things * (5 if scene.length > 1 else 4) + things,
+        recalled=count.recalled,
+        repetitions=_repetitions(parsed, scene),
+        words=len(parsed.words),
+    )
+
+
+def _repetitions(parsed: ParsedCaption, scene: Scene) -> int:
+    total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
+    times_mentioned: dict[object, int] = {}
+    for mention in parsed.mentions:
+        times_mentioned[mention.signature()] = times_mentioned.get(mention.signature(), 0) + 1
+    for mention in parsed.mentions:
+        times = times_mentioned.pop(mention.signature(), 0)
+        if times > 1:
+            total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
+    return total + _repeated_runs(parsed.words)
+
+
+def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
+    return (not mention.shape or mention.shape == facts[0]) and all(
+        values == (facts[FIELDS.index(slot)],) for slot, values in mention.values.items()
+    )
+
+
+def _repeated_runs(words: tuple[str, ...]) -> int:
+    """How often a run of words comes twice in a row ("on grass on grass" once)."""
+    total, at, end = 0, 0, len(words)
+    while at < end - 1:
+        longest = (end - at) // 2
+        again = next((n for n in range(1, longest + 1) if words[at : at + n] == words[at + n : at + 2 * n]), 0)
+        total += bool(again)
+        at += again or 1
+    return total
+
+
+def caption_rates(judgements: Sequence[ClaimCounts]) -> dict[str, np.ndarray]:
+    """The values of `corpus_rates` for each caption, in percent; NaN where a caption's denominator is 0."""
+
+    def ratio(above: list[int], below: list[int]) -> np.ndarray:
+        top, bottom = np.array(above, float), np.array(below, float)
+        ratios: np.ndarray = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+        return 100 * ratios
+
+    js = judgements
+    return {
+        "attribute_precision": ratio([j.correct for j in js], [j.claims for j in js]),
+        "attribute_recall": ratio([j.recalled for j in js], [j.attributes for j in js]),
+        "hallucination_rate": ratio([j.hallucinations for j in js], [j.claims for j in js]),
+        "binding_error_rate": ratio([j.binding_errors for j in js], [j.bound for j in js]),
+        "repetition_rate": ratio([j.repetitions > 0 for j in js], [1] * len(js)),
+    }
+
+
+def corpus_rates(judgements: Sequence[ClaimCounts]) -> dict[str, float]:
+    """Rates over a corpus, in percent, counts summed over captions before dividing; NaN without a denominator.
+
+    attribute_precision  correct claims of all claims
+    attribute_recall     attributes stated of all attributes of the scenes
+    hallucination_rate   hallucinations of all claims
+    binding_error_rate   binding errors of all bound claims
+    repetition_rate      captions with at least one repetition of all captions
+    """
+
+    def rate(above: Iterable[int], below: Iterable[int]) -> float:
+        bottom = sum(below)
+        return 100 * sum(above) / bottom if bottom else float("nan")
+
+    js = judgements
+    return {
+        "attribute_precision": rate((j.correct for j in js), (j.claims for j in js)),
+        "attribute_recall": rate((j.recalled for j in js), (j.attributes for j in js)),
+        "hallucination_rate": rate((j.hallucinations for j in js), (j.claims for j in js)),
+        "binding_error_rate": rate((j.binding_errors for j in js), (j.bound for j in js)),
+        "repetition_rate": rate((j.repetitions > 0 for j in js), (1 for _ in js)),
+    }
