@@ -11,44 +11,11 @@ import torch
 from tellapart.captioners.base import OPTIONS_FILE, Captioner
 from tellapart.captioners.custom import load_custom
 from tellapart.captioners.fits import check_fit
+from tellapart.captioners.registry import CAPTIONERS, load_family
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.loading import checked_model_folder, loading_errors
 from tellapart.models.plugins import code_path
 from tellapart.utils.json_text import parse_json
-
-
-def clipcap(where: str) -> tuple[Any, type[Captioner]]:
-    from tellapart.captioners.clipcap import ClipCap, ClipCapModel
-
-    return ClipCapModel.from_pretrained(
-        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    ), ClipCap
-
-
-def blip(where: str) -> tuple[Any, type[Captioner]]:
-    from transformers import BlipForConditionalGeneration
-
-    from tellapart.captioners.blip import Blip
-
-    return BlipForConditionalGeneration.from_pretrained(
-        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    ), Blip
-
-
-def recurrent(where: str) -> tuple[Any, type[Captioner]]:
-    from tellapart.captioners.recurrent import Recurrent, RecurrentModel
-
-    return RecurrentModel.from_pretrained(
-        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    ), Recurrent
-
-
-# model_type of config.json -> its loader. A new captioner is a module, one line here, and a test.
-FAMILIES: dict[str, Callable[[str], tuple[Any, type[Captioner]]]] = {
-    "clipcap": clipcap,
-    "blip": blip,
-    "recurrent_captioner": recurrent,
-}
 
 
 def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
@@ -78,8 +45,8 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
         return made
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
-        if kind in FAMILIES:
-            model, family = FAMILIES[kind](where)
+        if (found := load_family(kind, where)) is not None:
+            model, family = found
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
             processor = (
@@ -147,7 +114,7 @@ def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captione
     from tellapart.captioners.text_only import TextOnly
 
     if kind not in KNOWN:
-        raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, FAMILIES)}")
+        raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, CAPTIONERS)}")
     model = AutoModelForCausalLM.from_pretrained(
         where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
     )

@@ -1,8 +1,9 @@
-"""Code of one's own by dotted path: ``my.module:factory`` is imported and called, where that is allowed.
+"""User code by dotted path: ``my.module:factory`` is imported and called, where that is allowed.
 
-A recipe or a model's folder may come from anybody, so what these name does not run because they name it. It runs where
-the command line names it too (as a model, in ``--set``, or with ``--allow-code my.module:factory``), where the caller
-in Python said so (`allow_code`), or where an installed package offers it as an entry point of one of the `GROUPS`.
+A recipe or a model folder may come from anybody, so the code that it names does not run for that reason alone. It runs
+where the command line names it too (as a model, in ``--set``, or with ``--allow-code my.module:factory``), where a
+caller in Python allows it (`allow_code`), or where an installed package offers it as an entry point of one of the
+`GROUPS`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tellapart.errors import UsageError
+from tellapart.utils.registry import Entry
 
 Kind = Literal["captioner", "scorer", "reward", "metric"]
 GROUPS: Mapping[Kind, str] = {
@@ -33,7 +35,7 @@ def is_dotted(name: str) -> bool:
 
 
 def allow_code(*paths: str) -> None:
-    """Lets these ``module:factory`` run in this process, whoever names them. Raises `UsageError` for another form."""
+    """Allow these ``module:factory`` to run in this process. Raises `UsageError` for another form."""
     for path in paths:
         if not is_dotted(path):
             raise UsageError(f"{OPTION} '{path}' is no code; expected module:factory, as in {OPTION} my_captioner:make")
@@ -41,13 +43,13 @@ def allow_code(*paths: str) -> None:
 
 
 def allow_named_in(arguments: Iterable[str]) -> None:
-    """Lets run what is named anywhere in the words of a command line: who types it wants it."""
+    """Allow every ``module:factory`` in the arguments of a command line: the user typed it."""
     for argument in arguments:
         _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
 
 
 def installed(kind: Kind) -> dict[str, str]:
-    """What installed packages offer as captioners, scorers or rewards: each name's ``module:factory``."""
+    """The captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
     from importlib.metadata import entry_points
 
     return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
@@ -63,7 +65,7 @@ def code_path(name: str, kind: Kind) -> str | None:
 
 
 def check_allowed(path: str, kind: Kind, key: str) -> None:
-    """Raises `UsageError`, with the option to type, where nobody but ``key`` asks for ``path`` to be run."""
+    """Raises `UsageError`, with the option to type, where only ``key`` asks for ``path`` to run."""
     if path not in _allowed and path not in installed(kind).values():
         raise UsageError(
             f"{key} asks to run code, '{path}', which only the command line and installed packages may name; if you "
@@ -97,11 +99,13 @@ def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) ->
     Raises `UsageError` of one line where it cannot be loaded (`load_allowed`) or fails.
     """
     factory = load_allowed(path, kind, key)
+    if isinstance(factory, Entry):
+        factory = factory.factory
     try:
         return factory(**options)
     except Exception as error:
-        told = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise UsageError(f"{key}: its call ({told}) failed: {one_line(error)}") from error
+        call = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        raise UsageError(f"{key}: its call ({call}) failed: {one_line(error)}") from error
 
 
 def one_line(error: Exception) -> str:

@@ -46,7 +46,7 @@ class ObjectiveOptions(Strict):
         return ()
 
 
-class PluginObjectiveOptions(PluginOptions, ObjectiveOptions):
+class PluginObjectiveOptions(ObjectiveOptions, PluginOptions):
     """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
 
 

@@ -92,7 +92,7 @@ class RewardOptions(Strict):
         return False
 
 
-class PluginRewardOptions(PluginOptions, RewardOptions):
+class PluginRewardOptions(RewardOptions, PluginOptions):
     """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
 
 

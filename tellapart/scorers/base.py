@@ -12,8 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import call_factory, code_path
+from tellapart.errors import TellapartError
 from tellapart.types import Encoder
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.files import readable_weights
@@ -231,34 +230,3 @@ def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
     preprocessing = {} if processor is None else processor.to_dict()
     digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
     return digest.hexdigest()
-
-
-def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
-    """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
-
-    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
-    it. Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
-    """
-    from PIL import Image
-    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
-
-    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.models.loading import checked_model_folder, loading_errors
-
-    if (path := code_path(name, "scorer")) is not None:
-        made = call_factory(path, "scorer", f"scorer '{name}'", {"device": device})
-        if not isinstance(made, Scorer):
-            raise UsageError(f"scorer '{name}' made a {type(made).__name__}; expected a tellapart.scorers.Scorer")
-        return made
-    where = checked_model_folder(name, "scorer")
-    with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
-    if not hasattr(model, "logit_scale"):
-        raise TellapartError(
-            f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
-            "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
-        )
-    return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))

@@ -1,0 +1,59 @@
+"""From a model's name to a scorer, and the registry of scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.plugins import call_factory, code_path
+from tellapart.scorers.base import Scorer
+from tellapart.utils.registry import Entry, Registry
+
+ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
+
+# Installed packages add theirs by an entry point of the group; every dual encoder of transformers loads without one.
+SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
+
+
+def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
+    """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
+
+    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
+    it. Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
+    """
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
+
+    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
+    from tellapart.models.loading import checked_model_folder, loading_errors
+
+    if (path := code_path(name, "scorer")) is not None:
+        scorer = call_factory(path, "scorer", f"scorer '{name}'", {"device": device})
+        if not isinstance(scorer, Scorer):
+            raise UsageError(f"scorer '{name}' made a {type(scorer).__name__}; expected a tellapart.scorers.Scorer")
+        return scorer
+    where = checked_model_folder(name, "scorer")
+    with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
+        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
+    if not hasattr(model, "logit_scale"):
+        raise TellapartError(
+            f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
+            "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
+        )
+    return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
+
+
+SCORERS.register(
+    ScorerEntry(
+        name="scenes",
+        factory=lambda device: load_scorer("scenes", device),
+        help="The dual encoder that ships with the package, for the scenes world.",
+        label="scenes",
+        direction="higher",
+    )
+)
