@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -15,11 +15,18 @@ from tellapart.metrics.significance import Statistic
 if TYPE_CHECKING:
     from PIL import Image
 
+    from tellapart.evaluation.language_model import LanguageModel
+    from tellapart.evaluation.protocols import EvalScorer, TokenScorer
     from tellapart.evaluation.retrieval import CandidateSets, Retrieval
+    from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.metrics.bert_score import BERTScore
     from tellapart.metrics.embedding import EMScore
     from tellapart.scenes.truth import ClaimCounts
-    from tellapart.types import Item
+    from tellapart.types import Item, Picture
+
+T = TypeVar("T")
+# Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
+EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
 
 POOL = 100  # pictures in a random pool (papers 2 and 3)
 ALL_CLIPS = "emscore"  # every clip of the evaluation is a candidate, ranked by EMScore's F
@@ -30,11 +37,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 @dataclass(eq=False)
 class Slot:
-    """One caption for each picture, in the order of the ids, and the references it is held against."""
+    """One caption for each picture, in the order of the ids, and the references of each."""
 
     captions: list[str]
     references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # of a person's several captions: where this slot says one of them again
+    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
 
 
 @dataclass(frozen=True)
@@ -59,32 +66,56 @@ class Measurement:
 
 @dataclass
 class EvalContext:
-    """All that one evaluation was given, and what was computed from it once."""
+    """All inputs of one evaluation, and what was computed from them once."""
 
     ids: list[str]
     items: Sequence[Item] | None = None
     references: list[list[str]] | None = None
-    scorer: Any = None
+    scorer: EvalScorer | str | None = None  # a name: it is not loaded yet
     image_ND: np.ndarray | None = None
     lookalike: int = 10
     seed: int = 0
-    primary: EvalContext | None = None  # a second scorer judges the look-alike sets that the first one mined
+    primary: EvalContext | None = None  # a further scorer ranks the look-alike sets that the first one mined
     several: bool = False  # whether some system has several captions of a picture
-    language_model: Any = None
-    text_encoder: Any = None  # what BERTScore asks
+    language_model: LanguageModel | str | None = None
+    text_encoder: TextEncoder | str | None = None  # for BERTScore
     long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
-    file_sets: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name; rows of the ids, then of
-    extra_ND: np.ndarray | None = None  # the features of pictures that are candidates only
+    file_sets: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids, then of `extra_ND`
+    extra_ND: np.ndarray | None = None  # features of pictures that are candidates only
     origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of these sets
     emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
-    _kept: dict[Any, Any] = field(default_factory=dict)
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
     _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What ``make`` returned when first asked for ``key``."""
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` returned when it was first called for ``key``."""
         if key not in self._kept:
             self._kept[key] = make()
-        return self._kept[key]
+        kept: T = self._kept[key]
+        return kept
+
+    @property
+    def loaded_scorer(self) -> EvalScorer:
+        """The scorer of an evaluation that has one."""
+        assert self.scorer is not None and not isinstance(self.scorer, str)
+        return self.scorer
+
+    @property
+    def token_scorer(self) -> TokenScorer:
+        """The scorer, which has features of single tokens: the need ``tokens`` says so."""
+        return cast("TokenScorer", self.loaded_scorer)
+
+    @property
+    def loaded_language_model(self) -> LanguageModel:
+        """The language model of an evaluation that has one."""
+        assert self.language_model is not None and not isinstance(self.language_model, str)
+        return self.language_model
+
+    @property
+    def loaded_text_encoder(self) -> TextEncoder:
+        """The text encoder of an evaluation that has one."""
+        assert self.text_encoder is not None and not isinstance(self.text_encoder, str)
+        return self.text_encoder
 
     @property
     def images(self) -> np.ndarray:
@@ -116,11 +147,11 @@ class EvalContext:
 
     def reference_features(self, slot: Slot, prefix: str = "") -> list[np.ndarray]:
         """Normalised features of the references of each of a slot's captions, R×D each."""
-        held = slot.references or []
+        references = slot.references or []
 
         def make() -> list[np.ndarray]:
-            flat_RD = self.encode([text for texts in held for text in texts], prefix)
-            return np.split(flat_RD, np.cumsum([len(texts) for texts in held])[:-1])
+            flat_RD = self.encode([text for texts in references for text in texts], prefix)
+            return np.split(flat_RD, np.cumsum([len(texts) for texts in references])[:-1])
 
         return self.once(("references", id(slot), prefix), make)
 
@@ -134,7 +165,7 @@ class EvalContext:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
             pieces = [[prefix + piece for piece in parts] for parts in self._pieces(new, prefix)]
-            feature_MD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
+            feature_MD = _encode_all(self.loaded_scorer, [piece for parts in pieces for piece in parts])
             start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
             size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
             known.update(zip(new, np.add.reduceat(feature_MD, start_U, axis=0) / size_U[:, None], strict=True))
@@ -142,14 +173,16 @@ class EvalContext:
 
     def _pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
         """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
-        sizes = self.scorer.lengths([prefix + text for text in unique])
+        sizes = self.loaded_scorer.lengths([prefix + text for text in unique])
         pieces = []
         for text, size in zip(unique, sizes, strict=True):
             parts = [text]
-            if size > self.scorer.window:
+            if size > self.loaded_scorer.window:
                 if self.long_texts == "sentences":
                     parts = [part for part in _SENTENCE_END.split(text) if part.strip()] or [text]
-                over = sum(n > self.scorer.window for n in self.scorer.lengths([prefix + part for part in parts]))
+                over = sum(
+                    n > self.loaded_scorer.window for n in self.loaded_scorer.lengths([prefix + part for part in parts])
+                )
                 self._long[text] = max(over, self._long.get(text, 0))
             pieces.append(parts)
         return pieces
@@ -159,7 +192,7 @@ class EvalContext:
         if not self._long:
             return None
         over = sum(self._long.values())
-        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
+        window = f"the window of {self.loaded_scorer.window} tokens of {self.loaded_scorer.name}"
         said = f"{len(self._long)} distinct texts are longer than {window}"
         if self.long_texts == "sentences":
             return f"{said}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
@@ -180,7 +213,7 @@ class EvalContext:
                 for item, count in zip(self.items, count_N, strict=True)
                 for number in range(count)
             ]
-            flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
+            flat_FD = np.asarray(FeatureStore().features(frames, self.loaded_scorer.encoder))
             return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
         return self.once("frames", make)
@@ -200,7 +233,7 @@ class EvalContext:
 
         if not is_clip(item.picture):
             return 1
-        return int(getattr(item.picture, "length", self.scorer.frames))
+        return int(getattr(item.picture, "length", self.loaded_scorer.frames))
 
     def emscore(self, slot: Slot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
@@ -223,10 +256,10 @@ class EvalContext:
         own_N = np.diagonal(score_NN)
         return np.where(np.isnan(own_N), np.nan, (score_NN > own_N[:, None] + TIE).sum(1))
 
-    def _emscore_inputs(self, slot: Slot) -> tuple[Any, Any, Any, Any]:
+    def _emscore_inputs(self, slot: Slot) -> EMScoreInputs:
         """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
         parts = self._pieces(slot.captions, "")
-        flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
+        flat = self.token_scorer.token_features([piece for pieces in parts for piece in pieces])
         ids, token_TD, at = [], [], 0
         for pieces in parts:
             ids.append([token for row, _ in flat[at : at + len(pieces)] for token in row])
@@ -236,30 +269,33 @@ class EvalContext:
         weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
         return self.text_features(slot), token_TD, self.frame_features(), weight_T
 
-    def _token_weights(self, slot: Slot) -> Any:
+    def _token_weights(self, slot: Slot) -> Mapping[int, float] | None:
         from tellapart.metrics.embedding import token_idf
 
         if self.emscore_idf is None:
             return None
         texts = slot.captions
         if self.emscore_idf == "references":
-            texts = [text for held in self.references or [] for text in held]
+            texts = [text for texts in self.references or [] for text in texts]
         key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
-        end, window = self.scorer.tokenizer.eos_token_id, self.scorer.window
-        return self.once(key, lambda: token_idf(self.scorer.tokenize(texts), end, window=window))
+        end, window = self.token_scorer.tokenizer.eos_token_id, self.loaded_scorer.window
+        assert end is not None, "a text tower such as CLIP's has an end token"
+        return self.once(key, lambda: token_idf(self.token_scorer.tokenize(texts), end, window=window))
 
     def bertscore(self, slot: Slot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""
         from tellapart.metrics.bert_score import bertscore
 
         references = slot.references or []
-        return self.once(("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.text_encoder))
+        return self.once(
+            ("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.loaded_text_encoder)
+        )
 
     def token_losses(self, slot: Slot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
         from tellapart.metrics.perplexity import token_losses
 
-        return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.language_model))
+        return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
 
     def retrieval(self, slot: Slot, pools: str) -> Retrieval:
         """The scorer's ranks for a slot's captions."""
@@ -289,9 +325,9 @@ class EvalContext:
 
     def scorer_name(self) -> str:
         """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
-        name = f"{str(self.scorer.name).rstrip('/').split('/')[-1]}@{self.scorer.encoder.fingerprint[:8]}"
+        name = f"{str(self.loaded_scorer.name).rstrip('/').split('/')[-1]}@{self.loaded_scorer.encoder.fingerprint[:8]}"
         if any(self.frames_of(item) > 1 for item in self.items or ()):
-            name += f"|clips:mean-of-{self.scorer.frames}-frames"
+            name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
 
 
@@ -299,7 +335,7 @@ class EvalContext:
 class Frame:
     """One frame of a clip, as a picture of its own."""
 
-    clip: Any
+    clip: Picture
     number: int
     count: int
 
@@ -311,18 +347,18 @@ class Frame:
         return f"{self.clip.key()}-frame{self.number}of{self.count}"
 
     def image(self) -> Image.Image:
-        return _frames(self.clip, self.count)[self.number]
+        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # its type is no Hashable, it is
 
 
 @lru_cache(maxsize=2)
-def _frames(clip: Any, count: int) -> list[Image.Image]:
-    """The frames of a clip: they are asked for one after the other."""
+def _frames(clip: Picture, count: int) -> list[Image.Image]:
+    """The frames of a clip, decoded once for consecutive calls."""
     from tellapart.images.clips import sample_frames
 
     return sample_frames(clip, count)
 
 
-def _encode_all(scorer: Any, texts: Sequence[str]) -> np.ndarray:
+def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
     from tellapart.progress import track
 
     block = 1024

@@ -6,33 +6,37 @@ metric needs, stands in the table of `tellapart.evaluation.registry`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import CaptionFile, preview_ids, read_caption_file, read_reference_file
-from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
+from tellapart.data.caption_files import preview_ids, read_caption_file
 from tellapart.errors import UsageError
+from tellapart.evaluation.caption_inputs import match_files, name_systems, open_optional, read_references, with_ids
 from tellapart.evaluation.comparison import CHANCE, HUMAN, PAIRS, Comparison
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
 from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
+from tellapart.evaluation.model_inputs import (
+    features_of,
+    load_language_model_from,
+    load_scorers,
+    load_text_encoder_from,
+    notes_on_cut_texts,
+)
 from tellapart.evaluation.retrieval import per_set
 from tellapart.evaluation.selection import choose
 from tellapart.evaluation.slots import HUMAN_CHOICES, caption_lists, human_slots, system_slots
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.words import associated_words, check_words, tagger_signature
-from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
-    from tellapart.data import Dataset
     from tellapart.evaluation.context import Slot
     from tellapart.evaluation.language_model import LanguageModel
+    from tellapart.evaluation.protocols import EvalScorer
     from tellapart.evaluation.text_encoder import TextEncoder
-    from tellapart.scorers import Scorer
     from tellapart.types import Item
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
@@ -43,9 +47,9 @@ def evaluate(
     *,
     items: Sequence[Item] | None = None,
     references: Mapping[str, Sequence[str]] | None = None,
-    scorer: Any = None,
+    scorer: EvalScorer | None = None,
     image_features: np.ndarray | None = None,
-    eval_scorers: Mapping[str, tuple[Any, np.ndarray]] | None = None,
+    eval_scorers: Mapping[str, tuple[EvalScorer, np.ndarray]] | None = None,
     metrics: Sequence[str] | None = None,
     human: str | None = None,
     chance: bool = False,
@@ -89,11 +93,11 @@ def evaluate(
     settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
     sets = inputs or CandidateInputs()
 
-    def context_of(model: Any, features: np.ndarray | None, **more: Any) -> EvalContext:
+    def context_of(model: EvalScorer | None, features: np.ndarray | None, **more: Any) -> EvalContext:
         return EvalContext(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
 
     context = context_of(
-        scorer, _features(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
+        scorer, features_of(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
     )
     chosen, left_out = choose(metrics, context)
     contexts = {"": context} | {
@@ -112,17 +116,8 @@ def evaluate(
     if words:
         said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
         results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
-    results.notes += _notes_of_models(contexts.values(), language_model, text_encoder)
+    results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder)
     return results
-
-
-def _features(scorer: Any, given_ND: np.ndarray | None, items: Sequence[Item] | None) -> np.ndarray | None:
-    """The scorer's features of the items: those given, else from the feature store."""
-    if scorer is None or given_ND is not None or items is None:
-        return given_ND
-    from tellapart.features.store import FeatureStore
-
-    return np.asarray(FeatureStore().features(items, scorer.encoder))
 
 
 def _keep_sets(
@@ -140,24 +135,6 @@ def _keep_sets(
         for pools in context.file_sets
         if any(name.endswith(f".{pools}") for name in chosen)
     }
-
-
-def _notes_of_models(
-    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
-) -> list[str]:
-    """Which texts were too long for a scorer, for the language model or for the text encoder."""
-    notes = [note for where in contexts for note in [where.long_note()] if note]
-    if language_model is not None and language_model.cut_texts:
-        notes.append(
-            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
-            f"{language_model.name}; their perplexity is of what fits"
-        )
-    if text_encoder is not None and text_encoder.cut_texts:
-        notes.append(
-            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
-            f"{text_encoder.name}; their BERTScore is of what fits"
-        )
-    return notes
 
 
 def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
@@ -256,11 +233,11 @@ def run_eval(
     _check_choices(scorer, long_texts, emscore_idf)
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
-    systems = {name: read_caption_file(path) for name, path in _names(captions).items()}
-    dataset = _open(data)
-    kept, told, notes = _matched(systems, _read_all_references(references), dataset, allow_missing, min_overlap)
+    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
+    dataset = open_optional(data)
+    kept, told, notes = match_files(systems, read_references(references), dataset, allow_missing, min_overlap)
     ids = list(next(iter(kept.values())))
-    items = _chosen(dataset, ids)
+    items = with_ids(dataset, ids)
     inputs = read_inputs(bags, distractors, ids, dataset, scorer)
     held = _references(ids, items, told)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
@@ -271,7 +248,7 @@ def run_eval(
     trial = EvalContext(ids, items, held, scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
-    models, readable = _models([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
+    models, readable = load_scorers([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
     results = evaluate(
@@ -287,8 +264,8 @@ def run_eval(
         lookalike=lookalike,
         resamples=resamples,
         seed=seed,
-        language_model=_language_model(language_model),
-        text_encoder=_text_encoder(bertscore),
+        language_model=load_language_model_from(language_model),
+        text_encoder=load_text_encoder_from(bertscore),
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
@@ -309,138 +286,5 @@ def _check_choices(scorer: str | None, long_texts: str, emscore_idf: str | None)
         raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
 
 
-def _language_model(name: str | None) -> LanguageModel | None:
-    if name is None:
-        return None
-    from tellapart.evaluation.language_model import load_language_model
-    from tellapart.models.device import best_device
-
-    return load_language_model(name, best_device())
-
-
-def _text_encoder(name: str | None) -> TextEncoder | None:
-    if name is None:
-        return None
-    from tellapart.evaluation.text_encoder import load_text_encoder
-    from tellapart.models.device import best_device
-
-    return load_text_encoder(name, best_device())
-
-
-def _names(paths: Sequence[Path]) -> dict[str, Path]:
-    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
-    paths = [Path(path) for path in paths]
-    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
-        names = {name_of(path): path for path in paths}
-        if len(names) == len(paths):
-            return names
-    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
-
-
-def _read_all_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
-    """The references of every id, of all files together; None where there is no file."""
-    files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
-    if len(files) < 2:
-        return files[0] if files else None
-    whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
-    for file in files:
-        matched = match_captions(
-            file, KnownIds("the references", list(whole.texts), whole.files, whole.numbered), file.name
-        )
-        for id_, texts in (matched if whole.texts else file).texts.items():
-            whole.texts.setdefault(id_, []).extend(texts)
-        whole.files.update(file.files)
-    return whole
-
-
 def _last(name: str) -> str:
     return Path(name).name
-
-
-def _open(data: str | None) -> Dataset | None:
-    if data is None:
-        return None
-    from tellapart.data import open_data
-
-    return open_data(data)
-
-
-def _matched(
-    systems: Mapping[str, CaptionFile],
-    references: CaptionFile | None,
-    dataset: Dataset | None,
-    allow_missing: bool,
-    min_overlap: float,
-) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
-    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
-
-    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
-    pictures differently were matched.
-    """
-    notes = dataset.report() if dataset is not None else []
-    told = None if references is None else references.texts
-    if dataset is not None:
-        known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
-        if references is not None:
-            matched = match_captions(references, known, "references")
-            told, notes = matched.texts, notes + _said(matched.how)
-        lacking = [key for key in known.ids if told is not None and not told.get(key)]
-        check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
-        notes += report_problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
-        known = replace(known, ids=[key for key in known.ids if told is None or told.get(key)])
-    else:
-        first = references or next(iter(systems.values()), CaptionFile("", {}))
-        whose = "the references" if references is not None else "the first caption file"
-        known = KnownIds(whose, list(first.texts), first.files, first.numbered)
-    kept = {}
-    for name, file in systems.items():
-        matched = match_captions(file, known, name)
-        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
-        kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
-        notes += [*_said(matched.how), *more]
-    common = [key for key in known.ids if all(key in captions for captions in kept.values())]
-    if not common and systems:
-        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
-    for name, own in kept.items():
-        check_overlap(len(common), len(own), name, "the other systems", min_overlap)
-    return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
-
-
-def _said(how: str | None) -> list[str]:
-    """How a file was matched, as a note; nothing where its ids were those of the other side."""
-    return [] if how is None else [how]
-
-
-def _files(dataset: Dataset) -> dict[str, str]:
-    """The file of each picture that is one."""
-    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
-    return {id_: str(path) for id_, path in paths if path is not None}
-
-
-def _chosen(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
-    if dataset is None:
-        return None
-    wanted = set(ids)
-    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
-
-
-def _models(
-    names: Sequence[str], items: Sequence[Item] | None, notes: list[str]
-) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
-    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
-    if not names or items is None:
-        return [], items
-    from tellapart.data import Skipped
-    from tellapart.features.store import FeatureStore
-    from tellapart.models.device import best_device
-    from tellapart.scorers import load_scorer
-
-    detail(f"{len(items)} pictures; loading {', '.join(names)}")
-    store, skipped, whole = FeatureStore(), Skipped(), len(items)
-    scorers = [load_scorer(name, best_device()) for name in names]
-    for scorer in scorers:
-        items = store.readable(items, scorer.encoder, skipped=skipped)
-    if not items:
-        raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
-    notes += [line for line in [skipped.line(whole)] if line]
-    return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items

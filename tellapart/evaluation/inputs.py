@@ -13,6 +13,7 @@ from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.evaluation.candidate_sets import FileSets
+    from tellapart.evaluation.protocols import EvalScorer
     from tellapart.types import Item
 
 
@@ -23,11 +24,11 @@ class CandidateInputs:
     sets: Sequence[FileSets] = ()
     candidates: Sequence[Item] = ()
 
-    def settings(self, ids: Sequence[str], scorer: Any = None) -> dict[str, Any]:
+    def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
         """What a `EvalContext` over these ids is told of them; candidates' features where there is a scorer."""
         row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
         extra_ND = None
-        if self.candidates and scorer is not None and not isinstance(scorer, str):
+        if self.candidates and scorer is not None:
             from tellapart.features.store import FeatureStore
 
             extra_ND = np.asarray(FeatureStore().features(self.candidates, scorer.encoder))

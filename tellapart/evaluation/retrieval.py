@@ -44,7 +44,8 @@ class CandidateSets:
     @cached_property
     def size_Q(self) -> np.ndarray:
         """Candidates of each question."""
-        return np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
+        size_Q: np.ndarray = np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
+        return size_Q
 
     def questions(self, n: int) -> np.ndarray:
         """How many questions ask for each of the first n pictures."""

@@ -26,7 +26,7 @@ for _name, (_part, _label, _aliases, _help) in _PARTS.items():
             name=_name,
             factory=partial(bertscore, _part),
             needs=("references", "text_encoder"),
-            signature=lambda context: f"best-reference|{context.text_encoder.signature}",
+            signature=lambda context: f"best-reference|{context.loaded_text_encoder.signature}",
             label=f"BERTScore, {_label}",
             help=_help,
             direction="higher",

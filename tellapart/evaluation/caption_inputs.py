@@ -1,0 +1,109 @@
+"""Caption files, references and data of an evaluation, matched by the ids that all have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.data.caption_files import CaptionFile, read_reference_file
+from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
+from tellapart.errors import UsageError
+from tellapart.utils.messages import detail
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+
+
+def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
+    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
+    paths = [Path(path) for path in paths]
+    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
+        names = {name_of(path): path for path in paths}
+        if len(names) == len(paths):
+            return names
+    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
+    """The references of every id, of all files together; None where there is no file."""
+    files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
+    if len(files) < 2:
+        return files[0] if files else None
+    whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
+    for file in files:
+        matched = match_captions(
+            file, KnownIds("the references", list(whole.texts), whole.files, whole.numbered), file.name
+        )
+        for id_, texts in (matched if whole.texts else file).texts.items():
+            whole.texts.setdefault(id_, []).extend(texts)
+        whole.files.update(file.files)
+    return whole
+
+
+def open_optional(data: str | None) -> Dataset | None:
+    if data is None:
+        return None
+    from tellapart.data import open_data
+
+    return open_data(data)
+
+
+def match_files(
+    systems: Mapping[str, CaptionFile],
+    references: CaptionFile | None,
+    dataset: Dataset | None,
+    allow_missing: bool,
+    min_overlap: float,
+) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
+    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
+
+    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
+    pictures differently were matched.
+    """
+    notes = dataset.report() if dataset is not None else []
+    told = None if references is None else references.texts
+    if dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
+        if references is not None:
+            matched = match_captions(references, known, "references")
+            told, notes = matched.texts, notes + _note(matched.how)
+        lacking = [key for key in known.ids if told is not None and not told.get(key)]
+        check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
+        notes += report_problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
+        known = replace(known, ids=[key for key in known.ids if told is None or told.get(key)])
+    else:
+        first = references or next(iter(systems.values()), CaptionFile("", {}))
+        whose = "the references" if references is not None else "the first caption file"
+        known = KnownIds(whose, list(first.texts), first.files, first.numbered)
+    kept = {}
+    for name, file in systems.items():
+        matched = match_captions(file, known, name)
+        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
+        kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
+        notes += [*_note(matched.how), *more]
+    common = [key for key in known.ids if all(key in captions for captions in kept.values())]
+    if not common and systems:
+        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    for name, own in kept.items():
+        check_overlap(len(common), len(own), name, "the other systems", min_overlap)
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
+
+
+def _files(dataset: Dataset) -> dict[str, str]:
+    """The file of each picture that is one."""
+    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
+    return {id_: str(path) for id_, path in paths if path is not None}
+
+
+def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    if dataset is None:
+        return None
+    wanted = set(ids)
+    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
+
+
+def _note(how: str | None) -> list[str]:
+    """How a file was matched, as a note; nothing where its ids were those of the other side."""
+    return [] if how is None else [how]
