@@ -44,7 +44,7 @@ class ApproximateSearch:
 def approximate_neighbours(
     unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
 ) -> Neighbours:
-    """The k nearest of each picture as far as FAISS finds them, told with the share that it finds of the exact ones.
+    """The k nearest of each picture that FAISS finds, with the recall against the exact search.
 
     unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
     of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
@@ -74,7 +74,7 @@ def measured_search(
     seed: int = 0,
     queries: int | None = None,
 ) -> ApproximateSearch:
-    """`approximate_neighbours` with its times, and no word. ``seed``: which pictures the recall is measured on.
+    """`approximate_neighbours` with its times, and no messages. ``seed``: which pictures the recall is measured on.
 
     ``queries``: seek the neighbours of so many pictures alone, drawn at random; the found are theirs, in their order.
     """

@@ -105,9 +105,9 @@ def read_truematch(path: Path) -> list[Bag]:
 def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
     """``3.json``, ``5.json``, … in the published layout; ids that are whole numbers are written as such."""
     written = []
-    for size, own in BagsFile(Header(), list(bags)).of_size().items():
+    for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
         rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
-                for bag in own]  # fmt: skip
+                for bag in of_size]  # fmt: skip
         written.append(folder / f"{size}.json")
         write_whole(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
     return written
@@ -139,8 +139,8 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, parse_json(line)
             except ValueError as error:
-                told = f"{path}, line {number}: is not JSON ({error}); expected a file that 'tellapart bags mine' wrote"
-                raise UsageError(told) from None
+                message = f"{path}, line {number}: is not JSON ({error}); expected a file of 'tellapart bags mine'"
+                raise UsageError(message) from None
 
 
 def _bag(where: str, row: Any) -> Bag:

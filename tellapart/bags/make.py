@@ -1,4 +1,4 @@
-"""From a data set to bags of look-alikes, with all that a reader of them has to know."""
+"""From a data set to bags of look-alikes, with the header that describes them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def mine_dataset(
     near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
     bags: list[Bag] = []
     for size in sizes:
-        own = mine_bags(
+        mined = mine_bags(
             joined_ND,
             size,
             ids=[item.id for item in items],
@@ -95,7 +95,7 @@ def mine_dataset(
             max_cosine_of=max_cosine_of,
             neighbours=near,
         )
-        bags += curate_bags(own)
+        bags += curate_bags(mined)
     if not bags:
         raise UsageError(f"{dataset.spec}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
     header = Header(

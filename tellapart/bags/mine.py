@@ -115,10 +115,10 @@ class TrainingBags:
     def line(self) -> str:
         """What became of the pictures, for a person."""
         total = self.bags_MS.size + len(self.loose_L)
-        told = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
+        line = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
-            return told
-        return f"{told}; the look-alikes of {len(self.loose_L):,} are all taken: these are put together at random"
+            return line
+        return f"{line}; the look-alikes of {len(self.loose_L):,} are all taken: these are put together at random"
 
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:

@@ -31,18 +31,18 @@ class HardPool:
     items: list[Item]
     targets: list[str]
     cosines: list[float]
-    asked: int
+    asked: int  # targets that could be read
 
     def lines(self) -> str:
         """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in archives."""
-        told = []
+        lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)
             if not isinstance(path, Path):
                 raise UsageError(f"{item.id} is no file of its own, so that a list cannot name it; unpack the pictures")
             row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, COSINE_DIGITS)}
-            told.append(json.dumps(row, ensure_ascii=False) + "\n")
-        return "".join(told)
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        return "".join(lines)
 
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:

@@ -159,11 +159,11 @@ def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
 
 
 def curriculum(
-    rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], told: Callable[[str], None] = lambda line: None
+    rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], log: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
     """A plan for `BagSampler`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
 
-    Bags of a size are made when they are first needed; ``told`` hears what became of the pictures.
+    Bags of a size are made when they are first needed; ``log`` gets a line that counts the pictures in bags.
     """
     made: dict[int, TrainingBags] = {}
 
@@ -171,7 +171,7 @@ def curriculum(
         size = bag_size_at(schedule, epoch)
         if size not in made:
             made[size] = training_bags(rows_NK, size)
-            told(made[size].line())
+            log(made[size].line())
         return made[size]
 
     return plan

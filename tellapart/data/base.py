@@ -56,7 +56,7 @@ class Options:
 
     @property
     def splits(self) -> frozenset[str]:
-        """The splits asked for, by their usual names; empty where none was named: everything."""
+        """The requested splits by their standard names; empty: all."""
         return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())
 
 
@@ -86,7 +86,7 @@ def split_from_name(name: str) -> str:
 
 
 def choose_split(items: list[Item], options: Options) -> list[Item]:
-    """The items of the splits asked for. A split that no item has is a `UsageError`."""
+    """The items of the requested splits. Raises `UsageError` for a split that no item has."""
     if not options.splits:
         return items
     check_splits({item.split for item in items}, options)
@@ -135,7 +135,7 @@ def check_unique_ids(items: Iterable[Item], where: str) -> None:
 def finish_items(
     items: list[Item], options: Options, where: str, missing: Skipped | None = None
 ) -> tuple[list[Item], Skipped]:
-    """What a reader of a whole file does in the end: no double ids, the splits asked for, of these what is on disk."""
+    """The last step of a reader: check for duplicate ids, keep the requested splits, and of these the files on disk."""
     check_unique_ids(items, where)
     missing = Skipped() if missing is None else missing
     return existing_items(choose_split(items, options), missing), missing
@@ -154,7 +154,7 @@ def has_file(item: Item, missing: Skipped) -> bool:
     return not reason
 
 
-# What programs call a file while they fetch it.
+# Suffixes of files that are still being downloaded.
 PARTIAL_SUFFIXES = (".part", ".partial", ".crdownload", ".download", ".aria2", ".tmp")
 
 
@@ -183,7 +183,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def usage_errors(path: Path) -> Iterator[None]:
-    """What cannot be opened or read as UTF-8 is a `UsageError` that names the file."""
+    """Turns errors of opening and decoding a file into a `UsageError` that names it."""
     try:
         yield
     except FileNotFoundError:

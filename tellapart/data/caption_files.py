@@ -1,4 +1,4 @@
-"""Reading files of captions and of references, in the layouts that are found in the wild.
+"""Readers of caption files and reference files, in the layouts that common programs write.
 
 | layout | looks like |
 |---|---|
@@ -82,12 +82,12 @@ def read_references(path: str | Path) -> dict[str, list[str]]:
 
 
 def read_caption_file(path: str | Path) -> CaptionFile:
-    """What a model wrote, by id (the module's docstring has the layouts). Raises `UsageError`."""
+    """Generated captions by id (layouts: see the module). Raises `UsageError`."""
     return _collect(Path(path), _entries(Path(path), GENERATED_KEYS, tabs=False))
 
 
 def read_reference_file(path: str | Path) -> CaptionFile:
-    """What people wrote, by id. Raises `UsageError`."""
+    """References by id. Raises `UsageError`."""
     return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True))
 
 

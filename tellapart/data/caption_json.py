@@ -75,9 +75,9 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         return
     for key, value in data.items():
         where = f"{path}, id {key!r}"
-        own = value if isinstance(value, dict) and find_key(names, value) else None
-        inner = value if own is None else text_value(names, own)
-        yield CaptionEntry(str(key), "" if own is None else picture_path(own), texts_in(where, value, inner))
+        record = value if isinstance(value, dict) and find_key(names, value) else None
+        inner = value if record is None else text_value(names, record)
+        yield CaptionEntry(str(key), "" if record is None else picture_path(record), texts_in(where, value, inner))
 
 
 def _holds_records(value: Any) -> bool:

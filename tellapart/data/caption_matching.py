@@ -1,4 +1,4 @@
-"""Whose caption is it: captions matched with pictures or references by id, file name, stem or place, and aligned."""
+"""Matching captions with pictures or references, by id, file name, stem or position, and aligning them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _number(text: str) -> str:
     return found[1] if found else text
 
 
-# How a name is compared, the strictest way first.
+# How names are compared, the strictest first.
 MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
     ("folder and file name", _tail),
@@ -82,17 +82,17 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
     best, how, most = {key: key for key in captions.texts if key in ids}, "", same
     whole = min(len(captions.texts), len(ids))
     for way, compare in MATCH_LEVELS:
-        for own in _name_maps(captions.files):
-            for theirs in _name_maps(known.files):
-                found = _pairs(captions, known, own, theirs, compare) if most < whole else {}
+        for caption_names in _name_maps(captions.files):
+            for known_names in _name_maps(known.files):
+                found = _pairs(captions, known, caption_names, known_names, compare) if most < whole else {}
                 if len(found) > most:
                     best, how, most = found, way, len(found)
     if not how:
         return MatchedCaptions(captions.texts)
     texts: dict[str, list[str]] = {}
-    for key, own_texts in captions.texts.items():
+    for key, caption_texts in captions.texts.items():
         target = best.get(key, f"{key} (of no picture)" if key in ids else key)
-        texts.setdefault(target, []).extend(own_texts)
+        texts.setdefault(target, []).extend(caption_texts)
     shown = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
     example = f"'{captions.files.get(shown[0], shown[0])}' is '{shown[1]}'"
     return MatchedCaptions(
@@ -108,25 +108,25 @@ def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
 def _pairs(
     captions: CaptionFile,
     known: KnownIds,
-    own: Mapping[str, str],
-    theirs: Mapping[str, str],
+    caption_names: Mapping[str, str],
+    known_names: Mapping[str, str],
     compare: Callable[[str], str],
 ) -> dict[str, str]:
     """Own id to known id, of names that only one picture has on either side; records of one file are one picture's."""
-    their_key: dict[str, str] = {}
+    known_key: dict[str, str] = {}
     twice: set[str] = set()
     for id_ in known.ids:
-        key = compare(theirs.get(id_, id_))
-        if their_key.setdefault(key, id_) != id_:
+        key = compare(known_names.get(id_, id_))
+        if known_key.setdefault(key, id_) != id_:
             twice.add(key)
-    own_name: dict[str, str] = {}
+    caption_name: dict[str, str] = {}
     for id_ in captions.texts:
-        name = own.get(id_, id_)
+        name = caption_names.get(id_, id_)
         key = compare(name)
-        if own_name.setdefault(key, name) != name:
+        if caption_name.setdefault(key, name) != name:
             twice.add(key)
-    pairs = ((id_, compare(own.get(id_, id_))) for id_ in captions.texts)
-    return {id_: their_key[key] for id_, key in pairs if key in their_key and key not in twice}
+    pairs = ((id_, compare(caption_names.get(id_, id_))) for id_ in captions.texts)
+    return {id_: known_key[key] for id_, key in pairs if key in known_key and key not in twice}
 
 
 def _match_by_position(captions: CaptionFile, known: KnownIds, name: str, same: int) -> MatchedCaptions:
@@ -161,7 +161,7 @@ def align(
 
     An id on one side only, an id with several captions, an empty caption and an id without a
     reference are each counted and named: `UsageError`, or a note with ``allow_missing``. Then of
-    several captions the first counts, an empty caption stays (it is what the system said), and an
+    several captions the first counts, an empty caption stays (it is the output of the system), and an
     id on one side only is left out.
     """
     kept_references = {key: [text for text in texts if text.strip()] for key, texts in references.items()}

@@ -1,7 +1,7 @@
 """Which columns of a table hold the picture, its captions, its id and its split; one way for CSV, Parquet and
 datasets.
 
-Columns are known by the names that people give them, or named by the user: ``image=COLUMN``, ``captions=COLUMN`` (or
+Columns are recognized by common names, or named by the user: ``image=COLUMN``, ``captions=COLUMN`` (or
 several: ``captions=title,alt``), ``id=COLUMN``.
 """
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Skipped(Sequence[tuple[str, str]]):
-    """(name, reason) of what a job left out, each name once. Commands print `line` at their end.
+    """The items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
 
-    Beyond ``NAMED`` names the others are only counted: a third of a web corpus may be gone.
+    Beyond ``MAX_NAMED`` names the others are only counted: a third of a web corpus may be gone.
     """
 
-    NAMED = 10_000
+    MAX_NAMED = 10_000
 
     def __init__(self, entries: Iterable[tuple[str, str]] = ()) -> None:
         self._reasons: dict[str, str] = {}
@@ -29,7 +29,7 @@ class Skipped(Sequence[tuple[str, str]]):
 
     def add(self, name: str, reason: str) -> None:
         """Remember one. A name that is here already keeps its first reason."""
-        if name in self._reasons or len(self._reasons) < self.NAMED:
+        if name in self._reasons or len(self._reasons) < self.MAX_NAMED:
             self._reasons.setdefault(name, reason)
         else:
             self._unnamed += 1
@@ -70,7 +70,7 @@ class Skipped(Sequence[tuple[str, str]]):
 
 
 class OnDemand(Sequence[Item]):
-    """Items that are made when they are asked for, and not kept."""
+    """Items that are created on access and not kept."""
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> OnDemand:
@@ -110,13 +110,13 @@ class Dataset(Sequence[Item]):
         return iter(self._items)
 
     def subset(self, indices: Iterable[int]) -> Dataset:
-        """The items at these places, in this order; what was left out is shared with the whole."""
+        """The items at these indices, in this order. `missing` and `unreadable` are shared with the whole."""
         part = Dataset(self.spec, select_items(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
 
     def load_image(self, item: Item) -> Image.Image | None:
-        """The item's picture; None where it cannot be read, which `unreadable` then says."""
+        """The item's picture; None where it cannot be read: it is then listed in `unreadable`."""
         try:
             return item.picture.image()
         except PictureError as error:

@@ -1,4 +1,4 @@
-"""What the files are called that were fetched from a list of addresses: every program has a way of its own.
+"""The names of files downloaded from a list of addresses; every downloader has its own scheme.
 
 | name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | who |
 |---|---|
@@ -81,8 +81,8 @@ class DownloadedFiles:
         stem = naming(url, row)
         if not stem:
             return None
-        own = Path(url_file_name(url)).suffix
-        for suffix in (own, *SUFFIXES) if own not in SUFFIXES else SUFFIXES:
+        suffix_of_url = Path(url_file_name(url)).suffix
+        for suffix in (suffix_of_url, *SUFFIXES) if suffix_of_url not in SUFFIXES else SUFFIXES:
             path = f"{self._folder}/{stem}{suffix}"
             if os.path.isfile(path):  # noqa: PTH113 (a Path for every name takes longer than the look)
                 return Path(path)

@@ -1,4 +1,4 @@
-"""Records of files in the wild: how people name a picture's file, its id and its captions, and how they nest them.
+"""Records of common file formats: the keys of a picture's file, its id and its captions, and how captions nest.
 
 Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
 (`tellapart.data.caption_files`). Names are looked up whatever their case.

@@ -1,4 +1,4 @@
-"""Items of a file of rows, made when they are asked for: a million rows need no more memory than a thousand.
+"""Items of a file of rows, created on access: a million rows need no more memory than a thousand.
 
 A `RowSource` reads its file once from end to end, and later any of its rows by its place. What has to be known of all
 rows (where each is, which of them speak of the same picture, whether an id is there twice) is kept in an unnamed file
@@ -33,7 +33,7 @@ class RowSource(Protocol):
     name: str
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """Every row once, places ascending. ``missing`` is told what has no picture. Raises `UsageError`."""
+        """Every row once, places ascending. Adds rows without a picture to ``missing``. Raises `UsageError`."""
         ...
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
@@ -45,7 +45,7 @@ def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[S
     """The items of a source: those of the splits asked for whose picture is there, in the order of the rows.
 
     merge: rows of one id are one item with the captions of all, wherever they stand; else they are a `UsageError`.
-    Where rows stand for themselves, ``limit=`` ends the reading early, and nothing is said of the rows behind it.
+    Where rows stand for themselves, ``limit=`` ends the reading early, and the rows after it are not checked.
     """
     missing, index = Skipped(), RowIndex()
     splits: set[str] = set()

@@ -1,7 +1,7 @@
 """Features of pictures: each picture is encoded once, and the rows are kept on disk.
 
-`store` encodes and keeps, `row_store` is the format on disk, `files` reads features that other programs wrote, `views`
-says which of these a captioner looks at.
+`store` encodes and caches, `row_store` is the format on disk, `files` reads features that other programs wrote, `views`
+gives a captioner one of these as its input, `nearest` searches nearest neighbours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Features that somebody else's program wrote, by item id, in place of a vision encoder of ours.
+"""Features that another program wrote, by item id, in place of a vision encoder.
 
 A folder with a file for each picture: ``ID.npz`` (bottom-up attention: the array is called ``x``, ``feat`` or
 ``features``, or is the only one) or ``ID.npy``. Or one HDF5 file, ``.h5`` or ``.hdf5`` (extra ``regions``): a data set
@@ -103,7 +103,7 @@ class FeatureFiles:
         self.source: FeatureSource = NumpyFolder(self.path) if self.path.is_dir() else Hdf5File(self.path)
 
     def name_of(self, item: Item) -> str | None:
-        """Under which name an item's features lie; None where there are none."""
+        """The name of an item's features; None where there are none."""
         return next((name for name in dict.fromkeys((item.id, Path(item.id).stem)) if self.source.has(name)), None)
 
     def width(self, items: Iterable[Item]) -> int:
@@ -111,7 +111,7 @@ class FeatureFiles:
         for item in items:
             if (name := self.name_of(item)) is not None:
                 return int(self.read(name).shape[-1])
-        raise UsageError(f"{self.path} has features of none of the pictures; an item's id is what it is looked for by")
+        raise UsageError(f"{self.path} has features of none of the pictures; expected them under the item's id")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:
         """float32 D or P×D. Raises `UsageError` for other shapes, another ``width``, and what is not finite."""
@@ -125,7 +125,7 @@ class FeatureFiles:
         return array.astype(np.float32, copy=False)
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """The features of items, read when they are asked for. Raises `UsageError` that names an item without any."""
+        """The features of items, read on access. Raises `UsageError` that names an item without any."""
         names = [self.name_of(item) for item in items]
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
@@ -133,7 +133,7 @@ class FeatureFiles:
                 "them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
-        rows[:1]  # a wrong width is said now, not at some step of a training
+        rows[:1]  # a wrong width is an error now, not in the middle of a training
         return rows
 
 

@@ -3,13 +3,13 @@
     FOLDER/index.sqlite     which tables there are, which key has which row, which file has which key
     FOLDER/rows/NAME.bin    the rows of one table, one after the other, memory-mapped for reading
 
-A row counts only once its bytes are flushed and the index says so, in this order and under SQLite's write lock:
-a process killed at any moment leaves at most bytes beyond the last counted row, which the next one writes over,
-and several processes may read and write at once. The rollback journal (not WAL) is used for it also works on
+A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock. A process
+killed at any moment leaves at most bytes beyond the last valid row, which the next process overwrites. Several
+processes may read and write at once. The rollback journal (not WAL) is used for it also works on
 the network file systems where home folders lie.
 
-Every row has a checksum. A process compares it the first time that it meets the row; a damaged row is dropped and
-counted (`RowStore.damaged`), so that it is made anew.
+Every row has a checksum. A process verifies it on the first access to the row; a damaged row is dropped and counted
+(`RowStore.damaged`), and then computed again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEG
   WITHOUT ROWID;
 """
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
-ASK_AT_ONCE = 500  # parameters of one query; old builds of SQLite allow 999
+KEYS_PER_QUERY = 500  # parameters of one query; old builds of SQLite allow 999
 GATHER_IN_MEMORY = 256 << 20
 
 
@@ -76,7 +76,7 @@ class RowStore:
         self.damaged: dict[str, int] = {}  # label to rows dropped by this process
         self._checked: dict[str, set[int]] = {}  # table's name to its rows that this process has compared or written
 
-    # -- asking
+    # -- reading
 
     def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
         """The rows of those keys that the table has."""
@@ -86,7 +86,7 @@ class RowStore:
             if table is None or not self._whole(table):
                 return {}
             known = _look_up(index, KNOWN_ROWS, keys, name)
-            sound = self._sound(index, table, known)
+            sound = self._intact(index, table, known)
         self._forget(label, known, sound)
         return sound
 
@@ -119,7 +119,7 @@ class RowStore:
             known = _look_up(index, KNOWN_ROWS, keys, name)
             if table is None or not self._whole(table) or any(key not in known for key in keys):
                 return None
-            sound = self._sound(index, table, known)
+            sound = self._intact(index, table, known)
             mapped = self._mapped(table)
         if len(sound) < len(known):
             self._forget(label, known, sound)
@@ -186,7 +186,7 @@ class RowStore:
         return freed
 
     def usage(self) -> list[TableUse]:
-        """What lies in the cache, last used first."""
+        """The contents of the cache, last used first."""
         if not self._index_file.is_file():
             return []
         with self._transaction("DEFERRED") as index:
@@ -209,7 +209,7 @@ class RowStore:
     def _mapped(self, table: _Table) -> np.ndarray:
         return np.memmap(self._file(table.name), table.dtype, mode="c", shape=(table.count, *table.shape))
 
-    def _sound(self, index: sqlite3.Connection, table: _Table, known: Mapping[str, int]) -> dict[str, int]:
+    def _intact(self, index: sqlite3.Connection, table: _Table, known: Mapping[str, int]) -> dict[str, int]:
         """Those of the ``known`` rows whose bytes are as they were written. Rows of version 1 pass."""
         checked = self._checked.setdefault(table.name, set())
         new = [key for key, row in known.items() if row not in checked]
@@ -262,7 +262,7 @@ class RowStore:
         if wanted <= GATHER_IN_MEMORY:
             gathered: np.ndarray = mapped[rows]
             return gathered
-        with _said_plainly(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
+        with _cache_errors(self.folder), tempfile.TemporaryFile(dir=self.folder) as file:
             if hasattr(os, "posix_fallocate"):  # a full disk must be an error here, not a SIGBUS at the first write
                 os.posix_fallocate(file.fileno(), 0, wanted)
             gathered = np.memmap(file, mapped.dtype, mode="r+", shape=(len(rows), *mapped.shape[1:]))
@@ -287,7 +287,7 @@ class RowStore:
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
         """A connection for one transaction: none is kept, so forks, threads and ``--empty`` cannot be hurt by it."""
-        with _said_plainly(self.folder):
+        with _cache_errors(self.folder):
             (self.folder / "rows").mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._index_file, timeout=60, isolation_level=None)
             try:
@@ -323,8 +323,8 @@ def _prepare(index: sqlite3.Connection, folder: Path) -> None:
 
 def _look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for start in range(0, len(keys), ASK_AT_ONCE):
-        some = keys[start : start + ASK_AT_ONCE]
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        some = keys[start : start + KEYS_PER_QUERY]
         found.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
     return found
 
@@ -346,7 +346,7 @@ def _name(label: str) -> str:
 
 
 @contextlib.contextmanager
-def _said_plainly(folder: Path) -> Iterator[None]:
+def _cache_errors(folder: Path) -> Iterator[None]:
     """What the system says about the cache folder, as one line with what to do."""
     elsewhere = "set TELLAPART_CACHE to another folder"
     try:

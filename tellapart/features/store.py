@@ -1,14 +1,13 @@
-"""Every picture is encoded once: features of frozen encoders, and decoded pixels, kept on disk.
+"""The feature store: features of frozen encoders and decoded pixels on disk, so that every picture is encoded once.
 
     store = FeatureStore()
     items = store.readable(dataset, encoder, skipped=dataset.unreadable)   # encodes what is not there yet
     features_ND = store.features(items, encoder)                           # rows in the order of the items
 
-A row is found by the encoder's fingerprint (weights and preprocessing) and the picture's content: a renamed or copied
-file is not encoded again, a changed one is. A file whose path, size and time of change are as they were is not
-even read again. Of a clip, `Encoder.frames` frames are encoded and joined to one row, which is kept under the clip's
-content and their number; of a picture that stands still, the one frame. `docs/cache.md` says where it all lies;
-`tellapart.features.row_store` how it stays whole.
+The key of a row is the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content: a renamed
+or copied file is not encoded again, a changed one is. A file with the same path, size and modification time is not read
+again. Of a clip, `Encoder.frames` frames are encoded and joined to one row, whose key includes their number.
+`docs/cache.md` describes the cache; `tellapart.features.row_store` is the format on disk.
 """
 
 from __future__ import annotations
@@ -72,8 +71,7 @@ class FeatureStore:
     """Features and pixels of pictures on disk, below ``folder``.
 
     ``folder``: default ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``. ``limit_gb``: default
-    ``$TELLAPART_CACHE_GB``, else 20; beyond it the encoders that were not used for longest are dropped, never
-    the one in use.
+    ``$TELLAPART_CACHE_GB``, else 20; beyond it the least recently used encoders are dropped, never the one in use.
     Safe with several processes at once, and under ``kill -9``.
     """
 
@@ -104,9 +102,9 @@ class FeatureStore:
         batch_size: int = BATCH,
         progress: bool = True,
     ) -> list[Item]:
-        """Those of ``items`` whose rows are in the store now; the others are named in ``skipped``.
+        """Encode what is missing. The items whose rows are in the store; ``skipped`` gets the others.
 
-        Encodes what is missing. For other rows than an encoder's hand in their maker.
+        encoder: or the `RowMaker` of other rows.
         """
         maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
         keys, errors = self._fill(items, maker, batch_size, progress)
@@ -116,10 +114,10 @@ class FeatureStore:
         self._rows.touch(maker.label)
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
-    def kept(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """What ``make`` gives, kept under ``label`` as one row of a table of its own, and made only if it is not there.
+    def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """The array that ``make`` returns, stored under ``label``; ``make`` is called only where nothing is stored.
 
-        ``label`` names all that the array depends on. Memory-mapped when it comes from disk.
+        ``label`` must identify everything that the array depends on. Memory-mapped when it comes from disk.
         """
         known = self._rows.read(label, ["all"])
         if known is None:
@@ -146,11 +144,11 @@ class FeatureStore:
         return key
 
     def usage(self) -> list[TableUse]:
-        """What the cache holds, last used first."""
+        """The contents of the cache, last used first."""
         return self._rows.usage()
 
     def empty(self) -> int:
-        """Drop everything; the bytes set free."""
+        """Drop everything. The number of bytes freed."""
         return self._rows.empty()
 
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> np.ndarray:
@@ -267,11 +265,11 @@ class _Filling:
             self._pending[row_key] = (item.picture.name, self._maker.of(picture))
             if len(self._pending) * self._maker.frames >= self._batch_size:
                 self._encode()
-                if time.monotonic() - self._appended > APPEND_SECONDS or self._held_bytes() > APPEND_BYTES:
+                if time.monotonic() - self._appended > APPEND_SECONDS or self._pending_bytes() > APPEND_BYTES:
                     self.flush()
         return row_key
 
-    def _held_bytes(self) -> int:
+    def _pending_bytes(self) -> int:
         return sum(row.nbytes for row in self._encoded.values())
 
 

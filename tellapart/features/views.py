@@ -1,6 +1,6 @@
-"""What a captioner looks at: features that its own encoder makes, features from files, or prompts.
+"""Views: the input of a captioner, which is features of its encoder, features from files, or prompts.
 
-All of them answer the same two questions, so that training, captioning and the end of a run ask in one way.
+Training, captioning and the final evaluation use them through one interface.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """``rows`` may be any array-like: its length, a slice of it, and an array of places are all that is asked of it."""
+    """``rows`` is array-like: it has a length, and is indexed by slices and by integer arrays."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        """Those of the items that can be looked at; the others are named in ``skipped``."""
+        """The items that have an input; ``skipped`` gets the others."""
         ...
 
     def rows(self, items: Sequence[Item]) -> Any:
-        """What the captioner looks at, a row for each item."""
+        """The captioner's input, one row for each item."""
         ...
 
 
 class EncodedView:
-    """Features of the captioner's own encoder, as it stood when it was first asked, kept in a store."""
+    """Features of the captioner's encoder, with the weights at the first access, in a feature store."""
 
     def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
         self.captioner, self.store, self.progress = captioner, store, progress

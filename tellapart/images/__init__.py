@@ -1,1 +1,1 @@
-"""Where pixels come from: picture files, bytes in hand, and clips."""
+"""Sources of pixels: image files, bytes in memory, and clips."""

@@ -56,7 +56,7 @@ class BytesClip(BytesPicture):
 
 
 class ClipFile(FilePicture):
-    """A clip in a file. As with a picture, nothing is read before it is asked for."""
+    """A clip in a file. As with a picture, it is read on access."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ def sample_frames(picture: Any, count: int) -> list[Image.Image]:
 
 
 def preview_image(picture: Picture) -> Image.Image:
-    """What a page shows of it: the picture; of a clip four frames on one sheet, in reading order."""
+    """A still for display: the picture itself; for a clip, four frames on one sheet, in reading order."""
     if not is_clip(picture):
         return picture.image()
     from PIL import Image

@@ -1,9 +1,9 @@
-"""Where pixels come from: a file on disk, or bytes in hand.
+"""Sources of pixels: a file on disk, or bytes in memory.
 
 Whatever a picture is (turned by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel), it
 leaves here as RGB, eight bits a channel, transparency laid on white, the first frame of several. Colour
 profiles are not applied: neither are they by the programs that published encoders were trained with.
-Whatever is wrong with one, a `PictureError` says so in one line; nothing else is raised for a bad file.
+A bad file raises `PictureError`, with one line, and nothing else.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class BytesPicture:
 
 
 class StoredPicture(ABC):
-    """A picture whose encoded bytes lie on disk. Nothing is read before it is asked for, and no bytes are kept.
+    """A picture whose encoded bytes lie on disk. It is read on access, and its bytes are not kept.
 
-    Who needs both the key and the pixels calls `read` once and asks its answer for both.
+    To get both the key and the pixels, call `read` once and use its result for both.
     """
 
     __slots__ = ("_known",)

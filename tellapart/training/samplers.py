@@ -74,7 +74,7 @@ def neighbours(setup: Any, settings: Bags, wanted: int) -> np.ndarray:
         return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
-    rows_NK: np.ndarray = setup.store.kept(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    rows_NK: np.ndarray = setup.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 
 

@@ -280,13 +280,13 @@ def test_damaged_rows_are_told_and_encoded_again(
 
 def test_a_damaged_array_that_was_kept_is_made_again(store: FeatureStore) -> None:
     made = np.arange(20.0).reshape(4, 5)
-    store.kept("neighbours", lambda: made)
+    store.cached("neighbours", lambda: made)
     (file,) = store.folder.glob("rows/*.bin")
     data = bytearray(file.read_bytes())
     data[50] ^= 1
     file.write_bytes(data)
-    assert np.array_equal(FeatureStore(store.folder).kept("neighbours", lambda: made), made)
-    assert np.array_equal(FeatureStore(store.folder).kept("neighbours", lambda: made[:0]), made)
+    assert np.array_equal(FeatureStore(store.folder).cached("neighbours", lambda: made), made)
+    assert np.array_equal(FeatureStore(store.folder).cached("neighbours", lambda: made[:0]), made)
 
 
 def test_a_cache_without_checksums_is_used_and_gets_them(store: FeatureStore, items: list[Item]) -> None:
