@@ -6,17 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tellapart.metrics.results import ORACLE
+from tellapart.metrics.results import GROUPS, ORACLE
 from tellapart.report.folder import Candidates, Estimate, MetricInfo, Results
 
 MINUS = "\u2212"
-GROUPS = (
-    "Telling pictures apart",
-    "Truth",
-    "Closeness to the picture and to what people wrote",
-    "The language itself",
-    "Other",
-)
 
 
 @dataclass(frozen=True)
