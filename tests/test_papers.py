@@ -19,8 +19,9 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
-from tellapart.training.loop import fit, upstream
+from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
+from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(__file__).parent.parent

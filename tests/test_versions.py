@@ -22,7 +22,9 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import random_crops
-from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.loop import train_step
+from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
+from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS

@@ -14,7 +14,7 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.final_evaluation import generate_captions
-from tellapart.training.loop import train, upstream
+from tellapart.training.runs import train, upstream
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

@@ -104,12 +104,14 @@ class Lab:
                 self._train(arm, seed, run)
 
     def _train(self, arm: str, seed: int, run: Run) -> None:
+        from tellapart.training.checks import check_setup
         from tellapart.training.loop import fit
         from tellapart.training.setup import TrainingSetup
 
         self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
         started, setup = time.monotonic(), TrainingSetup(run.recipe, lambda name: name)
+        check_setup(setup)
         if not run.started:
             run.stamp(str(setup.device))
         try:

@@ -37,7 +37,7 @@ def run_demo(out: Path) -> None:
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
     from tellapart.recipe.reading import read_recipe
-    from tellapart.training.loop import train
+    from tellapart.training.runs import train
 
     say(
         "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"

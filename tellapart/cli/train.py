@@ -32,7 +32,7 @@ def train(
     from tellapart.recipe.find import find_recipe
     from tellapart.recipe.reading import read_recipe
     from tellapart.training.adopt import adoptions
-    from tellapart.training.loop import train as run_training
+    from tellapart.training.runs import train as run_training
 
     config = read_recipe(find_recipe(recipe), settings or [])
     run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tellapart.utils.lazy import lazily
 
-_WHERE = {"Run": "run_folder", "train": "loop"}
+_WHERE = {"Run": "run_folder", "train": "runs"}
 
 __all__ = sorted(_WHERE)
 __getattr__, __dir__ = lazily(__name__, _WHERE)

@@ -173,8 +173,8 @@ def free_memory() -> int:
 def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False) -> Run:
     """Show the recipe, train it into ``out`` (or go on there), put a card beside the model; ``hub_id``: upload both."""
     from tellapart.training.hub import check_hub, push_folder
-    from tellapart.training.loop import train
     from tellapart.training.model_card import FILE, model_card
+    from tellapart.training.runs import train
 
     repository = None if hub_id is None else check_hub(hub_id)
     say(to_toml(recipe))

@@ -1,8 +1,7 @@
-"""From a recipe to the parts of its run: learner, data, objective, validation."""
+"""From a recipe to the typed parts of its run: learner, data, sampler, objective."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,53 +9,49 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.captioners import Captioner, generate_captions, load_captioner
+from tellapart.captioners import Captioner, load_captioner
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
-from tellapart.errors import MissingExtra, UsageError, nearest
-from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
-from tellapart.metrics.cider import cider_d
-from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models.device import best_device
-from tellapart.models.plugins import check_allowed, code_path
 from tellapart.models.protocols import FrozenScorer
 from tellapart.objectives.base import Objective
-from tellapart.objectives.mle import mle_of_references
-from tellapart.objectives.registry import OBJECTIVES, build_objective
+from tellapart.objectives.registry import build_objective
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels
-from tellapart.training.run_folder import Run
 from tellapart.training.samplers import sampler_of
 from tellapart.types import Item
-from tellapart.utils.rng import ItemSeeds
 
 
 class TrainingSetup:
-    """The parts of one run, each made when it is first asked for. ``upstream`` finds (or trains) named models."""
+    """The typed parts of one run, each made on first use: a `rewards.base.RunParts`.
+
+    ``upstream`` returns the path or name of the model behind a name in the recipe, and trains it if need be.
+    """
 
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
-        self.recipe, self.upstream, self.store = recipe, upstream, FeatureStore()
-        self.judges: list[Scorer] = []
-        self.device = best_device()
-        check_trackers(recipe.training.trackers)
-        check_code(recipe)
-        if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
-            check(recipe.objective)
-        for reward in recipe.objective.reward_options:
-            if "references" in reward.needs():
-                self.check_references(f"reward '{reward.kind}' compares captions with references")
+        self.recipe, self.upstream = recipe, upstream
+        self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `display.truncation_lines`
+
+    @cached_property
+    def store(self) -> FeatureStore:
+        return FeatureStore()
+
+    @cached_property
+    def device(self) -> torch.device:
+        return best_device()
 
     def autocast(self) -> torch.autocast:
         """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.training.bf16)
 
     # The models
-    def load(self) -> tuple[Any, Scorer | None]:
-        """The learner and the scorer, made now. Raises where a name is no model's."""
+    def load(self) -> tuple[Captioner | Scorer, Scorer | None]:
+        """Load the learner and the scorer now. Raises `UsageError` where a name is no model's."""
         return self.learner, self.scorer
 
     @cached_property
@@ -68,18 +63,9 @@ class TrainingSetup:
         return self.load_scorer(named.name)
 
     def load_scorer(self, name: str) -> Scorer:
-        """A frozen scorer of this run. `cut_lines` reports the captions that it truncated."""
-        self.judges.append(load_scorer(self.upstream(name), self.device))
-        return self.judges[-1]
-
-    def cut_lines(self) -> list[str]:
-        """What was longer than a scorer's window in training: captions are judged by what fits."""
-        return [
-            f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
-            "judged what fits"
-            for scorer in self.judges
-            if scorer.cut_texts
-        ]
+        """A frozen scorer of this run."""
+        self.frozen_scorers.append(load_scorer(self.upstream(name), self.device))
+        return self.frozen_scorers[-1]
 
     @cached_property
     def learner(self) -> Any:
@@ -316,150 +302,6 @@ class TrainingSetup:
     # The objective
     def objective(self) -> Objective[Any]:
         return build_objective(self.recipe.objective, self)
-
-    # Validation
-    def validate(self) -> dict[str, float]:
-        """How good the learner is on the validation pictures, with dropout off."""
-        self.learner.model.eval()
-        with torch.no_grad():
-            values = self._validate_scorer() if self.recipe.trains == "scorer" else self._validate_captioner()
-        self.learner.model.train()
-        return values
-
-    def _validate_captioner(self) -> dict[str, float]:
-        values: dict[str, float] = {}
-        visual: Any = self._validation_pictures
-        if self.reads_pixels:
-            visual = self._encode_pixels(visual, self.learner.encode)
-        if self.recipe.objective.learns_references or self.recipe.validation.select == "loss":
-            values["loss"] = self._validation_loss(visual)
-        seeds = ItemSeeds(tuple(item.id for item in self.validation_items), self.recipe.seed)
-        texts = generate_captions(self.learner, visual, self.recipe.validation.decoding, seeds=seeds)
-        references = [list(item.references) for item in self.validation_items]
-        if self.recipe.validation.select == "cider" or all(references):  # what telling apart costs: see the report
-            values["cider"] = 100 * cider_d(texts, references)[0]
-        values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
-        if self.scorer is not None:
-            texts_ND = self.scorer.text_features(texts).cpu().numpy()
-            values |= self._recalls(texts_ND, self._validation_features, self._validation_lookalikes)
-        return values
-
-    @cached_property
-    def _validation_pictures(self) -> Any:
-        return self.visual(self.validation_items)
-
-    @cached_property
-    def _validation_rows(self) -> list[list[int]]:
-        """Tokens of the first reference of each validation picture."""
-        return self.tokenize([item.references[0] for item in self.validation_items], "validation references")
-
-    @cached_property
-    def _validation_features(self) -> np.ndarray:
-        """The frozen scorer's view of the validation pictures."""
-        assert self.scorer is not None
-        return np.asarray(self.store.features(self.validation_items, self.scorer.encoder))
-
-    @cached_property
-    def _validation_lookalikes(self) -> CandidateSets:
-        return lookalike_sets(self._validation_features, self.recipe.evaluation.lookalike)
-
-    def _encode_pixels(self, pixels: np.ndarray, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
-        return torch.cat([encode(self.pixels.tensor(rows)).float() for rows in blocks])
-
-    def _validation_loss(self, visual: np.ndarray | torch.Tensor) -> float:
-        """Mean negative log-likelihood of a token of the first references, in nats."""
-        rows = self._validation_rows
-        total, tokens = 0.0, 0
-        for start in range(0, len(rows), 100):
-            tokens_RT, valid_RT = (x.to(self.device) for x in self.learner.pad(rows[start : start + 100]))
-            block = torch.as_tensor(visual[start : start + 100]).to(self.device)
-            loss, count = mle_of_references(self.learner, block, tokens_RT, valid_RT), int(valid_RT.sum())
-            total, tokens = total + float(loss) * count, tokens + count
-        return total / tokens
-
-    def _validate_scorer(self) -> dict[str, float]:
-        """R@1 of the references themselves, mean over the first five."""
-        items = self.validation_items
-        images_ND = self._encode_pixels(self._validation_pictures, self.learner.image_features).cpu().numpy()
-        lookalikes = lookalike_sets(images_ND, self.recipe.evaluation.lookalike)
-        count = min(5, min(len(item.references) for item in items))
-        recalls = []
-        for k in range(count):
-            texts_ND = self.learner.text_features([item.references[k] for item in items]).cpu().numpy()
-            recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
-        return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
-
-    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
-        pools = random_pools(len(images_ND), self._pool_size)
-        return {
-            key: 100 * retrieve(sets, texts_ND, images_ND).recall(1)
-            for key, sets in ((f"recall@1.random{self._pool_size}", pools), ("recall@1.lookalike", lookalikes))
-        }
-
-    @property
-    def _pool_size(self) -> int:
-        """Pictures in a random pool of validation: a hundred, or all where there are fewer."""
-        return min(100, len(self.validation_items))
-
-    @property
-    def select(self) -> str:
-        """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
-        select = self.recipe.validation.select
-        return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
-
-    # What a person sees
-    @contextlib.contextmanager
-    def bar(self, label: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
-        """The progress of training. What it yields is called after each step, with what to show beside the count."""
-        from tellapart.progress import Progress
-
-        with Progress(total, f"{label} {self.recipe.name}", done=done) as progress:
-
-            def advance(note: str) -> None:
-                progress.note = note
-                progress.advance()
-
-            yield advance
-
-    @contextlib.contextmanager
-    def trackers(self, run: Run) -> Iterator[Callable[[dict[str, float], int], None]]:
-        """accelerate's trackers, where the recipe names some; they write into the run's folder."""
-        from accelerate import Accelerator
-
-        if not self.recipe.training.trackers:
-            yield lambda logs, step: None
-            return
-        accelerator = Accelerator(log_with=list(self.recipe.training.trackers), project_dir=str(run.folder))
-        accelerator.init_trackers(self.recipe.name)
-        yield lambda logs, step: accelerator.log(logs, step=step)
-        accelerator.end_training()
-
-
-def check_code(recipe: Recipe) -> None:
-    """Before anything is loaded or trained: the models that are a user's own code are allowed to run."""
-    captioner = recipe.captioner.name if recipe.captioner else None
-    if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
-        check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
-    for key, name in recipe.scorers():
-        if (path := code_path(name, "scorer")) is not None:
-            check_allowed(path, "scorer", f"recipe {recipe.name}: {key}")
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Before any training: a tracker that is unknown or not installed would be left out without a word."""
-    from accelerate.tracking import get_available_trackers
-    from accelerate.utils import LoggerType
-
-    known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
-    installed = {str(kind.value) for kind in get_available_trackers()}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
-        if name not in installed:
-            if name == "tensorboard":
-                raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
-            raise UsageError(f"training.trackers: '{name}' is not installed; type: pip install {name}")
 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:

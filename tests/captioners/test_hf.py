@@ -17,7 +17,9 @@ from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.loop import train_step
+from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
+from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 
 QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")

@@ -15,8 +15,8 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import train
 from tellapart.training.new_models import build_recurrent
+from tellapart.training.runs import train
 from tellapart.training.setup import TrainingSetup
 
 NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]

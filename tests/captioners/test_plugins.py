@@ -17,7 +17,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models import plugins
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
-from tellapart.training.loop import upstream
+from tellapart.training.checks import check_setup
+from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(plugins.__file__).parent.parent
@@ -126,7 +127,7 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     setting = 'objective.rewards=[{kind="own", reward="evil:reward"}]'
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="asks to run code"):
-        TrainingSetup(recipe, upstream)
+        check_setup(TrainingSetup(recipe, upstream))
     plugins.allow_named_in(["train", "mine.toml", "--set", setting])
     TrainingSetup(recipe, upstream)
     assert code.exists()

@@ -20,9 +20,10 @@ from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import fit, train, upstream
+from tellapart.training.loop import fit
 from tellapart.training.new_models import build_recurrent
 from tellapart.training.run_folder import Run
+from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup
 
 TEXTS = ["a red dog runs on the green grass", "two cats near a blue house", "the small ball on a table"]

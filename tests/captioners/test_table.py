@@ -21,8 +21,10 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import TrainableParts, make_optimizer, make_scheduler, train_step, upstream
+from tellapart.training.loop import train_step
 from tellapart.training.new_models import build_recurrent
+from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
+from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 
 STEPS = 20

@@ -21,7 +21,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import word_tokenizer
 from tellapart.objectives import Smile
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import train
+from tellapart.training.runs import train
 from tellapart.types import Batch
 
 COLOURS = ["red", "blue", "green", "yellow"]

@@ -22,7 +22,7 @@ from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import train
+from tellapart.training.runs import train
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 

@@ -12,7 +12,7 @@ from tellapart.cli.demo import RECIPE, claims_text, examples, verdict_lines
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
 from tellapart.recipe.reading import read_recipe
-from tellapart.training.loop import train
+from tellapart.training.runs import train
 
 
 def test_the_shipped_weights_are_small_safetensors_with_their_recipe() -> None:

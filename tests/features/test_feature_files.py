@@ -17,7 +17,7 @@ from tellapart.features.files import FeatureFiles
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.loop import train
+from tellapart.training.runs import train
 from tellapart.types import Item
 
 DATA = {part: f"scenes:plain?n={n}&split={part}" for part, n in (("train", 30), ("validation", 12), ("test", 12))}

@@ -15,8 +15,9 @@ from tellapart.objectives.reinforce import Reinforce
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
+from tellapart.training.checks import check_setup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import train, upstream
+from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout
 
@@ -233,8 +234,10 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
     ):
         table = {"kind": "own", "reward": path, "options": options}
         with pytest.raises(UsageError, match=message) as caught:
-            TrainingSetup(
-                check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [table]}}, "t"), upstream
+            check_setup(
+                TrainingSetup(
+                    check_recipe(tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [table]}}, "t"), upstream
+                )
             )
         assert "\n" not in str(caught.value)
 
@@ -262,4 +265,4 @@ def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
 ) -> None:
     table = tiny_recipe | {"objective": {"kind": "reinforce", "rewards": [{"kind": "cider", "idf": "none.json"}]}}
     with pytest.raises(UsageError, match=r"none.json: cannot be read as document frequencies"):
-        TrainingSetup(check_recipe(table, "test", tmp_path), upstream)
+        check_setup(TrainingSetup(check_recipe(table, "test", tmp_path), upstream))

@@ -92,13 +92,15 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.setup import TrainingSetup
+    from tellapart.training.validation import Validation
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name)
-    values = setup.validate()
+    validation = Validation(setup)
+    values = validation.run()
     assert "recall@1.lookalike" in values and setup.recipe.validation.select != "cider"
-    texts = generate_captions(setup.learner, setup._validation_pictures, setup.recipe.validation.decoding)
+    texts = generate_captions(setup.learner, validation.pictures, setup.recipe.validation.decoding)
     references = [list(item.references) for item in setup.validation_items]
     assert values["cider"] == pytest.approx(100 * cider_d(texts, references)[0])
     for item in setup.validation_items[:1]:
         object.__setattr__(item, "references", ())
-    assert "cider" not in setup.validate()
+    assert "cider" not in Validation(setup).run()

@@ -16,7 +16,8 @@ from tellapart.models.plugins import allow_code
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.training.loop import train, upstream
+from tellapart.training.display import truncation_lines
+from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]
@@ -167,5 +168,5 @@ def test_a_run_takes_a_users_own_scorer(
     setup = TrainingSetup(check_recipe({**tiny_recipe, "scorer": {"name": "run_scorers:mine"}}, "test"), upstream)
     assert setup.scorer is not None
     setup.scorer.text_features(["red " * 200, "a circle"])
-    (line,) = setup.cut_lines()
+    (line,) = truncation_lines(setup.frozen_scorers)
     assert line.startswith("1 captions were longer than the window of 48 tokens of")

@@ -20,8 +20,8 @@ from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training import fingerprint
 from tellapart.training.fingerprint import Identities, canonical, content_of, fingerprint_of_0_1
-from tellapart.training.loop import train
 from tellapart.training.run_folder import Run
+from tellapart.training.runs import train
 from tellapart.utils.versions import VERSIONS
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
-from tellapart.training.loop import train
+from tellapart.training.runs import train
 from tellapart.utils.locks import NAME, locked
 
 HOLD = """

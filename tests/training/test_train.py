@@ -23,8 +23,10 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import TrainableParts, fit, make_optimizer, make_scheduler, train, train_step, upstream
+from tellapart.training.loop import fit, train_step
+from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run
+from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Rollout
 
