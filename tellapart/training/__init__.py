@@ -1,8 +1,10 @@
 """Training: any objective, any captioner or scorer, one run folder.
 
-`loop` has the training step. `setup` makes the parts of a run from its recipe, `samplers` and `rewards` two of them.
-`run_folder` is the run on disk. `final_evaluation` measures what was trained. `finetune` plans a recipe for a captioner
-and pictures.
+`runs` takes a run from its recipe to its report; `loop` has the training step. `setup` builds the typed parts of a run
+from its recipe (`new_models`, `batches`, `samplers` and `pixels` are some of them), `checks` refuses what cannot run,
+`optimizer` has the parameters, the schedule and their state, `validation` and `final_evaluation` measure, `display` is
+what a person sees. `run_folder` is the run on disk, `fingerprint` identifies it, `adopt` puts a run in the place of a
+recipe. `finetune` plans a recipe for a captioner and pictures; `model_card` and `hub` publish the result.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     with pytest.raises(UsageError, match="asks to run code"):
         check_setup(TrainingSetup(recipe, upstream))
     plugins.allow_named_in(["train", "mine.toml", "--set", setting])
-    TrainingSetup(recipe, upstream)
+    check_setup(TrainingSetup(recipe, upstream))
     assert code.exists()
 
 
@@ -160,7 +160,7 @@ def test_an_installed_entry_point_needs_no_option(
     assert setup.load()[1] is not None
     with pytest.raises(UsageError, match=r"reward 'fien' .* did you mean 'fine'"):
         objective["rewards"][0]["reward"] = "fien"  # type: ignore[index]
-        TrainingSetup(check_recipe({**tiny_recipe, "objective": objective}, "test"), upstream)
+        check_setup(TrainingSetup(check_recipe({**tiny_recipe, "objective": objective}, "test"), upstream))
 
 
 def test_every_loader_of_transformers_is_told_to_run_no_code() -> None:

@@ -257,7 +257,7 @@ def test_a_reward_that_needs_references_is_refused_on_pictures_without(
         with pytest.raises(
             UsageError, match=f"3 of 3 pictures have no reference, such as .*; reward '{kind}' compares"
         ):
-            TrainingSetup(check_recipe(table, "test"), upstream)
+            check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
 
 
 def test_a_file_of_frequencies_that_is_none_is_refused_before_training(
