@@ -91,15 +91,17 @@ class Hf(Captioner):
         """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
         if self.tiles is not None:
             sizes_R2, _, tiles = self.tiles.unpack(visual)
-            told = self._placed(self.tiles.tokens(sizes_R2))
-            return {**told, "image_sizes": sizes_R2, "pixel_values": self._tile_values(tiles)}
+            inputs = self._placed(self.tiles.tokens(sizes_R2))
+            return {**inputs, "image_sizes": sizes_R2, "pixel_values": self._tile_values(tiles)}
         if self.grids is None:
-            told = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in self.asked.items()}
-            return {**told, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
+            inputs = {
+                name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in self.asked.items()
+            }
+            return {**inputs, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
         grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
-        told = self._placed(self.grids.tokens(grid_R3))
-        told |= {"mm_token_type_ids": (told["input_ids"] == self.places[0]).int(), "image_grid_thw": grid_R3}
-        return {**{name: x for name, x in told.items() if name in self.accepted}, "pixel_values": cells}
+        inputs = self._placed(self.grids.tokens(grid_R3))
+        inputs |= {"mm_token_type_ids": (inputs["input_ids"] == self.places[0]).int(), "image_grid_thw": grid_R3}
+        return {**{name: x for name, x in inputs.items() if name in self.accepted}, "pixel_values": cells}
 
     def _placed(self, counts: Sequence[int]) -> dict[str, torch.Tensor]:
         """The prompt for R pictures that take so many places each, aligned at the right."""

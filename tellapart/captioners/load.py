@@ -82,11 +82,11 @@ def new_clipcap(written: str) -> dict[str, Any]:
     """What a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
     from tellapart.captioners import official
 
-    told = {"vision": official.CLIP, "language_model": official.GPT2, "mapper": "mlp"}
-    told |= parse_options(written, official.PARTS, "clipcap")
-    if told["mapper"] not in ("mlp", "transformer"):
-        raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{told['mapper']}'")
-    return {**told, "name": "clipcap"}
+    parts = {"vision": official.CLIP, "language_model": official.GPT2, "mapper": "mlp"}
+    parts |= parse_options(written, official.PARTS, "clipcap")
+    if parts["mapper"] not in ("mlp", "transformer"):
+        raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{parts['mapper']}'")
+    return {**parts, "name": "clipcap"}
 
 
 def load_generic(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any, Any]:

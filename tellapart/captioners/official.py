@@ -51,18 +51,18 @@ def read_state(path: Path) -> State:
     """The weights in a file, bare or under ``model`` or ``state_dict``; nothing else is unpickled."""
 
     try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UsageError(f"no such checkpoint: {path}; expected a .pt or .pth file") from None
     except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
         cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
     for key in ("model", "state_dict"):
-        if isinstance(held, dict) and isinstance(held.get(key), dict):
-            held = held[key]
-    if not isinstance(held, dict) or not all(isinstance(value, torch.Tensor) for value in held.values()):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise TellapartError(f"{path} holds no weights by name; expected a checkpoint of ClipCap or BLIP")
-    return {str(key).removeprefix("module."): value for key, value in held.items()}
+    return {str(key).removeprefix("module."): value for key, value in content.items()}
 
 
 # ClipCap
@@ -151,7 +151,7 @@ def vision_tower(name: str) -> tuple[Any, str]:
     from transformers.utils import logging
 
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    told: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
+    loading: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     vision = getattr(config, "vision_config", config)
     family: Any = AutoModel
     visual = "pooled"
@@ -161,7 +161,7 @@ def vision_tower(name: str) -> tuple[Any, str]:
     loudness = logging.get_verbosity()
     logging.set_verbosity_error()  # that the text tower is not needed is no news
     try:
-        return family.from_pretrained(name, config=vision, trust_remote_code=False, **told), visual
+        return family.from_pretrained(name, config=vision, trust_remote_code=False, **loading), visual
     finally:
         logging.set_verbosity(loudness)
 

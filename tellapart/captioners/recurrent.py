@@ -98,15 +98,15 @@ class AttentionDecoder(nn.Module):
     ) -> tuple[torch.Tensor, State]:
         """hidden_RTH after each token, and what is remembered after the last."""
         h1_RH, c1_RH, h2_RH, c2_RH, key_RPH = state
-        mean_RH, said = mean_of(values_RPH, there_RP), []
+        mean_RH, states = mean_of(values_RPH, there_RP), []
         for word_RH in self.dropout(self.embed(tokens_RT)).unbind(1):
             h1_RH, c1_RH = self.looking(torch.cat([h2_RH, mean_RH, word_RH], dim=1), (h1_RH, c1_RH))
             score_RP = self.weight((key_RPH + self.query(h1_RH)[:, None]).tanh()).squeeze(2)
             share_RP = score_RP.masked_fill(~there_RP, -torch.inf).softmax(1)
             seen_RH = torch.einsum("rp,rph->rh", share_RP, values_RPH)
             h2_RH, c2_RH = self.saying(torch.cat([seen_RH, h1_RH], dim=1), (h2_RH, c2_RH))
-            said.append(h2_RH)
-        return self.dropout(torch.stack(said, dim=1)), (h1_RH, c1_RH, h2_RH, c2_RH, key_RPH)
+            states.append(h2_RH)
+        return self.dropout(torch.stack(states, dim=1)), (h1_RH, c1_RH, h2_RH, c2_RH, key_RPH)
 
 
 def mean_of(values_RPH: torch.Tensor, there_RP: torch.Tensor) -> torch.Tensor:
@@ -199,8 +199,6 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
 
 class Recurrent(Captioner):
     """`RecurrentModel` as a captioner. ``visual`` is B×D, or B×P×D: cells, regions, or frames of a clip."""
-
-    sees_clips = True
 
     sees_clips = True
 

@@ -71,12 +71,12 @@ class TextOnly(Captioner):
         check_room(self.text_config, P, tokens_RT.shape[1])
         read = torch.cat([prompt_RP, tokens_RT[:, :-1]], dim=1)
         mask = torch.cat([there_RP, torch.ones_like(tokens_RT[:, :-1], dtype=torch.bool)], dim=1).long()
-        told: dict[str, Any] = {"input_ids": read, "attention_mask": mask, "use_cache": False}
+        inputs: dict[str, Any] = {"input_ids": read, "attention_mask": mask, "use_cache": False}
         if self.takes_positions:  # a prompt begins at position 0, however long the row's others are
-            told["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
+            inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
         if not self.linear:
-            return self.model(**told).logits[:, P - 1 :]
-        return self.model.base_model(**told).last_hidden_state[:, P - 1 :]
+            return self.model(**inputs).logits[:, P - 1 :]
+        return self.model.base_model(**inputs).last_hidden_state[:, P - 1 :]
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         if not self.linear:

@@ -82,20 +82,22 @@ class Reinforce:
         for part in parts:
             pictures = slice(done, done := done + len(part.rows_B))
             view = visual[pictures] if encode is None or part is batch else encode(part.visual)
-            told, advantage_R = rollout[pictures], advantage_BS[pictures].reshape(-1)
-            logits_RTV = learner.logits(view, told.tokens_RT, told.valid_RT)
-            log_p_R = self.log_probs(logits_RTV, told, learner.end)
-            heard_R = ~advantage_R.isnan()
-            loss = -(advantage_R[heard_R] * log_p_R[heard_R]).sum() / captions
+            captions_part, advantage_R = rollout[pictures], advantage_BS[pictures].reshape(-1)
+            logits_RTV = learner.logits(view, captions_part.tokens_RT, captions_part.valid_RT)
+            log_p_R = self.log_probs(logits_RTV, captions_part, learner.end)
+            kept_R = ~advantage_R.isnan()
+            loss = -(advantage_R[kept_R] * log_p_R[kept_R]).sum() / captions
             if self.entropy:
-                entropy = self.entropies(logits_RTV, told).sum() / tokens
+                entropy = self.entropies(logits_RTV, captions_part).sum() / tokens
                 loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
             if self.kl:
                 start_view = view.detach() if encode is None else part.visual
-                kl = self.kl_divergences(logits_RTV, start_view, told, pixels=encode is not None).sum() / tokens
+                kl = (
+                    self.kl_divergences(logits_RTV, start_view, captions_part, pixels=encode is not None).sum() / tokens
+                )
                 loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
             yield Loss(loss, logs)
-            logs = {}  # addends: what is of the whole batch is told once
+            logs = {}  # addends: logs of the whole batch appear once
 
     def generate_rollout(
         self,
@@ -203,19 +205,19 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
 
 def whitened(advantage_BS: torch.Tensor) -> torch.Tensor:
     """Mean 0 and deviation 1 over the batch's captions; equal ones become 0. NaN stays."""
-    heard = advantage_BS[~advantage_BS.isnan()]
-    if not len(heard):
+    known = advantage_BS[~advantage_BS.isnan()]
+    if not len(known):
         return advantage_BS
-    return (advantage_BS - heard.mean()) / (heard.std(unbiased=False) + 1e-4)
+    return (advantage_BS - known.mean()) / (known.std(unbiased=False) + 1e-4)
 
 
 def reward_logs(terms: Sequence[RewardTerm], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
     """The weighted reward, each reward where they are several, and what the captions are like."""
     each = {term.name: float(reward_BS.nanmean()) for term, reward_BS in zip(terms, reward_TBS, strict=True)}
-    heard = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not told
+    known = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not logged
     return {
-        **({"reward": sum(term.weight * heard.get(term.name, 0.0) for term in terms)} if heard else {}),
-        **({f"reward.{name}": value for name, value in heard.items()} if len(terms) > 1 else {}),
+        **({"reward": sum(term.weight * known.get(term.name, 0.0) for term in terms)} if known else {}),
+        **({f"reward.{name}": value for name, value in known.items()} if len(terms) > 1 else {}),
         "length": float(rollout.valid_RT.sum(1).float().mean()),
         "distinct": len(set(rollout.texts)) / len(rollout.texts),
     }

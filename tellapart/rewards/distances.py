@@ -25,8 +25,8 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     texts, S = rollout.texts, rollout.samples
     first, second = sample_pairs(len(texts), S)
     _, score_KP = bleus([texts[j] for j in first], [[texts[k]] for k in second])
-    said = ptb_tokenize(texts)
-    equal_P = np.array([said[j] == said[k] for j, k in zip(first, second, strict=True)])
+    tokens = ptb_tokenize(texts)
+    equal_P = np.array([tokens[j] == tokens[k] for j, k in zip(first, second, strict=True)])
     score_BSS = np.where(equal_P, 2.0, score_KP[2] + score_KP[3]).reshape(-1, S, S)
     turned_BSS = score_BSS.transpose(0, 2, 1)
     chosen_BSS = {"both": (score_BSS + turned_BSS) / 2, "other": score_BSS, "own": turned_BSS}[reference]
@@ -40,9 +40,9 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
     """Words to insert, delete or replace between two samples, over those of the longer one: 0 (equal) to 1."""
-    said = [text.split() for text in ptb_tokenize(rollout.texts)]
-    couples = zip(*sample_pairs(len(said), rollout.samples), strict=True)
-    value_P = [word_edit_distance(said[j], said[k]) / max(len(said[j]), len(said[k]), 1) for j, k in couples]
+    tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
+    couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)
+    value_P = [word_edit_distance(tokens[j], tokens[k]) / max(len(tokens[j]), len(tokens[k]), 1) for j, k in couples]
     return torch.tensor(value_P).view(-1, rollout.samples, rollout.samples)
 
 

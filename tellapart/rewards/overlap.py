@@ -34,11 +34,11 @@ class Cider:
         self.cider = CiderD(references, idf=idf, end=end, end_token=end_token)
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        said: Any = rollout.texts
+        captions: Any = rollout.texts
         if self.ids:  # padding may look like a word: a row ends where it is no longer valid
-            said = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+            captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
         pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
-        return torch.from_numpy(self.cider(said, pictures_R)).float().view(-1, rollout.samples)
+        return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)
 
 
 class Bleu:
