@@ -51,7 +51,7 @@ def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: py
 
 
 def test_skipped_names_some_and_counts_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Skipped, "NAMED", 3)
+    monkeypatch.setattr(Skipped, "MAX_NAMED", 3)
     skipped, more = Skipped((f"{n}", "gone") for n in range(5)), Skipped([("x", "gone")])
     skipped.add("0", "again")
     more.extend(skipped)
