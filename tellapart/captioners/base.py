@@ -157,10 +157,11 @@ class Captioner(ABC):
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return pad_rows(rows, self.tokenizer.pad_token_id)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
         from tellapart.models.loading import silence_transformers
 
+        folder = Path(folder)
         silence_transformers()
         merged = {}
         if self.adapted:
@@ -168,7 +169,7 @@ class Captioner(ABC):
 
             merged = {"state_dict": merged_weights(self.model)}
         self.model.save_pretrained(folder, **merged)
-        readable_weights(Path(folder))
+        readable_weights(folder)
         for part in (self.tokenizer, self.processor):
             if part is not None:
                 part.save_pretrained(folder)

@@ -11,11 +11,12 @@
 | a pipeline's output | ``[{"generated_text"}]`` or ``[[{"generated_text"}]]``, in the order of the pictures |
 | LLaVA's answers, LLaVA's training data | ``{"question_id", "text"}``; ``{"id", "image", "conversations"}`` |
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
-| a server's batch | ``{"custom_id", "response": {"body": {"choices": …}}}`` |
-| CSV, TSV, Parquet | columns of the same names; two columns without a header: id and caption |
+| a batch of OpenAI's, Anthropic's, Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
+| Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
+| CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
 | Flickr8k tokens | ``name#k<TAB>caption`` |
 | plain text | one caption a line; references of a line separated by tabs |
-| a folder | a ``.txt`` for each picture |
+| a folder | a ``.txt``, else a ``.caption``, else a ``.json`` for each picture |
 
 Of a record with captions of people and of a model, `read_caption_file` takes the model's and `read_reference_file` the
 people's. Ids are strings everywhere; a record without an id is called after its picture's file; one that has neither
@@ -31,7 +32,7 @@ from pathlib import Path
 
 from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
 from tellapart.data.caption_records import CaptionEntry, clean_line
-from tellapart.data.caption_tables import has_header, read_parquet, read_table
+from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
 from tellapart.data.records import (
     GENERATED_KEYS,
     ID_KEYS,
@@ -42,6 +43,13 @@ from tellapart.utils.text import clean_text
 
 _TOKEN_LINE = re.compile(r"^(?P<id>[^\t]+)#\d+\t(?P<text>.*)$")
 _PICTURE_NAME = re.compile(r"^\S.*\.(jpe?g|png|webp|gif|bmp|tiff?|mp4|avi|webm|mov|mkv)$", re.IGNORECASE)
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text"
+_BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
+_NOT_TEXT = {
+    ".tar": "a WebDataset holds pictures: give it with --data, and here a file of captions (JSON, JSONL, CSV, …)",
+    ".xml": "XML is not read here; export a file of captions as JSON, JSONL, CSV, Parquet or text",
+    ".xls": "Excel's old format is not read here; save it as .xlsx or .csv",
+}
 METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 MAX_SHOWN = 3  # offending ids named in a message
 
@@ -124,6 +132,10 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
     suffix = path.suffix.lower()
     if suffix in (".parquet", ".pq"):
         return read_parquet(path, names)
+    if suffix in (".xlsx", ".xlsm"):
+        return read_excel(path, names)
+    if suffix in _NOT_TEXT:
+        raise UsageError(f"{path}: {_NOT_TEXT[suffix]}")
     text = _read(path)
     start = text.lstrip()[:1]
     if suffix in (".csv", ".tsv") or (start not in "[{" and has_header(text, names)):
@@ -137,7 +149,9 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 def _read(path: Path) -> str:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        data = path.read_bytes()
+        text = data.decode("utf-16" if data.startswith(_UTF16_MARKS) else "utf-8-sig")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
     except UnicodeDecodeError:
@@ -157,12 +171,19 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
         if (folder / name).is_file():
             yield from _entries(folder / name, names, tabs=tabs)
             return
-    files = sorted(folder.rglob("*.txt"))
+    files = next((found for suffix in _BESIDE if (found := sorted(folder.rglob(f"*{suffix}")))), [])
     if not files:
-        raise UsageError(f"{folder}: a folder without {', '.join(METADATA_FILES)} or .txt; expected a file of captions")
+        raise UsageError(
+            f"{folder}: a folder without {', '.join(METADATA_FILES)}, {', '.join(_BESIDE[:-1])} or {_BESIDE[-1]}; "
+            "expected a file of captions"
+        )
     for file in files:
-        lines = [clean_line(line) for line in _read(file).split("\n") if line.strip()]
-        yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", lines if tabs else lines[:1])
+        text = _read(file)
+        if file.suffix == ".json":
+            texts = [text for entry in read_json_text(file, text, names) for text in entry.texts]
+        else:
+            texts = [clean_line(line) for line in text.split("\n") if line.strip()]
+        yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts if tabs else texts[:1])
 
 
 def _read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:

@@ -31,7 +31,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
     if not find_key(names, record):
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
-    document = record.get("doc")  # lmms-eval keeps the data set's own record beside its running number
+    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
     inner = document if isinstance(document, dict) else {}
     key = record_id(inner, where) or record_id(record, where)
     return CaptionEntry(

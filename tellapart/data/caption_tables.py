@@ -1,15 +1,16 @@
-"""Caption files that are tables: CSV, TSV and Parquet."""
+"""Caption files that are tables: CSV, TSV, Excel and Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_records import CaptionEntry, entry_of
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key
+from tellapart.data.spreadsheet import sheet_rows
 from tellapart.errors import MissingExtra, UsageError
 
 _SEPARATORS = ",;\t|"
@@ -27,16 +28,28 @@ def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionE
     """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
     first = text.lstrip("\n").partition("\n")[0]
     separator = "\t" if "\t" in first and path.suffix.lower() == ".tsv" else max(_SEPARATORS, key=first.count)
+    return _read_rows(path, _csv_rows(path, text, separator), names)
+
+
+def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of an Excel file's first sheet. Raises `UsageError` with the row's number."""
+    return _read_rows(path, sheet_rows(path), names)
+
+
+def _csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line on which each row ends, and its cells."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error} (a quote that is not closed?)") from None
+
+
+def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequence[str]) -> Iterator[CaptionEntry]:
     header: list[str] | None = None
-    while True:
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise UsageError(f"{path}, line {reader.line_num}: {error} (a quote that is not closed?)") from None
-        if row is None:
-            return
-        where, cells = f"{path}, line {reader.line_num}", [cell.strip() for cell in row]
+    for number, row in rows:
+        where, cells = f"{path}, line {number}", [cell.strip() for cell in row]
         if not any(cells):
             continue
         if header is None:

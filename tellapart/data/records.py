@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from tellapart.utils.json_text import parse_json
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
     *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
-    *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos"),
+    *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos", "captioning"),
 )
 ID_KEYS = (
     *("image_id", "img_id", "imgid", "video_id", "custom_id", "id", "cocoid", "question_id", "doc_id"),
@@ -26,21 +27,27 @@ ID_KEYS = (
 CAPTION_KEYS = (
     *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
     *("texts", "text", "txt", "comment", "title", "alt_text", "raw", "conversations", "messages"),
+    *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
 )
 # What a model wrote stands before what may be the prompt or people's own caption beside it.
 GENERATED_KEYS = (
-    *("prediction", "predictions", "pred", "response", "responses", "generated_text", "generated_caption"),
+    *("prediction", "predictions", "pred", "predict", "response", "responses", "generated_text", "generated_caption"),
     *("generation", "hypothesis", "output", "outputs", "filtered_resps", "resps", "caption", "captions", "answer"),
-    *("references", *CAPTION_KEYS[2:]),
+    *("references", *CAPTION_KEYS[2:], "result", "annotations"),
 )
 # And people's captions before what a model wrote.
 REFERENCE_KEYS = (
     *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
-    *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output"),
+    *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
 )
 _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
+    *("parts", "output", "result", "value"),
 )
+_SPOKEN_KEYS = ("content", "parts", "output")  # of a server's answer, whose pieces are one caption
+_UNSPOKEN_TYPES = ("thinking", "redacted_thinking", "reasoning")  # pieces of an answer that are no caption
+_UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  # Label Studio, before the file's name
+_TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
 _MAX_DEPTH = 8  # lists and objects inside one another in one value
 
@@ -64,7 +71,7 @@ def picture_path(record: Mapping[str, Any]) -> str:
         value = value[0]
     if isinstance(value, Mapping):  # Hugging Face's {"bytes", "path"}, a chat's {"type": "image", "image": path}
         value = find_value(("path", *PICTURE_KEYS), value)
-    return value if isinstance(value, str) else ""
+    return _UPLOADED.sub("", value) if isinstance(value, str) else ""
 
 
 def record_id(record: Mapping[str, Any], where: str) -> str:
@@ -95,12 +102,27 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
             return _first_answer(value, where, depth)
         return [text for part in value for text in caption_texts(part, where, depth + 1)]
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
-        if isinstance(choices := value.get("choices"), list) and choices:  # a server's answer
-            return caption_texts(choices[0], where, depth + 1)
+        answers = value.get("choices") or value.get("candidates")  # of a server: OpenAI's, Gemini's
+        if isinstance(answers, list) and answers:
+            return caption_texts(answers[0], where, depth + 1)
+        if len(value) == 1 and _TASK.match(str(next(iter(value)))):
+            return caption_texts(next(iter(value.values())), where, depth + 1)
+        if spoken := next((value[key] for key in _SPOKEN_KEYS if _is_spoken(value.get(key))), None):
+            pieces = [piece for piece in spoken if piece.get("type") not in _UNSPOKEN_TYPES]
+            return [" ".join(caption_texts(pieces, where, depth + 1))]
         inner = find_value(_NESTED_KEYS, value)
         if inner is not None or find_key(_NESTED_KEYS, value):
             return caption_texts(inner if inner is not None else "", where, depth + 1)
     raise UsageError(f"{where}: the caption is a {type(value).__name__}; expected text")
+
+
+def _is_spoken(value: Any) -> bool:
+    """Whether these are the pieces of an answer: objects with a type or a text."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(piece, Mapping) and {"type", "text"} & piece.keys() for piece in value)
+    )
 
 
 def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:

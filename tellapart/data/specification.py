@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +108,18 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
             )
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
-    raise UsageError(f"{spec}: no such file or folder (or type kind:path, kinds: {', '.join(sorted(READERS))})")
+    kinds = ", ".join(sorted(READERS))
+    raise UsageError(f"{spec}: no such file or folder{_similar_path(path)} (or type kind:path, kinds: {kinds})")
+
+
+def _similar_path(path: Path) -> str:
+    """``; did you mean 'photos'?``, of the names beside it; empty without one."""
+    try:
+        names = [file.name for file in path.parent.iterdir() if not file.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean '{path.parent / close[0]}'?" if close else ""
 
 
 def _json_kind(path: Path, spec: str) -> str:

@@ -180,13 +180,14 @@ class Scorer:
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
         return F.normalize(output.pooler_output.float(), dim=-1)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         from tellapart.models.loading import silence_transformers
 
+        folder = Path(folder)
         silence_transformers()
         for part in (self.model, self.tokenizer, self.processor):
             part.save_pretrained(folder)
-        readable_weights(Path(folder))
+        readable_weights(folder)
         write_sums(folder)
 
     def parts(self) -> dict[str, torch.nn.Module]:

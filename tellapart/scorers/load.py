@@ -36,7 +36,9 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
         return scorer
     where = checked_model_folder(name, "scorer")
     with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        model, report = AutoModel.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
         processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
@@ -44,6 +46,11 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
         raise TellapartError(
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
             "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
+        )
+    if missing := sorted(report["missing_keys"]):  # transformers makes them at random
+        raise TellapartError(
+            f"{name} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …), so it cannot score "
+            "texts against pictures; expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
         )
     return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
 

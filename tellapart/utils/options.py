@@ -44,6 +44,11 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
     return info.context.data(spec) if info.context else spec
 
 
+def written_specs(specs: str | tuple[str, ...], info: SerializationInfo[Resolver | None]) -> str | tuple[str, ...]:
+    """Of the union, not of its members: pydantic turns what a member's serializer raises into a warning."""
+    return written_data(specs, info) if isinstance(specs, str) else tuple(written_data(spec, info) for spec in specs)
+
+
 def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
     return info.context.file(path) if info.context else path
 
@@ -59,9 +64,9 @@ def fill_in(spec: str) -> str:
 
 
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe), PlainSerializer(written_model)]
-DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_data)]
+DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
 FileName = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_file)]
-DataSpecs = DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)]
+DataSpecs = Annotated[DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)], PlainSerializer(written_specs)]
 
 
 class Strict(BaseModel):

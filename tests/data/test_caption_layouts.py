@@ -54,6 +54,19 @@ def served(file: str, text: str) -> dict[str, Any]:
     return {"id": "batch_1", "custom_id": file, "response": {"status_code": 200, "body": body}}
 
 
+def spoken(text: str) -> list[dict[str, Any]]:
+    """An answer in pieces, with what the model thought before it."""
+    return [{"type": "thinking", "thinking": "let me see"}, {"type": "text", "text": text}]
+
+
+def labelled(id_: int, file: str, text: str) -> dict[str, Any]:
+    """A task of Label Studio's JSON export: the file's name has a prefix since its upload."""
+    result = [{"id": "z", "type": "textarea", "value": {"text": [text]}, "to_name": "image", "from_name": "caption"}]
+    return {"id": 7000 + id_, "data": {"captioning": f"/data/upload/1/8f3e21ab-{file}"},
+            "annotations": [{"id": 9, "completed_by": 1, "result": result, "was_cancelled": False}],
+            "predictions": []}  # fmt: skip
+
+
 LAYOUTS: dict[str, tuple[str, str]] = {
     "ours": ("c.jsonl", lines([{"id": f, "caption": t} for _, f, t in PAIRS])),
     "COCO results": ("c.json", json.dumps([{"image_id": i, "caption": t} for i, _, t in PAIRS])),
@@ -98,6 +111,24 @@ LAYOUTS: dict[str, tuple[str, str]] = {
     "id to record": ("c.json", json.dumps({f: {"caption": t, "score": 1.0} for _, f, t in PAIRS})),
     "wrapped": ("c.json", json.dumps({"model": "m", "predictions": [{"image": f, "caption": t} for _, f, t in PAIRS]})),
     "a batch of a server": ("out.jsonl", lines([served(f, t) for _, f, t in PAIRS])),
+    "a batch of OpenAI's responses": ("out.jsonl", lines([
+        {"custom_id": f, "response": {"body": {"output": [
+            {"type": "reasoning", "summary": []},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": t}]}]}}}
+        for _, f, t in PAIRS])),
+    "a batch of Anthropic's": ("out.jsonl", lines([
+        {"custom_id": f[:-4], "result": {"type": "succeeded", "message": {"role": "assistant", "content": spoken(t)}}}
+        for _, f, t in PAIRS])),
+    "a batch of Gemini's": ("out.jsonl", lines([
+        {"key": f, "response": {"candidates": [{"content": {"parts": [{"text": t}], "role": "model"}}]}}
+        for _, f, t in PAIRS])),
+    "Label Studio": ("export.json", json.dumps([labelled(*pair) for pair in PAIRS])),
+    "Label Studio, short": ("export.json", json.dumps([
+        {"captioning": f"/data/upload/1/8f3e21ab-{f}", "id": n, "caption": t, "annotator": 1}
+        for n, (_, f, t) in enumerate(PAIRS)])),
+    "LLaMA-Factory's predictions": ("generated_predictions.jsonl", lines([
+        {"prompt": "Describe", "predict": t, "label": GT} for t in TEXTS])),
+    "Florence-2": ("c.json", json.dumps({f: {"<MORE_DETAILED_CAPTION>": t} for _, f, t in PAIRS})),
     "a caption a line": ("c.txt", "".join(t + "\n" for t in TEXTS)),
     "a JSON list of texts": ("c.json", json.dumps(TEXTS)),
 }  # fmt: skip
@@ -144,6 +175,59 @@ def test_a_parquet_file_a_folder_of_texts_and_a_folder_with_metadata(photos: Pat
         assert match_captions(read_caption_file(path), known_of(photos), "s").texts == dict(
             zip(FILES, ([text] for text in TEXTS), strict=True)
         )
+
+
+def test_sheets_of_excel_and_its_text_in_utf_16(photos: Path, tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["index", "image_path", "question", "answer", "prediction"])  # as VLMEvalKit writes them
+    for number, (_, file, text) in enumerate(PAIRS):
+        book.active.append([number, file, "Describe.", str([GT]), text])
+    book.save(tmp_path / "c.xlsx")
+    table = "file_name\tcaption\r\n" + "".join(f"{file}\t{text}\r\n" for _, file, text in PAIRS)
+    (tmp_path / "c.txt").write_bytes(table.encode("utf-16"))
+    for name in ("c.xlsx", "c.txt"):
+        assert match_captions(read_caption_file(tmp_path / name), known_of(photos), "s").texts == {
+            file: [text] for _, file, text in PAIRS
+        }
+    assert list(read_reference_file(tmp_path / "c.xlsx").texts.values()) == [[GT]] * 3
+    (tmp_path / "c.xlsx").write_bytes(b"PK\x03\x04 damaged")
+    with pytest.raises(UsageError, match="no Excel file"):
+        read_caption_file(tmp_path / "c.xlsx")
+
+
+def test_captions_beside_pictures_in_other_suffixes(photos: Path, tmp_path: Path) -> None:
+    for suffix, form in ((".caption", "{}\n"), (".json", '{{"image": "x.jpg", "caption": "{}"}}')):
+        folder = tmp_path / suffix[1:]
+        folder.mkdir()
+        for _, file, text in PAIRS:
+            (folder / file).write_bytes((photos / file).read_bytes())
+            (folder / file).with_suffix(suffix).write_text(form.format(text))
+        assert match_captions(read_caption_file(folder), known_of(photos), "s").texts == {
+            file: [text] for _, file, text in PAIRS
+        }
+    items = open_data(f"folder:{tmp_path / 'caption'}")  # as kohya's scripts write them
+    assert {item.id: item.references for item in items} == {file: (text,) for _, file, text in PAIRS}
+
+
+def test_references_of_textcaps_and_of_docci(tmp_path: Path) -> None:
+    texts = ["a sign that says stop", "a red stop sign"]
+    records = [{"image_id": "a1", "caption_str": t, "caption_tokens": t.split(), "reference_strs": texts,
+                "image_path": "train_images/a1.jpg"} for t in texts]  # fmt: skip
+    (tmp_path / "textcaps.json").write_text(json.dumps({"dataset_type": "val", "data": records}))
+    assert read_reference_file(tmp_path / "textcaps.json").texts == {"a1": texts}
+    docci = {"split": "test", "example_id": "test_00000", "image_file": "test_00000.jpg", "description": texts[0]}
+    (tmp_path / "docci.jsonlines").write_text(json.dumps(docci))
+    assert read_reference_file(tmp_path / "docci.jsonlines").texts == {"test_00000.jpg": texts[:1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("c.tar", "--data"), ("c.xml", "XML is not read"), ("c.xls", "save it as .xlsx or .csv")]
+)
+def test_files_that_hold_no_text_say_what_to_give(name: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('<?xml version="1.0"?>\n<annotations/>\n')
+    with pytest.raises(UsageError, match=line):
+        read_caption_file(tmp_path / name)
 
 
 def test_of_a_record_with_both_captions_and_references_each_reader_takes_its_own(tmp_path: Path) -> None:

@@ -95,9 +95,10 @@ def test_a_wrong_file_gets_one_line_that_names_it(write, name, content, says):
 
 def test_missing_folder_and_binary(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xd8\xff\xe0")
+    (tmp_path / "empty").mkdir()
     for path, says in (
         (tmp_path / "no.json", "no such file"),
-        (tmp_path, "a folder without metadata"),
+        (tmp_path / "empty", "a folder without metadata"),
         (tmp_path / "b.json", "UTF-8"),
     ):
         with pytest.raises(UsageError, match=says):

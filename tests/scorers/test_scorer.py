@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError
 from tellapart.recipe.models import NewScorer
@@ -58,7 +59,7 @@ def test_texts_beyond_the_window_are_counted_and_keep_their_end(scorer: Scorer) 
 
 
 def test_saved_and_loaded_it_is_the_same_scorer(scorer: Scorer, tmp_path: Path) -> None:
-    scorer.save(tmp_path)
+    scorer.save(str(tmp_path))  # a text will do, as in `save_pretrained`
     again = load_scorer(str(tmp_path))
     assert again.fingerprint == scorer.fingerprint and again.scale == pytest.approx(scorer.scale)
     assert torch.allclose(again.text_features(TEXTS), scorer.text_features(TEXTS), atol=1e-6)
@@ -117,3 +118,10 @@ def dual_encoder(family: str) -> Any:
 def test_what_scores_nothing_is_one_line(tiny_captioner: Path) -> None:
     with pytest.raises(TellapartError, match="does not score texts against pictures"):
         load_scorer(str(tiny_captioner))
+
+
+def test_a_captioner_whose_family_has_a_dual_encoder_is_no_scorer_of_random_weights(tmp_path: Path) -> None:
+    """BLIP's captioner loads as a `BlipModel`, whose text tower and projections it does not have."""
+    save_blip(tmp_path, ["a", "dog"])
+    with pytest.raises(TellapartError, match=r"lacks .* weights of a BlipModel"):
+        load_scorer(str(tmp_path))

@@ -303,3 +303,13 @@ def test_real_photos_have_one_fingerprint_by_whatever_path(tmp_path: Path, monke
         found.append(content_of(read_recipe(folder / "recipes" / "flickr8k_sr.toml")))
     assert found[0] == found[1]
     assert re.search(r"part=6/6&split=train#1000-", found[0].document["recipe"]["data"]["train"])
+
+
+@pytest.mark.parametrize("train", ['"nowhere.json"', '["nowhere.json", "scenes:plain?n=4"]'])
+def test_data_that_are_not_there_are_one_error_and_no_warning(
+    train: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "small.toml").write_text(MLE)
+    with pytest.raises(UsageError, match="no such file"):
+        content_of(read_recipe(tmp_path / "small.toml", [f"data.train={train}"]))
+    assert not [str(warning.message) for warning in recwarn if "Pydantic" in str(warning.message)]

@@ -2,10 +2,10 @@
 
 Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
 signs as in a URL where that is not text (``caf%E9.jpg``).
-References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``), else the
-texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden
-files and folders are passed over; pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads
-that were broken off (``.part``) are reported.
+References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
+``cat.caption``), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv``
+(``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden files and folders are passed over; pictures of a kind that is not
+read here (HEIC, SVG, …), empty files and downloads that were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tellapart.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.types import Item
 from tellapart.utils.text import path_id
 
+TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES
 
 
@@ -33,12 +34,14 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
     missing = Skipped()
     if path.is_file():
-        return existing_items([_item(path, path.name, path.with_suffix(".txt").is_file(), missing)], missing), missing
+        beside = next((suffix for suffix in TEXT_SUFFIXES if path.with_suffix(suffix).is_file()), "")
+        return existing_items([_item(path, path.name, beside, missing)], missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path)
-    items = [_item(path / name, name, _stem(name) + ".txt" in texts, missing, listed.get(name, ())) for name in names]
+    beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
+    items = [_item(path / name, name, beside[name], missing, listed.get(name, ())) for name in names]
     return existing_items(items, missing), missing
 
 
@@ -60,7 +63,7 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
                 continue
             if suffix in WANTED:
                 pictures.append(name)
-            elif suffix == ".txt":
+            elif suffix in TEXT_SUFFIXES:
                 texts.add(name)
             elif suffix in UNSUPPORTED_SUFFIXES:
                 missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: convert it to JPEG or PNG")
@@ -82,10 +85,10 @@ def _metadata(folder: Path) -> dict[str, Sequence[str]]:
     return {listed.files.get(id_, id_): texts for id_, texts in listed.texts.items()}
 
 
-def _item(path: Path, id_: str, has_text: bool, missing: Skipped, listed: Sequence[str] = ()) -> Item:
+def _item(path: Path, id_: str, beside: str, missing: Skipped, listed: Sequence[str] = ()) -> Item:
     references = clean_captions(listed)
-    if has_text:
-        text = path.with_suffix(".txt")
+    if beside:
+        text = path.with_suffix(beside)
         try:
             references = clean_captions(read_text(text).splitlines())
         except UsageError as error:  # the picture is good all the same
@@ -100,7 +103,7 @@ READERS.register(
         help="the pictures in a folder and below it",
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt` beside each, one a line; a name that is "
+                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line; a name that is "
                 "not text has percent signs in its id (`caf%E9.jpg`)",
                 "`photos/` or `folder:photos`",
             ),
