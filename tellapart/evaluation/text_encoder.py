@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.errors import UsageError
 from tellapart.metrics.bert_score import TokenFeatures
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class TextEncoder:
 def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: int | None = None) -> TextEncoder:
     """A text encoder from a folder or a hub name; safetensors only, float32.
 
-    Raises `TellapartError` with the line to type where there is no such model.
+    Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
     """
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -118,4 +119,9 @@ def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: i
             where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    needed = ("num_hidden_layers", "max_position_embeddings")
+    if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
+        raise UsageError(
+            f"{name} is a {model.config.model_type} model; BERTScore expects a text encoder; type: --bertscore roberta-large"
+        )
     return TextEncoder(model.requires_grad_(False).to(device), tokenizer, str(name), layer=layer)

@@ -47,7 +47,6 @@ def test_bare_paths(tmp_path: Path) -> None:
     assert "coco:" in wrong(tmp_path / "c.json") and "karpathy:" in wrong(tmp_path / "c.json")
     assert "neither a picture" in wrong(tmp_path / "notes.md")
     assert "no such file or folder" in wrong(tmp_path / "nope")
-    (tmp_path / "photos").mkdir()
     assert f"did you mean '{tmp_path / 'photos'}'?" in wrong(tmp_path / "photso")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import Cli
+from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
@@ -148,6 +149,12 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
         run_eval([tmp_path / "own.txt"], [tmp_path / "told.txt"], metrics=["bertscore_f"])
     with pytest.raises(TellapartError, match="no such model folder"):
         load_text_encoder("./nowhere")
+
+
+def test_a_model_of_pictures_is_no_text_encoder(tmp_path: Path) -> None:
+    save_blip(tmp_path, ["a", "dog"])
+    with pytest.raises(UsageError, match="is a blip model; BERTScore expects a text encoder"):
+        load_text_encoder(str(tmp_path))
 
 
 def enumerate_(values: list[Any]) -> list[tuple[str, Any]]:

@@ -4,8 +4,8 @@ Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is 
 signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
 ``cat.caption``), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv``
-(``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden files and folders are passed over; pictures of a kind that is not
-read here (HEIC, SVG, …), empty files and downloads that were broken off (``.part``) are reported.
+(``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden files and folders are passed over; pictures of a kind that is
+not read here (HEIC, SVG, …), empty files and downloads that were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
