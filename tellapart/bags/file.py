@@ -77,7 +77,7 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     if first.get("format") != FORMAT:
         raise UsageError(f"{path}: format {first.get('format')} of bags, and this version reads {FORMAT}; update it")
     known_fields = {name: first[name] for name in Header.__dataclass_fields__ if name in first}
-    header = Header(**{**known_fields, "sizes": tuple(first.get("sizes", ()))})
+    header = _header(path, known_fields)
     if fingerprint is not None and header.fingerprint != fingerprint:
         raise UsageError(
             f"{path}: mined with the features of {header.scorer} ({header.fingerprint[:8]}), and these are of another "
@@ -89,6 +89,17 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     if known is not None:
         check_known(str(path), bags, known)
     return BagsFile(header, bags)
+
+
+def _header(path: Path, fields: dict[str, Any]) -> Header:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(Header).validate_python(fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine again") from None
 
 
 def read_truematch(path: Path) -> list[Bag]:

@@ -122,6 +122,7 @@ def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: i
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
         raise UsageError(
-            f"{name} is a {model.config.model_type} model; BERTScore expects a text encoder; type: --bertscore roberta-large"
+            f"{name} is a {model.config.model_type} model; BERTScore expects a text encoder; "
+            "type: --bertscore roberta-large"
         )
     return TextEncoder(model.requires_grad_(False).to(device), tokenizer, str(name), layer=layer)

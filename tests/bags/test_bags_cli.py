@@ -250,3 +250,13 @@ def test_bags_in_a_recipe_come_back_and_are_in_the_fingerprint(tiny_recipe: dict
     with pytest.raises(UsageError, match="whose features say which pictures look alike"):
         alone = {"scorer": None, "objective": {"kind": "mle"}, "validation": {"select": "loss"}}
         check_recipe({**tiny_recipe, **alone, "bags": {"size": 3}}, "test")
+
+
+@pytest.mark.parametrize(("key", "value"), [("sizes", 3.5), ("fingerprint", 12), ("left_out", "none")])
+def test_a_damaged_header_is_one_line(key: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bags.jsonl"
+    whole = {"kind": "tellapart bags", "format": 1, "scorer": "s", "fingerprint": "f", "sizes": [3]}
+    bag = json.dumps({"ids": ["a", "b", "c"], "similarity": 0.5})
+    path.write_text(f"{json.dumps({**whole, key: value})}\n{bag}\n")
+    with pytest.raises(UsageError, match=f"the header's '{key}.*is damaged"):
+        read_bags(path)

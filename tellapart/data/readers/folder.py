@@ -103,8 +103,8 @@ READERS.register(
         help="the pictures in a folder and below it",
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line; a name that is "
-                "not text has percent signs in its id (`caf%E9.jpg`)",
+                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line; "
+                "a name that is not text has percent signs in its id (`caf%E9.jpg`)",
                 "`photos/` or `folder:photos`",
             ),
             ("one picture or clip", "`cat.jpg`, `dog.mp4`"),
