@@ -350,7 +350,7 @@ class Hf(Captioner):
         )
         return parts
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         super().save(folder)
         self.whole.save_pretrained(folder)
 

@@ -40,8 +40,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f"{path}: no such folder")
     pictures, texts = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path)
-    beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
-    items = [_item(path / name, name, beside[name], missing, listed.get(name, ())) for name in names]
+    texts_beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
+    items = [_item(path / name, name, texts_beside[name], missing, listed.get(name, ())) for name in names]
     return existing_items(items, missing), missing
 
 
