@@ -108,12 +108,18 @@ def commands(page: Path) -> list[Command]:
     return found
 
 
-def substituted(text: str) -> str:
-    """The command with small models and data."""
+def with_small_names(text: str) -> str:
+    """The text with small models and data."""
     for large, small in SUBSTITUTIONS.items():
         text = text.replace(large, small)
+    return text
+
+
+def substituted(text: str) -> str:
+    """The command with small models and data, and with the options that make it small."""
+    text = with_small_names(text)
     text, comment, note = text.partition("  #")
-    added = [options for start, options in ADDED.items() if text.startswith(start)]
+    added = [options for start, options in ADDED.items() if text.removeprefix("PYTHONPATH=. ").startswith(start)]
     if text.startswith("tellapart finetune") and "--epochs" not in text:
         added.append("--steps 2")
     return " ".join([text, *added]) + comment + note
@@ -148,13 +154,13 @@ def run_command(text: str, cli: Cli) -> Done:
     return Done(answer.returncode, answer.stdout, answer.stderr)
 
 
-def write_modules(page: Path, folder: Path) -> None:
-    """Write the page's Python blocks that name their file: ``# my_module.py`` or ``\"\"\"my_module.py: …``."""
-    blocks = re.findall(
-        r"^```python\n((?:# |\"\"\")(\w+\.py)\b.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
-    for text, name in blocks:
-        (folder / name).write_text(text)
+def write_modules(folder: Path) -> None:
+    """Write the Python blocks that name their file: ``# my_module.py`` or ``\"\"\"my_module.py: …``."""
+    for page in PAGES:
+        blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+        for text in blocks:
+            if name := re.match(r"(?:# |\"\"\")(\w+\.py)\b", text):
+                (folder / name[1]).write_text(with_small_names(text))
 
 
 def matches(stated: list[str], printed: str) -> bool:
@@ -180,7 +186,7 @@ def test_the_commands_of_a_page_run(
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("COLUMNS", "160")
-    write_modules(ROOT / page, folder)
+    write_modules(folder)
     for command in commands(ROOT / page):
         if command.reason is None:
             text = substituted(command.text)
