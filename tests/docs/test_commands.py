@@ -165,7 +165,10 @@ def write_modules(folder: Path) -> None:
 
 def matches(stated: list[str], printed: str) -> bool:
     """Whether each stated line is printed, in this order; ``…`` stands for anything."""
-    pattern = r"[\s\S]*".join(r".*".join(map(re.escape, line.strip().split("…"))) for line in stated)
+    pattern = r"[\s\S]*".join(
+        r".*".join(map(re.escape, line.strip().split("…")))
+        for line in re.sub(r"[ \t]+", " ", "\n".join(stated)).split("\n")
+    )
     return re.search(pattern, re.sub(r"[ \t]+", " ", printed)) is not None
 
 

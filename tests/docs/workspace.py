@@ -16,6 +16,9 @@ def make_workspace(folder: Path, captioner: Path, scorer: Path) -> None:
     (folder / "photos").mkdir(parents=True)
     for i in range(PHOTOS):
         write_photo(folder / "photos" / f"{i:03}.jpg", scenes[i])
+    (folder / "more-photos").mkdir()
+    for i, scene in enumerate(Scenes(20, split="test", seed=5)):
+        write_photo(folder / "more-photos" / f"more-{i:03}.jpg", scene)
     write_captions(folder, scenes)
     write_coco(folder, scenes)
     write_clips(folder / "clips")
