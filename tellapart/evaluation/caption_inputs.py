@@ -63,16 +63,16 @@ def match_files(
     pictures differently were matched.
     """
     notes = dataset.report() if dataset is not None else []
-    told = None if references is None else references.texts
+    known_references = None if references is None else references.texts
     if dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
         if references is not None:
             matched = match_captions(references, known, "references")
-            told, notes = matched.texts, notes + _note(matched.how)
-        lacking = [key for key in known.ids if told is not None and not told.get(key)]
+            known_references, notes = matched.texts, notes + _note(matched.how)
+        lacking = [key for key in known.ids if known_references is not None and not known_references.get(key)]
         check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
         notes += report_problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
-        known = replace(known, ids=[key for key in known.ids if told is None or told.get(key)])
+        known = replace(known, ids=[key for key in known.ids if known_references is None or known_references.get(key)])
     else:
         first = references or next(iter(systems.values()), CaptionFile("", {}))
         whose = "the references" if references is not None else "the first caption file"
@@ -88,7 +88,7 @@ def match_files(
         raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
-    return {name: {key: own[key] for key in common} for name, own in kept.items()}, told, notes
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
 
 
 def _files(dataset: Dataset) -> dict[str, str]:

@@ -83,10 +83,10 @@ def evaluate(
     every two systems.
     """
     ids = _same_ids(systems, items)
-    held, notes = _references(ids, items, references)
-    slots = {name: system_slots(_lists(name, captions, ids), held) for name, captions in systems.items()}
+    all_references, notes = _references(ids, items, references)
+    slots = {name: system_slots(_lists(name, captions, ids), all_references) for name, captions in systems.items()}
     if human is not None:
-        slots[HUMAN] = human_slots(human, held, seed)
+        slots[HUMAN] = human_slots(human, all_references, seed)
     # People's references are measured for their diversity where that is asked for, not by default.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
@@ -94,7 +94,7 @@ def evaluate(
     sets = inputs or CandidateInputs()
 
     def context_of(model: EvalScorer | None, features: np.ndarray | None, **more: Any) -> EvalContext:
-        return EvalContext(ids, items, held, model, features, **settings, **sets.settings(ids, model), **more)
+        return EvalContext(ids, items, all_references, model, features, **settings, **sets.settings(ids, model), **more)
 
     context = context_of(
         scorer, features_of(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
@@ -104,7 +104,7 @@ def evaluate(
         name: context_of(model, features, primary=context) for name, (model, features) in (eval_scorers or {}).items()
     }
     captions = {name: own[0].captions for name, own in slots.items()}
-    results = Results(ids, captions=captions, references=held, notes=notes + left_out)
+    results = Results(ids, captions=captions, references=all_references, notes=notes + left_out)
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     yardstick = f"|human:{human}" if human else ""
     comparison = Comparison(results, slots, resamples=resamples, seed=seed, human=yardstick, pairs=pairs)
@@ -114,8 +114,13 @@ def evaluate(
                 comparison.measure(metric, where, scorer=name, chance=chance)
     _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
-        said = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
-        results.words, results.signatures[WORDS] = associated_words(said, words), f"{WORDS}|{tagger_signature()}"
+        texts_by_system = {
+            name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
+        }
+        results.words, results.signatures[WORDS] = (
+            associated_words(texts_by_system, words),
+            f"{WORDS}|{tagger_signature()}",
+        )
     results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder)
     return results
 
@@ -179,11 +184,11 @@ def _references(
         if items is None or not any(item.references for item in items):
             return None, []
         references = {item.id: item.references for item in items}
-    held = [list(references.get(key, ())) for key in ids]
-    without = [key for key, texts in zip(ids, held, strict=True) if not texts]
+    all_references = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
         return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
-    return held, []
+    return all_references, []
 
 
 def run_eval(
@@ -235,17 +240,21 @@ def run_eval(
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
     dataset = open_optional(data)
-    kept, told, notes = match_files(systems, read_references(references), dataset, allow_missing, min_overlap)
+    kept, known_references, notes = match_files(
+        systems, read_references(references), dataset, allow_missing, min_overlap
+    )
     ids = list(next(iter(kept.values())))
     items = with_ids(dataset, ids)
     inputs = read_inputs(bags, distractors, ids, dataset, scorer)
-    held = _references(ids, items, told)[0]
+    all_references = _references(ids, items, known_references)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
-    several = several or (human == "mean" and metrics is not None and any(len(texts) > 1 for texts in held or ()))
-    if emscore_idf == "references" and held is None:
+    several = several or (
+        human == "mean" and metrics is not None and any(len(texts) > 1 for texts in all_references or ())
+    )
+    if emscore_idf == "references" and all_references is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    trial = EvalContext(ids, items, held, scorer, several=several, **inputs.settings(ids))
+    trial = EvalContext(ids, items, all_references, scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
     models, readable = load_scorers([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
@@ -254,7 +263,7 @@ def run_eval(
     results = evaluate(
         kept,
         items=readable,
-        references=told,
+        references=known_references,
         scorer=models[0][0] if models else None,
         image_features=models[0][1] if models else None,
         eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},

@@ -18,7 +18,7 @@ from tellapart.metrics.significance import MeanStatistic, Statistic
 HUMAN_CHOICES = ("first", "random", "mean")
 
 
-def system_slots(lists: list[list[str]], held: list[list[str]] | None) -> list[Slot]:
+def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[Slot]:
     """A system's captions as slots: every picture's first ones, every picture's second ones, and so on.
 
     A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
@@ -27,7 +27,7 @@ def system_slots(lists: list[list[str]], held: list[list[str]] | None) -> list[S
     return [
         Slot(
             [texts[number % len(texts)] for texts in lists],
-            held,
+            all_references,
             np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
         )
         for number in range(width)
@@ -43,24 +43,27 @@ def caption_lists(slots: Sequence[Slot]) -> list[list[str]]:
     ]
 
 
-def human_slots(choice: str, held: list[list[str]] | None, seed: int) -> list[Slot]:
+def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[Slot]:
     """People's captions as a system, each held against the picture's other references."""
     if choice not in HUMAN_CHOICES:
         raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
-    if held is None:
+    if all_references is None:
         raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
     if choice == "first":
-        return [_human_slot(held, [0] * len(held), 0)]
+        return [_human_slot(all_references, [0] * len(all_references), 0)]
     if choice == "random":
         rng = np.random.default_rng(seed)
-        return [_human_slot(held, [int(rng.integers(len(texts))) for texts in held], 0)]
-    return [_human_slot(held, [slot % len(texts) for texts in held], slot) for slot in range(max(map(len, held)))]
+        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
+    return [
+        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
+        for slot in range(max(map(len, all_references)))
+    ]
 
 
-def _human_slot(held: list[list[str]], picks: list[int], slot: int) -> Slot:
-    captions = [texts[pick] for texts, pick in zip(held, picks, strict=True)]
-    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(held, picks, strict=True)]
-    return Slot(captions, others, np.array([slot >= len(texts) for texts in held]))
+def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> Slot:
+    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
+    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
+    return Slot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
 
 
 def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[Slot]) -> Measurement:

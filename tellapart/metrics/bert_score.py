@@ -44,11 +44,11 @@ def bertscore(captions: Sequence[str], references: References, *, model: Encoder
     without a word scores 0. Raises `UsageError` where a caption has no list of references.
     """
     check(captions, references)
-    texts = list(dict.fromkeys([*captions, *(text for held in references for text in held)]))
+    texts = list(dict.fromkeys([*captions, *(text for reference_texts in references for text in reference_texts)]))
     known = dict(zip(texts, model.token_features(texts), strict=True))
     rows = [
-        np.max([_of_pair(known[caption], known[text]) for text in held], axis=0)
-        for caption, held in zip(captions, references, strict=True)
+        np.max([_of_pair(known[caption], known[text]) for text in reference_texts], axis=0)
+        for caption, reference_texts in zip(captions, references, strict=True)
     ]
     value_N3 = np.array(rows, dtype=float).reshape(-1, 3)
     return BERTScore(*((_mean(value_N), value_N) for value_N in value_N3.T))

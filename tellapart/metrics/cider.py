@@ -46,15 +46,17 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 
 
 def _corpus(captions: Sequence[str], references: References, plain: bool) -> tuple[float, np.ndarray]:
-    said, held = tokenized(captions, references)
-    score_N = _scorer(held, plain).score([caption.split() for caption in said], np.arange(len(held)))
+    caption_tokens, reference_texts = tokenized(captions, references)
+    score_N = _scorer(reference_texts, plain).score(
+        [caption.split() for caption in caption_tokens], np.arange(len(reference_texts))
+    )
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
 
 @recent
-def _scorer(held: list[list[str]], plain: bool) -> Vectors:
-    table, counts, image_R = counted(held)
-    return Vectors(table, counts, image_R, documents_with(table, counts, image_R), len(held), plain)
+def _scorer(reference_texts: list[list[str]], plain: bool) -> Vectors:
+    table, counts, image_R = counted(reference_texts)
+    return Vectors(table, counts, image_R, documents_with(table, counts, image_R), len(reference_texts), plain)
 
 
 class CiderD:
@@ -84,7 +86,7 @@ class CiderD:
         if isinstance(idf, str) and idf not in ("references", "batch"):
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         self.pictures = len(references)
-        self._held = [self._rows(texts, told=True) for texts in references] if self.ids else self._texts(references)
+        self._held = [self._rows(texts, setting=True) for texts in references] if self.ids else self._texts(references)
         self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._held])
         flat = [row for rows in self._held for row in rows]
         if isinstance(idf, str):
@@ -107,8 +109,10 @@ class CiderD:
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
         """Document frequencies of other references, in the form that this object's have."""
-        held = [self._rows(texts, told=True) for texts in references] if self.ids else self._texts(references)
-        return DocumentFrequencies.of(held, name, end=self.end, ids=self.ids)
+        reference_texts = (
+            [self._rows(texts, setting=True) for texts in references] if self.ids else self._texts(references)
+        )
+        return DocumentFrequencies.of(reference_texts, name, end=self.end, ids=self.ids)
 
     @property
     def signature(self) -> str:
@@ -168,14 +172,14 @@ class CiderD:
         length_M = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(chain.from_iterable(lists), np.int64, int(length_M.sum())), length_M
 
-    def _rows(self, rows: Any, *, told: bool = False) -> list[Any]:
+    def _rows(self, rows: Any, *, setting: bool = False) -> list[Any]:
         lists: list[list[int]] = rows.tolist() if hasattr(rows, "tolist") else [_listed(row) for row in rows]
         if self.end_token is None:
             return list(lists)
         found = []
         for row in lists:
             place = row.index(self.end_token) if self.end_token in row else None
-            ended = place is not None or told
+            ended = place is not None or setting
             found.append(row[:place] + [self.end_token] * (self.end and ended))
         return found
 
@@ -205,18 +209,20 @@ class DocumentFrequencies:
 
     @classmethod
     def of(
-        cls, held: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
+        cls, reference_texts: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
     ) -> DocumentFrequencies:
         """Count references that are already cut into words."""
         table = GramTable()
-        image_R = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
-        counts = table.add([row for rows in held for row in rows], image_R)
+        image_R = np.repeat(np.arange(len(reference_texts)), [len(rows) for rows in reference_texts])
+        counts = table.add([row for rows in reference_texts for row in rows], image_R)
         grams = []
         for keys, numbers in zip(table.keys, table.ids, strict=True):
             pair_G2 = np.zeros((len(keys), 2), np.int64)
             pair_G2[numbers] = np.stack([keys // WORDS, keys % WORDS], axis=1)
             grams.append(pair_G2)
-        return cls(list(table.words), grams, documents_with(table, counts, image_R), len(held), name, end, ids)
+        return cls(
+            list(table.words), grams, documents_with(table, counts, image_R), len(reference_texts), name, end, ids
+        )
 
     def table(self) -> GramTable:
         """A table that knows these n-grams by the same numbers."""

@@ -48,9 +48,9 @@ def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     if not counts_NKC.size:
         return float("nan"), np.full(len(counts_NKC), np.nan)
     alone_NK = bleus_of_counts(np.moveaxis(counts_NKC, -1, 0).reshape(COUNTS, -1))[-1].reshape(counts_NKC.shape[:2])
-    said_NK = _said(counts_NKC)
-    size_N = said_NK.sum(1)
-    sum_N = np.where(said_NK, alone_NK, 0).sum(1)
+    present_NK = _present(counts_NKC)
+    size_N = present_NK.sum(1)
+    sum_N = np.where(present_NK, alone_NK, 0).sum(1)
     value_N = np.where(size_N > 0, sum_N / np.maximum(size_N, 1), np.nan)
     return mbleu_of_counts(list(counts_NKC))(np.ones(len(counts_NKC))), value_N
 
@@ -67,9 +67,9 @@ def mbleu_counts(caption_lists: CaptionLists) -> np.ndarray:
     where = [(n, k) for n, texts in enumerate(caption_lists) if len(texts) > 1 for k in range(len(texts))]
     counts_NKC = np.full((len(caption_lists), max(map(len, caption_lists), default=0), COUNTS), np.nan)
     if where:
-        held = [[*caption_lists[n][:k], *caption_lists[n][k + 1 :]] for n, k in where]
+        reference_texts = [[*caption_lists[n][:k], *caption_lists[n][k + 1 :]] for n, k in where]
         number_M, slot_M = np.array(where).T
-        counts_NKC[number_M, slot_M] = bleu_counts_of_tokens([caption_lists[n][k] for n, k in where], held)
+        counts_NKC[number_M, slot_M] = bleu_counts_of_tokens([caption_lists[n][k] for n, k in where], reference_texts)
     return counts_NKC
 
 
@@ -79,8 +79,8 @@ def mbleu_of_counts(rows: Sequence[np.ndarray]) -> SummedStatistic:
     for number, row in enumerate(rows):
         counts_NKC[number, : len(row)] = row
     # Behind its ten counts each slot has whether there is a caption.
-    said_NK1 = _said(counts_NKC)[:, :, None]
-    counts_NKD = np.concatenate([np.where(said_NK1, counts_NKC, 0), said_NK1], axis=2)
+    present_NK1 = _present(counts_NKC)[:, :, None]
+    counts_NKD = np.concatenate([np.where(present_NK1, counts_NKC, 0), present_NK1], axis=2)
     return SummedStatistic(counts_NKD.reshape(len(rows), -1), _mbleu_of_sums)
 
 
@@ -92,7 +92,7 @@ def _mbleu_of_sums(counts_RC: np.ndarray) -> np.ndarray:
     return np.where(size_R > 0, np.where(present_RK, bleu_RK, 0).sum(-1) / np.maximum(size_R, 1), np.nan)
 
 
-def _said(counts_NKC: np.ndarray) -> np.ndarray:
+def _present(counts_NKC: np.ndarray) -> np.ndarray:
     return ~np.isnan(counts_NKC[:, :, 0])
 
 
@@ -104,11 +104,11 @@ def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:
     return (float(kept_N.mean()) if len(kept_N) else float("nan")), value_N
 
 
-def _ratio(said: Sequence[Sequence[str]], n: int) -> float:
-    count = sum(map(len, said))
+def _ratio(caption_tokens: Sequence[Sequence[str]], n: int) -> float:
+    count = sum(map(len, caption_tokens))
     if not count:
         return float("nan")
-    grams = {tuple(words[start : start + n]) for words in said for start in range(len(words) - n + 1)}
+    grams = {tuple(words[start : start + n]) for words in caption_tokens for start in range(len(words) - n + 1)}
     return len(grams) / count
 
 

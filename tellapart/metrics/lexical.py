@@ -82,39 +82,39 @@ def repetition_rate(captions: Sequence[str], references: References = None) -> t
     return _mean(rate_N), rate_N
 
 
-def _repetition(said: Sequence[str]) -> float:
-    if not said:
+def _repetition(tokens: Sequence[str]) -> float:
+    if not tokens:
         return float("nan")
-    if len(set(said)) == len(said):
+    if len(set(tokens)) == len(tokens):
         return 0.0
-    again = _immediate_runs(said) | _long_runs(said) | _unseparated_words(said)
-    return 100 * len(again) / len(said)
+    again = _immediate_runs(tokens) | _long_runs(tokens) | _unseparated_words(tokens)
+    return 100 * len(again) / len(tokens)
 
 
-def _immediate_runs(said: Sequence[str]) -> set[int]:
+def _immediate_runs(tokens: Sequence[str]) -> set[int]:
     """Positions in the second and later copies of a run that follows itself."""
-    if len(said) > _LONG_CAPTION:
-        return _immediate_runs_of_many(said)
+    if len(tokens) > _LONG_CAPTION:
+        return _immediate_runs_of_many(tokens)
     again: set[int] = set()
-    for size in range(1, len(said) // 2 + 1):
+    for size in range(1, len(tokens) // 2 + 1):
         same = 0  # how many words up to here equal the word `size` before
-        for position in range(size, len(said)):
-            same = same + 1 if said[position] == said[position - size] else 0
+        for position in range(size, len(tokens)):
+            same = same + 1 if tokens[position] == tokens[position - size] else 0
             if same >= size:
                 again.update(range(position - size + 1, position + 1))
     return again
 
 
-def _immediate_runs_of_many(said: Sequence[str]) -> set[int]:
+def _immediate_runs_of_many(tokens: Sequence[str]) -> set[int]:
     """The same for thousands of words, in n·log² n steps.
 
     A run of ``size`` words that follows itself holds a word at a multiple of ``size``. From each such word and the
     word ``size`` after it, equal words are counted forwards and backwards, by blocks of 2^k words that are known to
     be equal (Karp, Miller and Rosenberg 1972).
     """
-    number = {word: place for place, word in enumerate(dict.fromkeys(said))}
-    count = len(said)
-    block_KN = [np.array([number[word] for word in said])]
+    number = {word: place for place, word in enumerate(dict.fromkeys(tokens))}
+    count = len(tokens)
+    block_KN = [np.array([number[word] for word in tokens])]
     while 2 << len(block_KN) <= count:
         last_N, half = block_KN[-1], 1 << (len(block_KN) - 1)
         pair_N = last_N[:-half] * np.int64(count) + last_N[half:]
@@ -143,21 +143,21 @@ def _equal_words(block_KN: Sequence[np.ndarray], a_Q: np.ndarray, b_Q: np.ndarra
     return a_Q - start_Q
 
 
-def _long_runs(said: Sequence[str]) -> set[int]:
+def _long_runs(tokens: Sequence[str]) -> set[int]:
     again: set[int] = set()
     seen: set[tuple[str, ...]] = set()
-    for start in range(len(said) - _LONG_RUN + 1):
-        run = tuple(said[start : start + _LONG_RUN])
+    for start in range(len(tokens) - _LONG_RUN + 1):
+        run = tuple(tokens[start : start + _LONG_RUN])
         if run in seen:
             again.update(range(start, start + _LONG_RUN))
         seen.add(run)
     return again
 
 
-def _unseparated_words(said: Sequence[str]) -> set[int]:
+def _unseparated_words(tokens: Sequence[str]) -> set[int]:
     again: set[int] = set()
     since: set[str] = set()
-    for position, word in enumerate(said):
+    for position, word in enumerate(tokens):
         if word in FUNCTION_WORDS:
             since.clear()
         elif word in since:

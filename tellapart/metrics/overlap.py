@@ -65,16 +65,16 @@ def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
     return bleu_counts_of_tokens(*tokenized(captions, references))
 
 
-def bleu_counts_of_tokens(said: list[str], held: list[list[str]]) -> np.ndarray:
+def bleu_counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> np.ndarray:
     """`bleu_counts` of captions and references that are tokenised already, tokens joined by blanks."""
-    table, reference, image_R = counted(held)
-    caption = table.look_up([text.split() for text in said])
+    table, reference, image_R = counted(reference_texts)
+    caption = table.look_up([text.split() for text in caption_tokens])
     length_N, size_R = caption.length_M.astype(float), iter(reference.length_M.tolist())
-    counts_NC = np.zeros((len(said), 2 + 2 * ORDERS))
+    counts_NC = np.zeros((len(caption_tokens), 2 + 2 * ORDERS))
     counts_NC[:, 0] = length_N
     counts_NC[:, 1] = [
         min((abs(size - length), size) for size in [next(size_R) for _ in texts])[1]
-        for texts, length in zip(held, length_N.tolist(), strict=True)
+        for texts, length in zip(reference_texts, length_N.tolist(), strict=True)
     ]
     counts_NC[:, 2 : 2 + ORDERS] = np.maximum(length_N[:, None] - np.arange(ORDERS), 0)
     span = int(max(table.size, caption.gram_E.max(initial=0) + 1))  # room for n-grams that no reference has
@@ -83,7 +83,7 @@ def bleu_counts_of_tokens(said: list[str], held: list[list[str]]) -> np.ndarray:
     most = np.maximum.reduceat(reference.count_E, start) if len(known) else np.zeros(0, int)
     matched_E = np.minimum(caption.count_E, _at(known, most, caption.sentence_E * span + caption.gram_E))
     cell_E = caption.sentence_E * ORDERS + caption.order_E
-    matched_NK = np.bincount(cell_E, matched_E, minlength=len(said) * ORDERS).reshape(-1, ORDERS)
+    matched_NK = np.bincount(cell_E, matched_E, minlength=len(caption_tokens) * ORDERS).reshape(-1, ORDERS)
     counts_NC[:, 2 + ORDERS :] = matched_NK
     return counts_NC
 
@@ -98,9 +98,9 @@ def _at(known: np.ndarray, value: np.ndarray, asked: np.ndarray) -> np.ndarray:
 
 def bleus_of_counts(counts_C: np.ndarray) -> np.ndarray:
     """BLEU-1 to 4 from the ten counts of `bleu_counts` (of a corpus, or with a second axis of captions)."""
-    words, closest, said, matched = counts_C[0], counts_C[1], counts_C[2 : 2 + ORDERS], counts_C[2 + ORDERS :]
+    words, closest, possible, matched = counts_C[0], counts_C[1], counts_C[2 : 2 + ORDERS], counts_C[2 + ORDERS :]
     root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (counts_C.ndim - 1))
-    found = np.cumprod((matched + _TINY) / (said + _SMALL), axis=0) ** root
+    found = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root
     ratio = (words + _TINY) / (closest + _SMALL)
     return found * np.exp(np.minimum(0, 1 - 1 / ratio))
 
@@ -111,8 +111,10 @@ def rouge_l(captions: Sequence[str], references: References) -> tuple[float, np.
     F of the best precision and the best recall over the references, which may be two different ones (the COCO
     tools' reading). An empty text counts as one empty word there, so an empty caption meets an empty reference.
     """
-    said, held = tokenized(captions, references)
-    score_N = np.array([_rouge(caption.split(" "), texts) for caption, texts in zip(said, held, strict=True)])
+    caption_tokens, reference_texts = tokenized(captions, references)
+    score_N = np.array(
+        [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
+    )
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
 

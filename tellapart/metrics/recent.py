@@ -52,8 +52,8 @@ class Tokenized(NamedTuple):
 def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Tokenized:
     """Both sides tokenised as the COCO tools do: all captions as one text, all references as another."""
     check(captions, references)
-    flat = iter(ptb_tokenize([text for held in references for text in held]))
-    return Tokenized(ptb_tokenize(captions), [[next(flat) for _ in held] for held in references])
+    flat = iter(ptb_tokenize([text for reference_texts in references for text in reference_texts]))
+    return Tokenized(ptb_tokenize(captions), [[next(flat) for _ in reference_texts] for reference_texts in references])
 
 
 class Counted(NamedTuple):
@@ -77,7 +77,11 @@ def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -
     if references is None or len(captions) != len(references):
         count = "no" if references is None else len(references)
         raise UsageError(f"{len(captions)} captions and {count} lists of references; give one list for each caption")
-    without = [number for number, held in enumerate(references) if isinstance(held, str) or not len(held)]
+    without = [
+        number
+        for number, reference_texts in enumerate(references)
+        if isinstance(reference_texts, str) or not len(reference_texts)
+    ]
     if without:
         raise UsageError(
             f"caption {without[0]} (of {len(without)}) has no list of references; give each at least one, in a list"
