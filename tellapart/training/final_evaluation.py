@@ -6,19 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.evaluation.gallery import save_pictures
 from tellapart.metrics.results import Results
-from tellapart.scorers import load_scorer
+from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.run_folder import Run, write_json, write_text, writing
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 
-def final_evaluation(setup: Any, run: Run) -> Results | None:
+def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """Write ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
 
     ``results.json`` says that the rest is there: a run killed before it is measured again.
@@ -38,7 +41,7 @@ def final_evaluation(setup: Any, run: Run) -> Results | None:
         items=setup.test_items,
         scorer=scorer,
         image_features=setup.store.features(setup.test_items, scorer.encoder) if scorer is not None else None,
-        eval_scorers=judges(setup, settings.eval_scorers),
+        eval_scorers=load_eval_scorers(setup, settings.eval_scorers),
         human="mean" if setup.recipe.trains == "captioner" and all(i.references for i in setup.test_items) else None,
         lookalike=settings.lookalike,
         seed=setup.recipe.seed,
@@ -49,10 +52,10 @@ def final_evaluation(setup: Any, run: Run) -> Results | None:
     return results
 
 
-def captioner_systems(setup: Any, run: Run) -> dict[str, dict[str, str]]:
+def captioner_systems(setup: TrainingSetup, run: Run) -> dict[str, dict[str, str]]:
     """Captions before (where the run had a start) and after."""
     captioners: dict[str, Captioner] = {}
-    if setup.recipe.captioner.name is not None:
+    if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
     captioners["after"] = load_captioner(str(run.folder), setup.device)
     decoding = setup.recipe.evaluation.decoding
@@ -66,7 +69,7 @@ def captioner_systems(setup: Any, run: Run) -> dict[str, dict[str, str]]:
     return systems
 
 
-def scorer_systems(setup: Any) -> dict[str, dict[str, str]]:
+def scorer_systems(setup: TrainingSetup) -> dict[str, dict[str, str]]:
     """A scorer is measured on what people wrote: the first reference of each picture."""
     if bare := [item.id for item in setup.test_items if not item.references]:
         raise UsageError(
@@ -76,9 +79,9 @@ def scorer_systems(setup: Any) -> dict[str, dict[str, str]]:
     return {"first_reference": {item.id: item.references[0] for item in setup.test_items}}
 
 
-def judges(setup: Any, names: tuple[str, ...]) -> dict[str, tuple[Any, Any]]:
+def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str, tuple[Scorer, np.ndarray]]:
     """Further scorers with their features of the test pictures, by short name."""
-    found: dict[str, tuple[Any, Any]] = {}
+    found: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
         if short in found:

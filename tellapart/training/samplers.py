@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,22 +13,41 @@ from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.make import caption_features, item_captions
 from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, ShuffleSampler, curriculum, random_bags
 from tellapart.errors import UsageError
+from tellapart.features.store import FeatureStore
 from tellapart.recipe.bags import Bags
+from tellapart.recipe.schema import Recipe
 from tellapart.scorers import load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    import torch
 
 BLOCK = 4096  # rows hashed at a time
 COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
 
-def sampler_of(setup: Any) -> Sampler:
+class SamplerParts(Protocol):
+    """What samplers need of a `TrainingSetup`."""
+
+    recipe: Recipe
+    upstream: Callable[[str], str]
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def store(self) -> FeatureStore: ...
+    @property
+    def train_items(self) -> list[Item]: ...
+
+
+def sampler_of(parts: SamplerParts) -> Sampler:
     """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
-    settings, seed, n = setup.recipe.training, setup.recipe.seed, len(setup.train_items)
+    settings, seed, n = parts.recipe.training, parts.recipe.seed, len(parts.train_items)
     if settings.batches == "bags":
-        return bags_of(setup)
+        return bags_of(parts)
     if settings.batches == "families":
-        together = [np.asarray(places) for places in families(setup.train_items)]
+        together = [np.asarray(places) for places in families(parts.train_items)]
         return BagSampler(lambda epoch: together, settings.batch_size, seed)
     return ShuffleSampler(n, settings.batch_size, seed)
 
@@ -43,30 +62,32 @@ def families(items: Sequence[Item]) -> list[list[int]]:
     return list(together.values())
 
 
-def bags_of(setup: Any) -> Sampler:
+def bags_of(parts: SamplerParts) -> Sampler:
     """The batches of look-alikes that ``[bags]`` describes."""
-    settings = setup.recipe.bags or Bags()
-    batch_size, seed, n = setup.recipe.training.batch_size, setup.recipe.seed, len(setup.train_items)
+    settings = parts.recipe.bags or Bags()
+    batch_size, seed, n = parts.recipe.training.batch_size, parts.recipe.seed, len(parts.train_items)
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
     if settings.kind == "random":
         return BagSampler(random_bags(n, settings.stages), batch_size, seed)
     wanted = max(settings.neighbours, settings.largest - 1)
-    rows_NK = neighbours(setup, settings, wanted)
+    rows_NK = neighbours(parts, settings, wanted)
     if settings.hard is not None:
         return HardNegativeSampler(rows_NK, settings.hard, batch_size, seed)
     return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
 
 
-def neighbours(setup: Any, settings: Bags, wanted: int) -> np.ndarray:
+def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
     """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
 
     They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
     on the same pictures, encodes no text and searches nothing.
     """
-    scorer = load_scorer(setup.upstream(settings.scorer or setup.recipe.scorer.name), setup.device)
-    image_ND = setup.store.features(setup.train_items, scorer.encoder)
-    captions = None if settings.captions is None else item_captions(setup.train_items, settings.captions)
+    name = settings.scorer or (parts.recipe.scorer.name if parts.recipe.scorer else None)
+    assert name is not None, "the recipe's schema asks for it"
+    scorer = load_scorer(parts.upstream(name), parts.device)
+    image_ND = parts.store.features(parts.train_items, scorer.encoder)
+    captions = None if settings.captions is None else item_captions(parts.train_items, settings.captions)
     max_cosine = settings.max_cosine or COPY
 
     def searched() -> np.ndarray:
@@ -74,7 +95,7 @@ def neighbours(setup: Any, settings: Bags, wanted: int) -> np.ndarray:
         return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
-    rows_NK: np.ndarray = setup.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    rows_NK: np.ndarray = parts.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 
 
