@@ -86,7 +86,7 @@ class CiderD:
         if isinstance(idf, str) and idf not in ("references", "batch"):
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         self.pictures = len(references)
-        self._held = [self._rows(texts, setting=True) for texts in references] if self.ids else self._texts(references)
+        self._held = [self._rows(texts, is_reference=True) for texts in references] if self.ids else self._texts(references)
         self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._held])
         flat = [row for rows in self._held for row in rows]
         if isinstance(idf, str):
@@ -110,7 +110,7 @@ class CiderD:
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
         """Document frequencies of other references, in the form that this object's have."""
         reference_texts = (
-            [self._rows(texts, setting=True) for texts in references] if self.ids else self._texts(references)
+            [self._rows(texts, is_reference=True) for texts in references] if self.ids else self._texts(references)
         )
         return DocumentFrequencies.of(reference_texts, name, end=self.end, ids=self.ids)
 
@@ -172,14 +172,14 @@ class CiderD:
         length_M = np.fromiter(map(len, lists), np.int64, len(lists))
         return np.fromiter(chain.from_iterable(lists), np.int64, int(length_M.sum())), length_M
 
-    def _rows(self, rows: Any, *, setting: bool = False) -> list[Any]:
+    def _rows(self, rows: Any, *, is_reference: bool = False) -> list[Any]:
         lists: list[list[int]] = rows.tolist() if hasattr(rows, "tolist") else [_listed(row) for row in rows]
         if self.end_token is None:
             return list(lists)
         found = []
         for row in lists:
             place = row.index(self.end_token) if self.end_token in row else None
-            ended = place is not None or setting
+            ended = place is not None or is_reference
             found.append(row[:place] + [self.end_token] * (self.end and ended))
         return found
 
