@@ -86,7 +86,9 @@ class CiderD:
         if isinstance(idf, str) and idf not in ("references", "batch"):
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         self.pictures = len(references)
-        self._held = [self._rows(texts, is_reference=True) for texts in references] if self.ids else self._texts(references)
+        self._held = (
+            [self._rows(texts, is_reference=True) for texts in references] if self.ids else self._texts(references)
+        )
         self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._held])
         flat = [row for rows in self._held for row in rows]
         if isinstance(idf, str):
