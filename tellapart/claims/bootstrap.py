@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tellapart.metrics.resampling import bootstrap_weights
 from tellapart.metrics.significance import LEVEL, RESAMPLES
 
 
@@ -118,7 +119,6 @@ def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lowe
 @lru_cache(maxsize=16)  # room for every test set of the claims
 def resample_weights(picture_key: str, n: int, resamples: int) -> np.ndarray:
     """weight_RN: how often each resample draws each picture. The same for every arm measured on these pictures."""
-    rng = np.random.default_rng(zlib.crc32(picture_key.encode()))
-    weight_RN = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(resamples)]).astype(float)
+    weight_RN = np.concatenate(list(bootstrap_weights(n, resamples, zlib.crc32(picture_key.encode()))))
     weight_RN.flags.writeable = False
     return weight_RN

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from tellapart.metrics.significance import Statistic
+from tellapart.metrics.resampling import Statistic
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -21,8 +21,8 @@ from tellapart.errors import TellapartError
 from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
 from tellapart.evaluation.needs import NEEDS
 from tellapart.evaluation.slots import caption_lists, merge_slots
+from tellapart.metrics.resampling import MeanStatistic, Statistic
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo
-from tellapart.metrics.significance import MeanStatistic, Statistic
 from tellapart.utils.registry import Direction, Entry, Registry
 
 Signature = Callable[[EvalContext], str]

@@ -141,6 +141,8 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
             raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
         if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
             raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
+        if name in METRICS.installed():
+            METRICS.find(name)  # raises: why it cannot be loaded
         raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
     missing = {key: table[key].missing(context) for key in keys}
     able = [key for key in keys if missing[key] is None]

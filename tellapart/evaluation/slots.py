@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import Corpus, Measurement, Slot
-from tellapart.metrics.significance import MeanStatistic, Statistic
+from tellapart.metrics.resampling import MeanStatistic, Statistic
 
 HUMAN_CHOICES = ("first", "random", "mean")
 

@@ -13,7 +13,7 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts_of_tokens, bleus_of_counts
-from tellapart.metrics.significance import SummedStatistic
+from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
 CaptionLists = Sequence[Sequence[str]]

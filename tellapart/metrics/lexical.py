@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tellapart.metrics.significance import GrowingStatistic, Statistic
+from tellapart.metrics.resampling import GrowingStatistic, Statistic
 
 References = Sequence[Sequence[str]] | None
 

@@ -19,7 +19,7 @@ from tellapart.metrics.meteor_index import index_folder, open_tables
 from tellapart.metrics.meteor_matches import Pairs, Sentence
 from tellapart.metrics.meteor_words import DELTA, Lexicon
 from tellapart.metrics.recent import recent, tokenized
-from tellapart.metrics.significance import SummedStatistic
+from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION
 from tellapart.progress import track
 

@@ -13,7 +13,7 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS, sorted_unique
 from tellapart.metrics.recent import counted, recent, tokenized
-from tellapart.metrics.significance import SummedStatistic
+from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION
 
 References = Sequence[Sequence[str]]

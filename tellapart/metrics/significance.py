@@ -1,81 +1,29 @@
 """Intervals and paired tests for what evaluation prints: the bootstrap and a permutation test.
 
 One value per item in, NaN where an item abstains (it is left out, and ``n`` says how many count).
-Corpus numbers that are no mean (vocabulary, BLEU) come as a *statistic*: a function from integer
-weights of the items to the number. One that is made of sums over items is a `SummedStatistic`, resampled by matrix
-products; one that grows with the number of items is a `GrowingStatistic`, resampled by halves.
-Everything is seeded, so a table can be printed again.
+Corpus numbers that are no mean (vocabulary, BLEU) come as a *statistic* (`tellapart.metrics.resampling`).
+Everything is seeded, so a table can be reproduced.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-Statistic = Callable[[np.ndarray], float]
+from tellapart.metrics.resampling import (
+    Statistic,
+    SummedStatistic,
+    bootstrap_weights,
+    disjoint_halves,
+    evaluate_many,
+    grows,
+    random_swaps,
+)
 
 RESAMPLES = 1000
 LEVEL = 0.95
-_BLOCK_CELLS = 2_000_000  # resampled cells held at a time: 16 MB of indices
-
-
-@dataclass(frozen=True, eq=False)
-class SummedStatistic:
-    """A number made of sums over items: ``number`` takes counts with C on the last axis and drops that axis."""
-
-    counts_NC: np.ndarray
-    number: Callable[[np.ndarray], np.ndarray]
-
-    def __call__(self, weight_N: np.ndarray) -> float:
-        return float(self.number(weight_N @ self.counts_NC))
-
-    def many(self, weight_RN: np.ndarray) -> np.ndarray:
-        """The number in each of R resamples."""
-        return self.number(weight_RN @ self.counts_NC)
-
-
-@dataclass(frozen=True, eq=False)
-class GrowingStatistic:
-    """A count that grows with the number of items, such as distinct words.
-
-    A bootstrap resample repeats items, and so its distinct words vary otherwise than those of new items. Two disjoint
-    halves of the items are new to each other: see `resample`.
-    """
-
-    statistic: Statistic
-
-    def __call__(self, weight_N: np.ndarray) -> float:
-        return self.statistic(weight_N)
-
-
-@dataclass(frozen=True, eq=False)
-class MeanStatistic:
-    """The mean of several statistics over the same items, times a scale."""
-
-    statistics: Sequence[Statistic]
-    scale: float = 1.0
-
-    def __call__(self, weight_N: np.ndarray) -> float:
-        return self.scale * float(np.mean([statistic(weight_N) for statistic in self.statistics]))
-
-    def many(self, weight_RN: np.ndarray) -> np.ndarray:
-        """The mean in each of R resamples."""
-        return self.scale * np.mean([_many(statistic, weight_RN) for statistic in self.statistics], axis=0)
-
-
-def _many(statistic: Statistic, weight_RN: np.ndarray) -> np.ndarray:
-    if isinstance(statistic, SummedStatistic | MeanStatistic):
-        return statistic.many(weight_RN)
-    return np.array([statistic(weight_N) for weight_N in weight_RN])
-
-
-def _grows(statistic: Statistic) -> bool:
-    if isinstance(statistic, MeanStatistic):
-        return any(map(_grows, statistic.statistics))
-    return isinstance(statistic, GrowingStatistic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +66,7 @@ def mean_interval(
     kept_N, weight_N = _kept(value_N, weight_N)
     if not len(kept_N):
         return Interval(_NAN, _NAN, _NAN, 0)
-    low, high = _percentiles(_resampled_means(kept_N, weight_N, resamples, seed), level)
+    low, high = _percentiles(_bootstrap_means(kept_N, weight_N, resamples, seed), level)
     return Interval(_mean(kept_N, weight_N), low, high, _size(kept_N, weight_N))
 
 
@@ -152,29 +100,15 @@ def resample(statistic: Statistic, n: int, *, resamples: int = RESAMPLES, seed: 
     if n < 1:
         raise ValueError("a statistic of no items cannot be resampled")
     value = statistic(np.ones(n))
-    if not _grows(statistic):
-        drawn = [_many(statistic, weight_RN) for weight_RN in _weights(n, resamples, seed)]
-        return Resampled(statistic, n, value, np.concatenate(drawn))
-    halves = [(_many(statistic, a_RN), _many(statistic, b_RN)) for a_RN, b_RN in _halves(n, resamples, seed)]
+    if not grows(statistic):
+        return Resampled(statistic, n, value, _bootstrap(statistic, n, resamples, seed))
+    halves = [
+        (evaluate_many(statistic, a_RN), evaluate_many(statistic, b_RN))
+        for a_RN, b_RN in disjoint_halves(n, resamples, seed)
+    ]
     a_R, b_R = (np.concatenate(side) for side in zip(*halves, strict=True))
     half = float(a_R.mean() + b_R.mean()) / 2
     return Resampled(statistic, n, value, value + (a_R - b_R) * math.sqrt(value / (2 * half) if half > 0 else 0.5))
-
-
-def _halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Weights of two disjoint halves of the items, R×N each; of an odd number one item is in neither."""
-    rng = np.random.default_rng(seed)
-    for rows in _blocks(resamples, n):
-        place_RN = np.argsort(rng.random((rows, n)), axis=1)
-        yield (place_RN < n // 2).astype(float), (place_RN >= n - n // 2).astype(float)
-
-
-def _weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """How often each resample draws each item, R×N, a block of resamples at a time."""
-    rng = np.random.default_rng(seed)
-    for rows in _blocks(resamples, n):
-        item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def paired_difference(
@@ -195,10 +129,10 @@ def paired_difference(
     kept_N, weight_N = _kept(difference_N, weight_N)
     if not len(kept_N):
         return Difference(_NAN, _NAN, _NAN, 0, _NAN)
-    low, high = _percentiles(_resampled_means(kept_N, weight_N, resamples, seed), level)
+    low, high = _percentiles(_bootstrap_means(kept_N, weight_N, resamples, seed), level)
     observed, size = _mean(kept_N, weight_N), _size(kept_N, weight_N)
     sum_N = kept_N if weight_N is None else kept_N * weight_N
-    flipped = [(1.0 - 2.0 * swap_RN) @ sum_N / size for swap_RN in _swaps(len(kept_N), resamples, seed)]
+    flipped = [(1.0 - 2.0 * swap_RN) @ sum_N / size for swap_RN in random_swaps(len(kept_N), resamples, seed)]
     p = _p_value(np.concatenate(flipped), observed, np.abs(sum_N).sum() / size)
     return Difference(observed, low, high, size, p)
 
@@ -220,9 +154,9 @@ def paired_resampled(
     observed = system.value - baseline.value
     low, high = _percentiles(_centred(system.drawn_R - baseline.drawn_R, observed), level)
     swapped = [
-        _many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1))
-        - _many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1))
-        for swap_RN in _swaps(system.n, resamples, seed)
+        evaluate_many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1))
+        - evaluate_many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1))
+        for swap_RN in random_swaps(system.n, resamples, seed)
     ]
     return Difference(observed, low, high, system.n, _p_value(np.concatenate(swapped), observed, abs(observed)))
 
@@ -252,35 +186,6 @@ def _mean(kept_N: np.ndarray, weight_N: np.ndarray | None = None) -> float:
     return float(kept_N[0]) if (kept_N == kept_N[0]).all() else float(np.average(kept_N, weights=weight_N))
 
 
-def _resampled_means(kept_N: np.ndarray, weight_N: np.ndarray | None, resamples: int, seed: int) -> np.ndarray:
-    if (kept_N == kept_N[0]).all():
-        return np.full(resamples, kept_N[0])
-    if weight_N is not None:
-        sums = SummedStatistic(
-            np.stack([kept_N * weight_N, weight_N], axis=1), lambda sum_R2: sum_R2[..., 0] / sum_R2[..., 1]
-        )
-        return np.concatenate([sums.many(drawn_RN) for drawn_RN in _weights(len(kept_N), resamples, seed)])
-    rng = np.random.default_rng(seed)
-    return np.concatenate(
-        [
-            kept_N[rng.integers(len(kept_N), size=(rows, len(kept_N)))].mean(1)
-            for rows in _blocks(resamples, len(kept_N))
-        ]
-    )
-
-
-def _swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    rng = np.random.default_rng([seed, 1])  # other draws than the bootstrap's
-    for rows in _blocks(resamples, n):
-        yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
-
-
-def _blocks(resamples: int, n: int) -> Iterator[int]:
-    rows = max(1, _BLOCK_CELLS // n)
-    for start in range(0, resamples, rows):
-        yield min(rows, resamples - start)
-
-
 def _centred(drawn_R: np.ndarray, value: float) -> np.ndarray:
     if (drawn_R == value).all() or np.isnan(drawn_R).all():
         return drawn_R
@@ -302,3 +207,23 @@ def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:
         return _NAN
     as_far = int(np.count_nonzero(np.abs(drawn_R) >= abs(observed) - 1e-9 * size))
     return (1 + as_far) / (1 + len(drawn_R))
+
+
+def _bootstrap(statistic: Statistic, n: int, resamples: int, seed: int) -> np.ndarray:
+    """The statistic in each resample of n items."""
+    drawn = [evaluate_many(statistic, weight_RN) for weight_RN in bootstrap_weights(n, resamples, seed)]
+    return np.concatenate(drawn)
+
+
+def _bootstrap_means(kept_N: np.ndarray, weight_N: np.ndarray | None, resamples: int, seed: int) -> np.ndarray:
+    if (kept_N == kept_N[0]).all():
+        return np.full(resamples, kept_N[0])
+    size_N = np.ones(len(kept_N)) if weight_N is None else weight_N
+    return _bootstrap(
+        SummedStatistic(np.stack([kept_N * size_N, size_N], axis=1), _ratio), len(kept_N), resamples, seed
+    )
+
+
+def _ratio(sum_R2: np.ndarray) -> np.ndarray:
+    ratio_R: np.ndarray = sum_R2[..., 0] / sum_R2[..., 1]
+    return ratio_R

@@ -216,5 +216,5 @@ def test_what_is_on_the_hub_and_what_is_not(tiny_recipe: dict[str, Any], tiny_ca
 
 def test_private_alone_is_refused(cli: Cli, photos: Path, tmp_path: Path) -> None:
     assert (
-        "--private is of --push-to-hub" in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
+        "--private needs --push-to-hub" in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
     )

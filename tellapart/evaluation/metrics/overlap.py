@@ -11,8 +11,8 @@ import numpy as np
 from tellapart.evaluation.registry import METRICS, Metric, Signature
 from tellapart.metrics import cider, overlap
 from tellapart.metrics.ngrams import ORDERS
+from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.significance import Statistic
 
 References = Sequence[Sequence[str]]
 Scores = tuple[float, np.ndarray]

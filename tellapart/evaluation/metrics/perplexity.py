@@ -7,8 +7,8 @@ import numpy as np
 from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
 from tellapart.evaluation.registry import METRICS, ContextMetric
 from tellapart.metrics.perplexity import of_counts
+from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.results import LANGUAGE
-from tellapart.metrics.significance import SummedStatistic
 
 
 def ppl(context: EvalContext, slot: Slot) -> Measurement:

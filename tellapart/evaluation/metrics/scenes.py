@@ -8,8 +8,8 @@ import numpy as np
 
 from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.results import TRUTH
-from tellapart.metrics.significance import SummedStatistic
 from tellapart.utils.registry import Direction
 
 
