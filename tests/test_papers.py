@@ -229,7 +229,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "objective.decoding.samples": 5, "objective.exploration.alpha": 0.75, "objective.baseline": "greedy",
         "objective.normalise": "none", "training.optimizer": "adam", "evaluation.decoding.beams": 5,
     },
-    "sle_mle_coco": {"captioner.new.width": 512, "captioner.new.vision": "microsoft/resnet-152"},
+    "sle_mle_coco": {
+        "captioner.new.width": 512, "captioner.new.vision": "microsoft/resnet-152", "training.optimizer": "adam",
+        "evaluation.decoding.beams": 5,
+    },
 }  # fmt: skip
 
 
@@ -241,6 +244,24 @@ def test_a_recipe_has_the_published_settings(name: str) -> None:
         for part in key.split("."):
             found = getattr(found, part)
         assert found == wanted, key
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_gradients_are_clipped_only_where_the_recipe_says_why(path: Path) -> None:
+    """No paper names a limit; paper 1's language models learn with a program (LMFlow) that has one."""
+    assert read_recipe(path).training.max_grad_norm == (1.0 if path.stem == "smile_alpaca" else 1e9)
+
+
+@pytest.mark.parametrize("name", ["sr_lv_bagcurri_coco", "cider_sr_bagcurri_coco"])
+def test_a_recipe_has_the_published_bags_and_rewards(name: str) -> None:
+    """Paper 2: B.2 (200 retrievals), Figure 5, and R = SR + 0.5 · CIDEr (Table 13)."""
+    recipe = read_recipe(ROOT / "recipes" / "papers" / f"{name}.toml")
+    assert recipe.bags is not None
+    assert recipe.bags.neighbours == 200
+    assert recipe.bags.stages == ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
+    found = [(reward.kind, reward.weight) for reward in recipe.objective.reward_options]
+    assert found == [("self_retrieval", 1.0), ("cider", 0.5)][: len(found)]
+    assert len(found) == (2 if "cider" in name else 1)
 
 
 def test_every_command_that_changes_the_epochs_changes_the_cosines_too() -> None:
