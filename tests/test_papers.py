@@ -16,6 +16,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
+from tellapart.recipe import deprecated
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
@@ -321,6 +322,20 @@ def test_a_command_of_the_page_is_a_recipe_that_parses(command: str, monkeypatch
     told = canonical(read_recipe(path, settings))
     for i in range(len(settings)):
         assert canonical_or_none(path, settings[:i] + settings[i + 1 :]) != told, f"{settings[i]} changes nothing"
+
+
+def test_recipes_and_page_use_no_renamed_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    warnings: list[str] = []
+    monkeypatch.setattr(deprecated, "say", warnings.append)
+    monkeypatch.setattr(deprecated, "_warned", set())
+    for path, settings in [*((path, []) for path in RECIPES), *map(settings_of, commands())]:
+        read_recipe(path, settings)
+    assert not warnings
+    tables = "bags|captioner|data|evaluation|objective|scorer|training|validation"
+    keys = set(re.findall(rf"\b((?:{tables})(?:\.\w+)+)", PAGE.read_text()))
+    assert len(keys) > 20
+    assert not [key for key in keys if tuple(key.split(".")) in deprecated.RENAMED_KEYS]
 
 
 def settings_of(command: str) -> tuple[Path, list[str]]:
