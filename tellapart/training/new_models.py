@@ -79,7 +79,8 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
     with torch.no_grad():
         model.vision.load_state_dict(tower.state_dict())
     made = ClipCap(model, tokenizer, vision_of.processor, name)
-    if new.visual == "cells" and made.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
+    # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
+    if new.visual == "cells" and made.encoder.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
         raise UsageError(f"{vision_of.name} gives no features of cells; leave out captioner.new.visual")
     return made
 
