@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.text_model import HashedModel
 
 if TYPE_CHECKING:
     import torch
 
 
-class LanguageModel:
+class LanguageModel(HashedModel):
     """A language model with its tokenizer. ``start``: whether captions begin with the model's start token.
 
     ``cut_texts`` counts the distinct captions that were longer than the model's window and were cut.
@@ -23,7 +23,6 @@ class LanguageModel:
         self.start: int | None = tokenizer.bos_token_id if start else None
         self.window = _window(model.config)
         self.cut_texts = 0
-        self._fingerprint = ""
 
     @property
     def device(self) -> Any:
@@ -33,18 +32,7 @@ class LanguageModel:
     def signature(self) -> str:
         """What two perplexities must share: the model, by name and weights, and what stands before the first token."""
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
-        name = str(self.name).rstrip("/").split("/")[-1]
-        return f"start:{start}|end:unscored|model:{name}@{self.fingerprint[:8]}"
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all weights and of the vocabulary."""
-        if not self._fingerprint:
-            from tellapart.scorers.base import weights_fingerprint
-
-            vocabulary = SimpleNamespace(to_dict=self.tokenizer.get_vocab)
-            self._fingerprint = weights_fingerprint(self.model, vocabulary)
-        return self._fingerprint
+        return f"start:{start}|end:unscored|model:{self.name_and_hash}"
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text behind the start token (if there is one), at most ``window`` of them."""

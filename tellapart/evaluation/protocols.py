@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tellapart.metrics.bert_score import TokenFeatures
-
 if TYPE_CHECKING:
     import torch
 
@@ -64,9 +62,3 @@ class TextModel(Protocol):
 
     @property
     def signature(self) -> str: ...
-
-
-class TokenEncoder(TextModel, Protocol):
-    """What BERTScore asks."""
-
-    def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.text_model import HashedModel
 from tellapart.metrics.bert_score import TokenFeatures
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LAYERS = {
 _BATCH = 64
 
 
-class TextEncoder:
+class TextEncoder(HashedModel):
     """An encoder with its tokenizer. ``layer``: after how many of its layers the states are taken.
 
     ``cut_texts`` counts the distinct texts that were longer than the window and were cut.
@@ -42,23 +42,11 @@ class TextEncoder:
         if config.model_type in ("roberta", "xlm-roberta"):
             self.window = min(self.window, int(config.max_position_embeddings) - int(config.pad_token_id) - 1)
         self.cut_texts = 0
-        self._fingerprint = ""
 
     @property
     def signature(self) -> str:
         """What two BERTScores must share: the model, by name and weights, and the layer."""
-        name = str(self.name).rstrip("/").split("/")[-1]
-        return f"layer:{self.layer}|idf:none|rescaled:no|model:{name}@{self.fingerprint[:8]}"
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all weights and of the vocabulary."""
-        if not self._fingerprint:
-            from tellapart.scorers.base import weights_fingerprint
-
-            vocabulary = SimpleNamespace(to_dict=self.tokenizer.get_vocab)
-            self._fingerprint = weights_fingerprint(self.model, vocabulary)
-        return self._fingerprint
+        return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Unit features and weights of each text's tokens; texts of similar length are encoded together."""

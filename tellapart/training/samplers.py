@@ -13,6 +13,7 @@ from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.make import caption_features, item_captions
 from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, ShuffleSampler, curriculum, random_bags
 from tellapart.errors import UsageError
+from tellapart.features.nearest import COPY
 from tellapart.features.store import FeatureStore
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.schema import Recipe
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 4096  # rows hashed at a time
-COPY = 0.9999  # a cosine above this is a copy, which nothing could tell from the other
 
 
 class SamplerParts(Protocol):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_recipes import MLE
 
 from tellapart.errors import UsageError
 from tellapart.recipe import deprecated
@@ -16,21 +17,6 @@ from tellapart.recipe.schema import Recipe
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))
-MLE = """
-name = "small"
-[data]
-train = "scenes:plain?n=60"
-validation = "scenes:plain?n=30&split=validation"
-[captioner.new]
-vision = "scenes"
-[objective]
-kind = "mle"
-[training]
-steps = 6
-learning_rate = 1e-3
-[validation]
-select = "loss"
-"""
 REINFORCE = """
 name = "small"
 [data]

@@ -13,6 +13,7 @@ import pytest
 from command_line import Cli
 from PIL import Image
 from real_data import DATA
+from small_recipes import MLE
 
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
@@ -25,21 +26,6 @@ from tellapart.training.runs import train
 from tellapart.utils.versions import VERSIONS
 
 ROOT = Path(__file__).parents[2]
-MLE = """
-name = "small"
-[data]
-train = "scenes:plain?n=60"
-validation = "scenes:plain?n=30&split=validation"
-[captioner.new]
-vision = "scenes"
-[objective]
-kind = "mle"
-[training]
-steps = 6
-learning_rate = 1e-3
-[validation]
-select = "loss"
-"""
 
 
 def of(table: dict[str, Any], **changes: Any) -> str:
