@@ -39,10 +39,10 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 @app.command("show")
 def show_recipe(name: Annotated[str, typer.Argument(help="A recipe's name, such as scenes_smile.")]) -> None:
     """Print a recipe, to copy and change: tellapart recipes show scenes_smile > mine.toml."""
-    from tellapart.recipe.find import shipped
+    from tellapart.recipe.find import shipped, shipped_recipe
 
-    known = shipped()
-    plain = name.removesuffix(".toml").removeprefix("recipes/")
-    if plain not in known:
-        raise UsageError(f"no shipped recipe is called '{name}'{nearest(plain, known)}; type: tellapart recipes")
-    print(known[plain].read_text(encoding="utf-8"), end="")
+    if (file := shipped_recipe(name)) is None:
+        raise UsageError(
+            f"no shipped recipe is called '{name}'; type: tellapart recipes, for their names{nearest(name, shipped())}"
+        )
+    print(file.read_text(encoding="utf-8"), end="")

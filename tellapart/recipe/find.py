@@ -25,6 +25,11 @@ def absolute(name: str, folder: Path) -> str:
     return str(file if file.is_file() else shipped().get(name.removesuffix(".toml"), file))
 
 
+def shipped_recipe(name: str) -> Path | None:
+    """The shipped recipe of that name, with or without ``recipes/`` and ``.toml``; None where there is none."""
+    return shipped().get(name.removesuffix(".toml").removeprefix("recipes/"))
+
+
 def find_recipe(name: str | Path) -> Path:
     """The file behind ``name``: a path, or the name of a shipped recipe, with or without ``recipes/`` and ``.toml``.
 
@@ -34,15 +39,13 @@ def find_recipe(name: str | Path) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    known = shipped()
-    plain = str(name).removesuffix(".toml").removeprefix("recipes/")
-    if plain in known:
-        return known[plain]
+    if (ours := shipped_recipe(str(name))) is not None:
+        return ours
     if path.suffix or len(path.parts) > 1 or path.exists():
         return path
     raise UsageError(
-        f"no recipe is called '{name}'{nearest(str(name), known)}; expected a TOML file or a name that "
-        "'tellapart recipes' lists"
+        f"no recipe is called '{name}'; expected a TOML file or a name that 'tellapart recipes' lists"
+        f"{nearest(str(name), shipped())}"
     )
 
 
