@@ -192,8 +192,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "training.max_reference_tokens": 40 - 4,
         "training.optimizer": "adamw", "captioner.dropout": 0.1, "captioner.train": ("vision", "language_model"),
         "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
-        "objective.subset": "own", "objective.first": "mle", "objective.mle": 0.0, "objective.label_smoothing": 0.0,
-        "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
+        "objective.subset": "own", "objective.first_token": "mle", "objective.mle_weight": 0.0,
+        "objective.label_smoothing": 0.0, "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
     },
     "smile_alpaca": {"training.batch_size": 8},
     "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimizer": "adamw"},
@@ -202,7 +202,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "training.batch_size": 100, "training.steps": 23_000, "training.learning_rate": rate, "training.warmup": 0,
             "training.schedule": "constant", "training.optimizer": "adamw", "captioner.lora.rank": 32,
             "captioner.lora.alpha": 16, "objective.decoding.kind": "sample", "objective.decoding.temperature": 0.3,
-            "objective.normalise": "length", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
+            "objective.length_normalization": "length", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
         }
         for name, rate, baseline in (
             ("sr_l_coco", 9e-8, "running_mean"), ("sr_lv_bagcurri_coco", 9e-8, "running_mean"),
@@ -216,11 +216,15 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "objective.baseline": "running_mean", **more,
         }
         for name, more in (
-            ("discritune_clipcap_coco", {"objective.normalise": "length+1", "objective.decoding.max_tokens": 40 - 10}),
+            (
+                "discritune_clipcap_coco",
+                {"objective.length_normalization": "length+1", "objective.decoding.max_tokens": 40 - 10},
+            ),
             (
                 "discritune_blip_coco",
                 {
-                    "objective.normalise": "length", "objective.decoding.max_tokens": 40, "captioner.dropout": 0.1,
+                    "objective.length_normalization": "length", "objective.decoding.max_tokens": 40,
+                    "captioner.dropout": 0.1,
                     "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
                 },
             ),
@@ -228,7 +232,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "sle_coco": {
         "objective.decoding.samples": 5, "objective.exploration.alpha": 0.75, "objective.baseline": "greedy",
-        "objective.normalise": "none", "training.optimizer": "adam", "evaluation.decoding.beams": 5,
+        "objective.length_normalization": "none", "training.optimizer": "adam", "evaluation.decoding.beams": 5,
     },
     "sle_mle_coco": {
         "captioner.new.width": 512, "captioner.new.vision": "microsoft/resnet-152", "training.optimizer": "adam",
@@ -335,7 +339,9 @@ def test_recipes_and_page_use_no_renamed_key(monkeypatch: pytest.MonkeyPatch) ->
     tables = "bags|captioner|data|evaluation|objective|scorer|training|validation"
     keys = set(re.findall(rf"\b((?:{tables})(?:\.\w+)+)", PAGE.read_text()))
     assert len(keys) > 20
-    assert not [key for key in keys if tuple(key.split(".")) in deprecated.RENAMED_KEYS]
+    assert not keys & {deprecated.dotted(*old) for old in deprecated.RENAMED_KEYS}
+    settings = set(re.findall(r"`(\w+) = ", PAGE.read_text()))
+    assert settings and not settings & ({old[-1] for old in deprecated.RENAMED_KEYS})
 
 
 def settings_of(command: str) -> tuple[Path, list[str]]:

@@ -146,10 +146,10 @@ def overlap(weight: float = 1.0) -> dict[str, Any]:
 
 
 RETRIEVAL = {"kind": "self_retrieval"}
-IN_BAGS: dict[str, Any] = {"rewards": [{**RETRIEVAL, "among": "bag"}]}
+IN_BAGS: dict[str, Any] = {"rewards": [{**RETRIEVAL, "candidates": "bag"}]}
 SELF_CRITICAL: dict[str, Any] = {
-    "decoding": {"kind": "sample", "samples": 5, "max_tokens": 35}, "baseline": "greedy", "normalise": "none",
-    "kl": 0.0, "rewards": [overlap()],
+    "decoding": {"kind": "sample", "samples": 5, "max_tokens": 35}, "baseline": "greedy",
+    "length_normalization": "none", "kl": 0.0, "rewards": [overlap()],
 }  # fmt: skip
 ENTROPY: dict[str, Any] = {"entropy": 0.01}
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu"}}
@@ -177,12 +177,12 @@ ALL_ARMS = (
     smile("smile_one", extra="&references=1", **SHORT_SMILE),
     mle("mle_long", **LONG_SMILE),
     smile("smile_long", **LONG_SMILE),
-    smile("smile_none", first="none", **LONG_SMILE),
-    smile("smile_shift", first="shift", shift=[["a", "<unk>"]], **LONG_SMILE),
+    smile("smile_none", first_token="none", **LONG_SMILE),
+    smile("smile_shift", first_token="shift", shift=[["a", "<unk>"]], **LONG_SMILE),
     mle("mix_one", **LONGEST_SMILE),
-    smile("mix_half", mle=0.5, **LONGEST_SMILE),
-    smile("mix_tenth", mle=0.1, **LONGEST_SMILE),
-    smile("mix_fiftieth", mle=0.02, **LONGEST_SMILE),
+    smile("mix_half", mle_weight=0.5, **LONGEST_SMILE),
+    smile("mix_tenth", mle_weight=0.1, **LONGEST_SMILE),
+    smile("mix_fiftieth", mle_weight=0.02, **LONGEST_SMILE),
     smile("mix_none", **LONGEST_SMILE),
     smile("smile_random", subset="random", **LONG_SMILE),
     smile("smile_reverse", subset="reverse", **LONG_SMILE),

@@ -13,22 +13,31 @@ PRESETS: dict[str, dict[str, Any]] = {
     "self-retrieval": {
         "kind": "reinforce",
         "baseline": "leave_one_out",
-        "normalise": "length",
+        "length_normalization": "length",
         "kl": 0.3,
         "kl_temperature": 1.0,
     },
-    "smile": {"kind": "smile", "mle": 0.01},
+    "smile": {"kind": "smile", "mle_weight": 0.01},
     "mle": {"kind": "mle"},
-    "cider": {"kind": "reinforce", "baseline": "greedy", "normalise": "none", "rewards": [{"kind": "cider"}]},
+    "cider": {
+        "kind": "reinforce",
+        "baseline": "greedy",
+        "length_normalization": "none",
+        "rewards": [{"kind": "cider"}],
+    },
     "cider+self-retrieval": {
         "kind": "reinforce",
         "baseline": "greedy",
-        "normalise": "length",
+        "length_normalization": "length",
         "rewards": [{"kind": "self_retrieval"}, {"kind": "cider", "weight": 0.5}],
     },
 }
-DEFAULTS = {"kind": "reinforce", "baseline": "leave_one_out", "normalise": "length"}  # of a reward without a preset
-NOT_OFFERED = ("reinforce", "contrastive", "own")  # named by its rewards; trains a scorer; has a required option
+DEFAULTS = {
+    "kind": "reinforce",
+    "baseline": "leave_one_out",
+    "length_normalization": "length",
+}  # of a reward without a preset
+NOT_OFFERED = ("reinforce", "contrastive", "custom")  # named by its rewards; trains a scorer; has a required option
 
 
 def objective_names() -> list[str]:

@@ -37,9 +37,9 @@ class Reinforce:
     """Policy gradient of weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
 
     Loss: mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens, divided
-    as ``normalise`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end token
-    in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the batch's
-    advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, mean over the
+    as ``length_normalization`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end
+    token in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the
+    batch's advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, mean over the
     tokens written, in nats (paper 4's SLL-ME); ``kl``: weight of KL(captioner ‖ start) per token, in nats, both at
     ``kl_temperature`` (None: the samples' own).
     """
@@ -49,7 +49,7 @@ class Reinforce:
         terms: Sequence[RewardTerm],
         decoding: Decoding,
         *,
-        normalise: str = "length+1",
+        length_normalization: str = "length+1",
         dropout_in_rollout: bool = True,
         exploration: Exploration | None = None,
         whiten: bool = False,
@@ -60,7 +60,7 @@ class Reinforce:
     ) -> None:
         if kl and start is None:
             raise ValueError(f"kl is {kl}, and there is no start to compare with; expected a captioner as start")
-        self.terms, self.decoding, self.normalise = list(terms), decoding, normalise
+        self.terms, self.decoding, self.length_normalization = list(terms), decoding, length_normalization
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
         self.entropy, self.kl, self.start = entropy, kl, start
         self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
@@ -156,7 +156,7 @@ class Reinforce:
     def log_probs(self, logits_RTV: torch.Tensor, rollout: Rollout, end: int) -> torch.Tensor:
         """One log-probability R for each caption, normalised as the settings say."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
-        return caption_log_probs(log_probs_RT, rollout, end, self.normalise)
+        return caption_log_probs(log_probs_RT, rollout, end, self.length_normalization)
 
     def entropies(self, logits_RTV: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         """Entropy of the next word at each of the N tokens written, in nats, of what was sampled from."""
@@ -223,16 +223,18 @@ def reward_logs(terms: Sequence[RewardTerm], reward_TBS: torch.Tensor, rollout: 
     }
 
 
-def caption_log_probs(log_probs_RT: torch.Tensor, rollout: Rollout, end: int, normalise: str) -> torch.Tensor:
+def caption_log_probs(
+    log_probs_RT: torch.Tensor, rollout: Rollout, end: int, length_normalization: str
+) -> torch.Tensor:
     """One log-probability R for each caption from its tokens'; an empty caption counts as its end token.
 
     ``length+1``: sum over words, without the end token, divided by (words + 1); ``length``: sum with the
     end token, divided by its count; ``none``: the sum with the end token.
     """
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-    if normalise == "length+1":
+    if length_normalization == "length+1":
         # An empty caption has no word to make likelier: its end token stands in, so that it can be unlearned.
         counted_RT = torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
         return (log_probs_RT * counted_RT).sum(1) / (words_RT.sum(1) + 1)
     total_R = (log_probs_RT * rollout.valid_RT).sum(1)
-    return total_R / rollout.valid_RT.sum(1).clamp(min=1) if normalise == "length" else total_R
+    return total_R / rollout.valid_RT.sum(1).clamp(min=1) if length_normalization == "length" else total_R

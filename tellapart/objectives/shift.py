@@ -27,8 +27,8 @@ def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, s
         shift_V[ids[token]] = ids[stand_in]
     if torch.equal(shift_V, torch.arange(V)):
         raise UsageError(
-            "objective.first = 'shift': this tokenizer has one form of each word; name a token that seldom comes first "
-            'to stand in, as in --set \'objective.shift=[["a", "<unk>"]]\''
+            "objective.first_token = 'shift': this tokenizer has one form of each word; name a token that seldom comes "
+            'first to stand in, as in --set \'objective.shift=[["a", "<unk>"]]\''
         )
     return shift_V
 

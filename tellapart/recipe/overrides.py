@@ -24,7 +24,7 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
     override: Any = parse_value(text.strip())
     for name in reversed(keys):
         override = {name: override}
-    override = upgrade(override, f"--set {setting}")
+    override = upgrade(override, f"--set {setting}", onto=table)
     for _ in keys[:-1]:
         ((parent, override),) = override.items()
         table = table.setdefault(parent, {})

@@ -200,7 +200,7 @@ class Recipe(Strict):
             )
         shuffled = self.training.batches == "shuffled"
         if shuffled and any(reward.per_bag for reward in rewards):
-            yield "among = 'bag' holds a picture against its bag, and shuffled ones are in none; set training.batches"
+            yield "candidates = 'bag' compares a picture with its bag; shuffled batches have none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
         if self.captioner and self.captioner.lora and (self.captioner.new or learns == ("mapper",)):
             yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"

@@ -71,7 +71,7 @@ class SelfRetrieval:
     """`self_retrieval` as a reward of the loop: reward_BS of a rollout and its batch.
 
     ``features_ND`` holds the scorer's features of every training picture; ``batch.rows_B`` names the batch's rows.
-    ``among``: the candidates are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``).
+    ``candidates`` are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``).
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class SelfRetrieval:
         features_ND: np.ndarray,
         *,
         score: Score = "log_prob",
-        among: Literal["batch", "bag"] = "batch",
+        candidates: Literal["batch", "bag"] = "batch",
     ) -> None:
-        self.scorer, self.features_ND, self.score, self.among = scorer, features_ND, score, among
+        self.scorer, self.features_ND, self.score, self.candidates = scorer, features_ND, score, candidates
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        if self.among == "bag" and batch.bag_B is None:
+        if self.candidates == "bag" and batch.bag_B is None:
             raise ValueError("pictures that came in no bags; expected batch.bag_B where rewards are per bag")
         images_BD = torch.from_numpy(self.features_ND[batch.rows_B.numpy()])
-        bag_B = batch.bag_B if self.among == "bag" else None
+        bag_B = batch.bag_B if self.candidates == "bag" else None
         reward_R = self_retrieval(rollout.texts, images_BD, self.scorer, score=self.score, bag_B=bag_B)
         return reward_R.view(-1, rollout.samples)

@@ -88,11 +88,11 @@ def test_the_option_wants_a_path(cli: Cli) -> None:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "reward": {"objective": {"kind": "reinforce", "rewards": [{"kind": "own", "reward": "evil:reward"}]}},
+    "reward": {"objective": {"kind": "reinforce", "rewards": [{"kind": "custom", "reward": "evil:reward"}]}},
     "shell": {
         "objective": {
             "kind": "reinforce",
-            "rewards": [{"kind": "own", "reward": "subprocess:check_output", "options": {"args": ["true"]}}],
+            "rewards": [{"kind": "custom", "reward": "subprocess:check_output", "options": {"args": ["true"]}}],
         }
     },
     "captioner": {"captioner": {"name": "evil:captioner?model=scenes"}},
@@ -124,7 +124,7 @@ def test_a_recipe_that_names_code_is_refused_before_anything_is_loaded(
 
 def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(to_toml(check_recipe(tiny_recipe, "test")))
-    setting = 'objective.rewards=[{kind="own", reward="evil:reward"}]'
+    setting = 'objective.rewards=[{kind="custom", reward="evil:reward"}]'
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="asks to run code"):
         check_setup(TrainingSetup(recipe, upstream))
@@ -154,7 +154,7 @@ def test_an_installed_entry_point_needs_no_option(
     )
     assert type(load_captioner("fine?model=scenes")) is type(load_captioner("scenes"))
     assert load_scorer("fine").name == load_scorer("evil:scorer").name == "scenes"
-    objective = {"kind": "reinforce", "rewards": [{"kind": "own", "reward": "fine"}]}
+    objective = {"kind": "reinforce", "rewards": [{"kind": "custom", "reward": "fine"}]}
     changes = {"captioner": {"name": "fine?model=scenes"}, "scorer": {"name": "fine"}, "objective": objective}
     setup = TrainingSetup(check_recipe({**tiny_recipe, **changes}, "test"), upstream)
     assert setup.load()[1] is not None

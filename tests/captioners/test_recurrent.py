@@ -217,7 +217,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "reinforce": {"kind": "reinforce", "decoding": SAMPLED},
     "exploration": {
         "kind": "reinforce", "decoding": SAMPLED, "rewards": [{"kind": "cider"}], "baseline": "greedy",
-        "normalise": "none", "exploration": {}, "entropy": 0.01,
+        "length_normalization": "none", "exploration": {}, "entropy": 0.01,
     },
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ LONGER = {  # 20 are too few to show above the noise of their few samples
 WRITTEN = Decoding(kind="sample", samples=4, max_tokens=6)
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "MLE": {"kind": "mle"},
-    "SMILE": {"kind": "smile", "mle": 0.1},
+    "SMILE": {"kind": "smile", "mle_weight": 0.1},
     "self-retrieval": {"kind": "reinforce", "rewards": [{"kind": "self_retrieval"}]},
     "CIDEr": {"kind": "reinforce", "rewards": [{"kind": "cider"}]},
 }

@@ -31,7 +31,7 @@ SETTINGS = (
     "scorer.new", "scorer.new.width", "scorer.new.text_heads", "scorer.new.image_size", "scorer.new.text_width",
     "scorer.new.projection", "scorer.new.text_layers", "objective.kind", "objective.kl", "objective.decoding",
     "objective.decoding.samples", "objective.decoding.temperature", "objective.decoding.max_tokens",
-    "objective.baseline", "objective.reward", "objective.rewards", "objective.entropy", "objective.mle",
+    "objective.baseline", "objective.reward", "objective.rewards", "objective.entropy", "objective.mle_weight",
     "objective.label_smoothing", "training.steps", "training.batch_size", "training.learning_rate",
     "training.weight_decay", "training.warmup", "training.max_grad_norm", "training.schedule",
     "training.gradient_accumulation_steps",

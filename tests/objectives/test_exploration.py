@@ -102,7 +102,9 @@ def rows(*words: int) -> Rollout:
 def gradient(told: Rollout, reward: torch.Tensor, exploring: Exploration | None) -> torch.Tensor:
     policy = Policy(told)
     term = RewardTerm(lambda rollout, batch: reward, no_baseline)
-    objective = Reinforce([term], Decoding(kind="sample", samples=3), normalise="none", exploration=exploring)
+    objective = Reinforce(
+        [term], Decoding(kind="sample", samples=3), length_normalization="none", exploration=exploring
+    )
     objective(policy, Batch([], torch.arange(1), torch.zeros(1, 1))).value.backward()  # type: ignore[no-untyped-call]
     assert policy.table.grad is not None
     return policy.table.grad

@@ -322,7 +322,7 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
         generation_config=config,
         logits_processor=token_samplers(decoding, decoding.uniform(4, torch.device("cpu"), seeds), 0),
     )
-    objective = Reinforce([], decoding, normalise="none")
+    objective = Reinforce([], decoding, length_normalization="none")
     told = objective.generate_rollout(captioner, visual, decoding, seeds, dropout=True)
     theirs_RT = output.sequences[:, : told.tokens_RT.shape[1]]
     assert torch.equal(told.tokens_RT[told.valid_RT], theirs_RT[told.valid_RT])

@@ -46,14 +46,23 @@ class WithoutHead:
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        ({"mle": 1.1}, "objective.mle must be less than or equal to 1; found 1.1"),
-        ({"mle": -0.1}, "objective.mle must be greater than or equal to 0; found -0.1"),
+        ({"mle_weight": 1.1}, "objective.mle_weight must be less than or equal to 1; found 1.1"),
+        ({"mle_weight": -0.1}, "objective.mle_weight must be greater than or equal to 0; found -0.1"),
         ({"subset": "onw"}, "objective.subset must be 'own', 'random' or 'reverse'; found 'onw'"),
-        ({"first": "mle", "frist": "x"}, "unknown key 'objective.frist'; did you mean 'first'?"),
-        ({"label_smoothing": 0.1}, "objective: label_smoothing is of the share of MLE, which is 0; set mle = 0.01"),
+        (
+            {"first_token": "mle", "frist_token": "x"},
+            "unknown key 'objective.frist_token'; did you mean 'first_token'?",
+        ),
+        (
+            {"label_smoothing": 0.1},
+            "objective: label_smoothing is of the MLE term, and mle_weight is 0; set mle_weight",
+        ),
         ({"random_size": 5}, "objective: random_size is of subset 'random', and subset is 'own'; leave it out"),
         ({"random_size": 0, "subset": "random"}, "objective.random_size must be greater than or equal to 1; found 0"),
-        ({"shift": [["a", "the"]]}, "objective: shift is of first = 'shift', and first is 'mle'; leave it out"),
+        (
+            {"shift": [["a", "the"]]},
+            "objective: shift is of first_token 'shift', and first_token is 'mle'; leave it out",
+        ),
     ],
 )
 def test_a_bad_recipe_is_refused_in_one_line(tiny_recipe: dict[str, Any], objective: Any, told: str) -> None:
@@ -66,8 +75,8 @@ def test_a_bad_recipe_is_refused_in_one_line(tiny_recipe: dict[str, Any], object
     ("objective", "told"),
     [
         ({"subset": "random", "random_size": 5000}, "objective.random_size is 5000, and the vocabulary of .* has "),
-        ({"first": "shift"}, "this tokenizer has one form of each word; name a token"),
-        ({"first": "shift", "shift": [["a", "<unkn>"]]}, "no token '<unkn>'; did you mean '<unk>'"),
+        ({"first_token": "shift"}, "this tokenizer has one form of each word; name a token"),
+        ({"first_token": "shift", "shift": [["a", "<unkn>"]]}, "no token '<unkn>'; did you mean '<unk>'"),
     ],
 )
 def test_what_the_vocabulary_lacks_is_said_before_any_training(
@@ -81,9 +90,9 @@ def test_what_the_vocabulary_lacks_is_said_before_any_training(
 def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str, Any]) -> None:
     ways: list[dict[str, Any]] = [
         {},
-        {"first": "shift", "shift": [["a", "<unk>"], ["the", "<unk>"]]},
-        {"subset": "random", "random_size": 4, "mle": 0.1, "label_smoothing": 0.1},
-        {"subset": "reverse", "first": "none"},
+        {"first_token": "shift", "shift": [["a", "<unk>"], ["the", "<unk>"]]},
+        {"subset": "random", "random_size": 4, "mle_weight": 0.1, "label_smoothing": 0.1},
+        {"subset": "reverse", "first_token": "none"},
     ]
     setup = TrainingSetup(recipe_of(tiny_recipe), upstream)
     learner, batch = setup.learner, setup.training_set().batch(0)
@@ -94,8 +103,9 @@ def test_a_recipes_objective_is_the_loss_of_its_captioner(tiny_recipe: dict[str,
         assert isinstance(objective, Smile)
         found.append(float(objective(learner, batch).value.detach()))
         ids = learner.tokenizer.get_vocab()
-        told = {key: value for key, value in way.items() if key != "shift"}
-        if way.get("first") == "shift":
+        argument = {"first_token": "first", "mle_weight": "mle"}
+        told = {argument.get(key, key): value for key, value in way.items() if key != "shift"}
+        if way.get("first_token") == "shift":
             told["shift_V"] = torch.arange(len(ids))
             told["shift_V"][[ids[a] for a, _ in way["shift"]]] = ids["<unk>"]
         if way.get("subset") == "random":
@@ -115,7 +125,7 @@ def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str
     assert float(Smile()(learner, batch).value.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
 
 
-@pytest.mark.parametrize("objective", [{"mle": 0.1, "label_smoothing": 0.1}, {"subset": "random"}], ids=str)
+@pytest.mark.parametrize("objective", [{"mle_weight": 0.1, "label_smoothing": 0.1}, {"subset": "random"}], ids=str)
 def test_a_run_learns_and_resumes_to_the_same_end(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
 ) -> None:

@@ -14,6 +14,7 @@ from tellapart.recipe import deprecated
 from tellapart.recipe.find import SHIPPED
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
+from tellapart.training.fingerprint import canonical
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))
@@ -39,6 +40,7 @@ scorer = { new = {} }
 objective = { kind = "contrastive" }
 training = { steps = 6, learning_rate = 1e-3 }
 """
+SMILE = MLE.replace('kind = "mle"', 'kind = "smile"')
 STRING = "unable to parse string as an integer"
 
 
@@ -286,6 +288,9 @@ def written(text: str, key: str, value: str) -> str:
         (MLE, "training.clip_norm", "training.max_grad_norm", "0.5"),
         (MLE, "training.optimiser", "training.optimizer", '"adam"'),
         (REINFORCE, "evaluation.judges", "evaluation.eval_scorers", '["scenes"]'),
+        (REINFORCE, "objective.normalise", "objective.length_normalization", '"none"'),
+        (SMILE, "objective.mle", "objective.mle_weight", "0.01"),
+        (SMILE, "objective.first", "objective.first_token", '"none"'),
     ],
 )
 @pytest.mark.usefixtures("nothing_warned")
@@ -299,6 +304,48 @@ def test_an_old_key_is_read_with_one_line_of_warning(
         assert before == today
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(f": '{old}' is deprecated; use '{new}'")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        (
+            'kind="own", reward="m:f"',
+            'kind="custom", reward="m:f"',
+            "objective.rewards.kind = 'own' is deprecated; use",
+        ),
+        (
+            'kind="self_retrieval", among="bag"',
+            'kind="self_retrieval", candidates="bag"',
+            "'objective.rewards.among' is",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("nothing_warned")
+def test_old_names_in_a_reward_are_read_with_one_line_of_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, line: str
+) -> None:
+    settings = ("training.batches=bags", "bags.size=2", "bags.scorer=scenes")
+    today = read(tmp_path, REINFORCE, f"objective.rewards=[{{{new}}}]", *settings)
+    assert capsys.readouterr().err == ""
+    assert read(tmp_path, REINFORCE, f"objective.rewards=[{{{old}}}]", *settings) == today
+    (told,) = capsys.readouterr().err.splitlines()
+    assert line in told
+    (reward,) = canonical(today)["objective"]["rewards"]
+    assert {"own", "among"} & {reward["kind"], *reward}, "a fingerprint is made over the names of 0.1"
+
+
+@pytest.mark.usefixtures("nothing_warned")
+def test_the_keys_of_a_plug_in_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    table = {
+        "objective": {"kind": "mine", "first": 1, "mle": 2, "normalise": 3},
+        "training": {"objective": {"kind": "smile", "first": 1}},
+    }
+    assert deprecated.upgrade(table, "test") == table
+    rewards = {"objective": {"kind": "reinforce", "rewards": [{"kind": "mine", "among": 1}]}}
+    assert deprecated.upgrade(rewards, "test") == rewards
+    assert deprecated.upgrade({"objective": {"first": 1}}, "test", onto=table) == {"objective": {"first": 1}}
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("nothing_warned")

@@ -67,7 +67,7 @@ def test_kinds_of_rewards_have_different_fingerprints(tmp_path: Path) -> None:
 
 
 def test_rewards_survive_the_round_trip_through_toml(tmp_path: Path) -> None:
-    own = '{kind="own", reward="my.module:make", options={name="a \\"b\\"", sizes=[1, 2], deep={x=1.5}}}'
+    own = '{kind="custom", reward="my.module:make", options={name="a \\"b\\"", sizes=[1, 2], deep={x=1.5}}}'
     recipe = read(tmp_path, f'objective.rewards=[{{kind="cider", idf="batch", weight=0.5}}, {own}]', SAMPLES)
     again = read(tmp_path, text=to_toml(recipe))
     assert again == recipe and content_of(again).fingerprint == content_of(recipe).fingerprint
@@ -88,7 +88,7 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (['objective.rewards=[{kind="cyder"}]'], "unknown objective.rewards 'cyder'; did you mean 'cider'?"),
         (
             ["objective.rewards=[{weight=2}]"],
-            "'objective.rewards.kind' is missing; expected one of bleu, cider, own, self_retrieval",
+            "'objective.rewards.kind' is missing; expected one of bleu, cider, custom, self_retrieval",
         ),
         (
             ['objective.rewards=[{kind="cider", weigth=2}]'],
@@ -98,16 +98,19 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (['objective.rewards=[{kind="cider", idf="trainig"}]'], "objective.rewards.idf: 'trainig' is not known"),
         (['objective.rewards=[{kind="cider", end=true}]'], "objective.rewards: end = true needs to know"),
         (['objective.rewards=[{kind="bleu", n=5}]'], "objective.rewards.n must be less than or equal to 4; found 5"),
-        (['objective.rewards=[{kind="own", reward="make it"}]'], "objective.rewards.reward must match pattern"),
+        (['objective.rewards=[{kind="custom", reward="make it"}]'], "objective.rewards.reward must match pattern"),
         (
-            ['objective.rewards=[{kind="self_retrieval", score="cosine", among="bag"}]'],
+            ['objective.rewards=[{kind="self_retrieval", score="cosine", candidates="bag"}]'],
             "objective.rewards: score 'cosine'",
         ),
         (
             ['objective.rewards=[{kind="self_retrieval", combine="alternate"}]'],
             "objective.rewards: combine = 'alternate'",
         ),
-        (['objective.rewards=[{kind="self_retrieval", among="bag"}]'], "among = 'bag' holds a picture against its bag"),
+        (
+            ['objective.rewards=[{kind="self_retrieval", candidates="bag"}]'],
+            "candidates = 'bag' compares a picture with its bag",
+        ),
         ([SAMPLES, "objective.exploration.alpha=1.5"], "objective.exploration.alpha must be less than or equal to 1"),
         (
             [SAMPLES, "objective.exploration={distance='edit', reference='own'}"],
@@ -218,7 +221,7 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     allow_code("my_reward:brief", *(f"my_rewards:{name}" for name in ("brief", "breif", "broken", "number")))
-    own = {"kind": "own", "reward": "my_rewards:brief", "options": {"per_word": 2}}
+    own = {"kind": "custom", "reward": "my_rewards:brief", "options": {"per_word": 2}}
     tiny_recipe["objective"] |= {"rewards": [own]}
     run = train(check_recipe(tiny_recipe, "test"), tmp_path / "run", evaluate=False)
     assert run.trained and '"reward": -' in run.log_path.read_text()
@@ -232,7 +235,7 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
         ("my_rewards:broken", {}, r"failed: OSError: no such file$"),
         ("my_rewards:number", {}, "made a int; expected a callable"),
     ):
-        table = {"kind": "own", "reward": path, "options": options}
+        table = {"kind": "custom", "reward": path, "options": options}
         with pytest.raises(UsageError, match=message) as caught:
             check_setup(
                 TrainingSetup(

@@ -59,21 +59,23 @@ class TestSelfRetrieval:
 
     def test_per_bag_only_the_bag_is_held_against_the_picture(self) -> None:
         where = batch(0, 1, 2, 2, bags=[4, 7, 4, 9])
-        reward = SelfRetrieval(SCORER, IMAGES, among="bag")(told("a", "a", "b", "b"), where)
+        reward = SelfRetrieval(SCORER, IMAGES, candidates="bag")(told("a", "a", "b", "b"), where)
         first = 2.0 - math.log(math.exp(2.0) + math.exp(1.2))  # a: 1.0 with picture 0, 0.6 with picture 2
         third = 2.0 - math.log(math.exp(1.2) + math.exp(2.0))  # b: 0.6 with picture 0, 1.0 with picture 2
         assert reward[[0, 2], 0].tolist() == pytest.approx([first, third])
         assert reward[[1, 3]].isnan().all(), "a picture alone in its bag has nothing to be told from"
-        hits = SelfRetrieval(SCORER, IMAGES, score="accuracy", among="bag")(told("b", "a", "b", "b"), where)
+        hits = SelfRetrieval(SCORER, IMAGES, score="accuracy", candidates="bag")(told("b", "a", "b", "b"), where)
         assert hits[[0, 2], 0].tolist() == [0.0, 1.0] and hits[[1, 3]].isnan().all()
         # "b" is nearer to picture 2 than to 1, but that one is in another bag
-        missed, hit = (SelfRetrieval(SCORER, IMAGES, score="accuracy", among=among) for among in ("batch", "bag"))
+        missed, hit = (
+            SelfRetrieval(SCORER, IMAGES, score="accuracy", candidates=candidates) for candidates in ("batch", "bag")
+        )
         where = batch(0, 1, 2, bags=[4, 4, 7])
         assert [reward(told("a", "b", "b"), where)[1, 0].item() for reward in (missed, hit)] == [0.0, 1.0]
 
     def test_identical_pictures_are_worth_minus_log_of_the_bag(self) -> None:
         images = np.tile(IMAGES[:1], (5, 1))
-        reward = SelfRetrieval(SCORER, images, among="bag")(told(*"aabab"), batch(*range(5), bags=[0, 0, 0, 1, 1]))
+        reward = SelfRetrieval(SCORER, images, candidates="bag")(told(*"aabab"), batch(*range(5), bags=[0, 0, 0, 1, 1]))
         assert reward[:, 0].tolist() == pytest.approx([-math.log(3)] * 3 + [-math.log(2)] * 2)
 
     def test_captions_and_pictures_are_enough(self, tiny_scorer: Path) -> None:
@@ -100,7 +102,7 @@ class TestSelfRetrieval:
 
     def test_a_reward_per_bag_needs_bags(self) -> None:
         with pytest.raises(ValueError, match="in no bags"):
-            SelfRetrieval(SCORER, IMAGES, among="bag")(told("a"), batch(0))
+            SelfRetrieval(SCORER, IMAGES, candidates="bag")(told("a"), batch(0))
 
     def test_an_empty_caption_has_a_finite_reward(self, tiny_scorer: Path) -> None:
         scorer: Any = load_scorer(str(tiny_scorer))

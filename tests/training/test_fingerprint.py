@@ -251,6 +251,9 @@ def test_a_renamed_key_keeps_its_canonical_name(tmp_path: Path) -> None:
         "optimiser": "adam",
     }
     assert fingerprint_of_0_1(recipe) == "b62e734f"
+    smile = ["objective={kind='smile', mle_weight=0.01, first_token='none'}"]
+    recipe = read_recipe(tmp_path / "small.toml", smile)
+    assert canonical(recipe)["objective"] == {"kind": "smile", "mle": 0.01, "first": "none"}
 
 
 def test_names_that_are_no_local_model_stand_for_themselves() -> None:

@@ -72,10 +72,10 @@ EXPLORING = {
     "exploration": {},
     "whiten": True,
 }
-PER_BAG = {"kind": "self_retrieval", "score": "accuracy", "among": "bag"}
+PER_BAG = {"kind": "self_retrieval", "score": "accuracy", "candidates": "bag"}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "running mean": {"objective": EXPLORING},
-    "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "normalise": "none", "entropy": 0.01}},
+    "self-critical": {"objective": EXPLORING | {"baseline": "greedy", "length_normalization": "none", "entropy": 0.01}},
     "in parts": {"objective": EXPLORING | {"kl": 0.1}, "training": {"gradient_accumulation_steps": 3}},
     "per bag": {"objective": EXPLORING | {"rewards": [PER_BAG]}, "training": {"batches": "families"}},
     "lora": {"captioner": {"lora": {"rank": 4, "modules": ["c_attn", "convolution"]}, "train": PARTS}},

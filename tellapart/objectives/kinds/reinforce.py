@@ -60,7 +60,7 @@ class Reinforce(ObjectiveOptions):
     rewards: tuple[RewardTable, ...] = Field((SelfRetrieval(kind="self_retrieval"),), min_length=1)
     decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
     baseline: Literal["running_mean", "leave_one_out", "greedy", "none"] = "running_mean"
-    normalise: Literal["length+1", "length", "none"] = "length+1"
+    length_normalization: Literal["length+1", "length", "none"] = Field("length+1", serialization_alias="normalise")
     dropout_in_rollout: bool = True
     exploration: Exploration | None = None
     whiten: bool = False
@@ -119,7 +119,7 @@ def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
     return ReinforceObjective(
         terms,
         options.decoding,
-        normalise=options.normalise,
+        length_normalization=options.length_normalization,
         dropout_in_rollout=options.dropout_in_rollout,
         exploration=build_exploration(options.exploration) if options.exploration else None,
         whiten=options.whiten,

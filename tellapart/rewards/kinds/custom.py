@@ -1,10 +1,10 @@
-"""``kind = "own"``: a reward of the user's own, by dotted path or by the name of an installed entry point."""
+"""``kind = "custom"``: a reward of the user's own, by dotted path or by the name of an installed entry point."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FieldSerializationInfo, field_serializer
 
 from tellapart.errors import UsageError, nearest
 from tellapart.models.plugins import PATTERN, call_factory, code_path, installed
@@ -17,9 +17,14 @@ class Custom(RewardOptions):
     ``reward`` may also be the name of an installed entry point of the group ``tellapart.rewards``.
     """
 
-    kind: Literal["own"]
+    kind: Literal["custom"]
     reward: str = Field(pattern=rf"{PATTERN}|^\w[\w.-]*$")
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_serializer("kind")
+    def canonical_kind(self, kind: str, info: FieldSerializationInfo) -> str:
+        """In a fingerprint the name of 0.1."""
+        return "own" if info.by_alias else kind
 
 
 def build(options: Custom, parts: RunParts) -> Reward:
@@ -49,7 +54,7 @@ def check(options: Custom) -> None:
 
 REWARDS.register(
     RewardEntry(
-        name="own",
+        name="custom",
         factory=build,
         help="A reward of your own, as module:factory.",
         options=Custom,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.utils.options import ModelName
@@ -18,14 +18,16 @@ class SelfRetrieval(RewardOptions):
 
     kind: Literal["self_retrieval"]
     score: Literal["log_prob", "accuracy", "cosine"] = "log_prob"
-    among: Literal["batch", "bag"] = "batch"
+    candidates: Literal["batch", "bag"] = Field("batch", serialization_alias="among")
     scorers: tuple[ModelName, ...] = ()
     combine: Literal["average", "alternate"] = "average"
 
     @model_validator(mode="after")
     def has_an_effect(self) -> SelfRetrieval:
-        if self.score == "cosine" and self.among == "bag":
-            raise ValueError("score 'cosine' looks at no other picture, so among = 'bag' has no effect; leave it out")
+        if self.score == "cosine" and self.candidates == "bag":
+            raise ValueError(
+                "score 'cosine' looks at no other picture, so candidates = 'bag' has no effect; leave it out"
+            )
         if self.combine == "alternate" and len(self.scorers) < 2:
             raise ValueError("combine = 'alternate' takes turns; give at least two scorers = ['…', '…']")
         return self
@@ -38,7 +40,7 @@ class SelfRetrieval(RewardOptions):
 
     @property
     def per_bag(self) -> bool:
-        return self.among == "bag"
+        return self.candidates == "bag"
 
 
 def build(options: SelfRetrieval, parts: RunParts) -> Reward:
@@ -50,7 +52,7 @@ def build(options: SelfRetrieval, parts: RunParts) -> Reward:
         assert parts.scorer is not None, "the recipe schema requires [scorer]"
         scorers = [parts.scorer]
     rewards = [
-        SelfRetrievalReward(scorer, parts.train_features(scorer), score=options.score, among=options.among)
+        SelfRetrievalReward(scorer, parts.train_features(scorer), score=options.score, candidates=options.candidates)
         for scorer in scorers
     ]
     if len(rewards) == 1:
