@@ -44,12 +44,13 @@ class Captioner(ABC):
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        device: torch.device = next(self.model.parameters()).device
+        return device
 
     @property
     def end(self) -> int:
         """The id of the token that ends a caption."""
-        return self.tokenizer.eos_token_id
+        return int(self.tokenizer.eos_token_id)
 
     @property
     def encoder(self) -> Encoder:
@@ -96,7 +97,8 @@ class Captioner(ABC):
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """PIL pictures as the model wants them: float B×C×height×width."""
-        return self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+        pixels_BCHW: torch.Tensor = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
+        return pixels_BCHW
 
     @abstractmethod
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:

@@ -29,14 +29,15 @@ class Blip(Captioner):
 
     @property
     def end(self) -> int:
-        return self.model.config.text_config.sep_token_id
+        return int(self.model.config.text_config.sep_token_id)
 
     @property
     def max_caption_tokens(self) -> int | None:
         return room_after(self.model.config.text_config, len(self.start))
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        return self.model.vision_model(pixel_values=pixels_BCHW.to(self.device)).last_hidden_state
+        visual: torch.Tensor = self.model.vision_model(pixel_values=pixels_BCHW.to(self.device)).last_hidden_state
+        return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         visual_RPD = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
@@ -48,7 +49,9 @@ class Blip(Captioner):
             encoder_attention_mask=torch.ones(visual_RPD.shape[:2], dtype=torch.long, device=self.device),
             is_decoder=True,
         )
-        return decoder.cls.predictions.transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
+        states_RTH = output.last_hidden_state[:, start_RT.shape[1] - 1 :]
+        hidden_RTH: torch.Tensor = decoder.cls.predictions.transform(states_RTH)
+        return hidden_RTH
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         layer = self.model.text_decoder.cls.predictions.decoder

@@ -56,12 +56,13 @@ class ClipCapConfig(PreTrainedConfig):
     @property
     def visual_size(self) -> int:
         """D, the width of a picture's features."""
-        return self.vision_config.projection_dim if self.visual == "projected" else self.vision_config.hidden_size
+        config = self.vision_config
+        return int(config.projection_dim if self.visual == "projected" else config.hidden_size)
 
     @property
     def text_size(self) -> int:
         """H, the width of the language model."""
-        return self.text_config.hidden_size
+        return int(self.text_config.hidden_size)
 
 
 def as_config(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
@@ -80,7 +81,7 @@ class MlpMapper(nn.Module):
         self.model = nn.Sequential(nn.Linear(config.visual_size, wide // 2), nn.Tanh(), nn.Linear(wide // 2, wide))
 
     def forward(self, visual_BD: torch.Tensor) -> torch.Tensor:
-        return self.model(visual_BD).unflatten(-1, (self.prefix_length, -1))
+        return torch.unflatten(self.model(visual_BD), -1, (self.prefix_length, -1))
 
 
 class TransformerMapper(nn.Module):
@@ -126,7 +127,8 @@ class MapperLayer(nn.Module):
         ]
         mixed = nn.functional.scaled_dot_product_attention(*split).transpose(1, 2).flatten(2)
         hidden = hidden + self.attn["project"](mixed)
-        return hidden + self.mlp["fc2"](self.mlp["fc1"](self.norm2(hidden)).relu())
+        wide: torch.Tensor = self.mlp["fc2"](self.mlp["fc1"](self.norm2(hidden)).relu())
+        return hidden + wide
 
 
 class LinearMapper(nn.Module):
@@ -138,7 +140,8 @@ class LinearMapper(nn.Module):
         self.norm = nn.LayerNorm(config.text_size)
 
     def forward(self, visual_BPD: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.linear(visual_BPD))
+        prefix_BPH: torch.Tensor = self.norm(self.linear(visual_BPD))
+        return prefix_BPH
 
 
 MAPPERS = {"mlp": MlpMapper, "transformer": TransformerMapper, "linear": LinearMapper}
@@ -159,20 +162,24 @@ class ClipCapModel(PreTrainedModel):
             self.vision = AutoModel.from_config(config.vision_config)
         self.mapper = MAPPERS[config.mapper](config)
         self.language_model: Any = AutoModelForCausalLM.from_config(config.text_config)
-        self.post_init()
+        PreTrainedModel.post_init(self)
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Features of pictures: B×D, or B×cells×D where ``visual`` is ``cells``."""
         output = self.vision(pixel_values=pixels_BCHW)
         if self.config.visual == "projected":
-            return output.image_embeds
-        return output.last_hidden_state if self.config.visual == "cells" else output.pooler_output
+            features: torch.Tensor = output.image_embeds
+        else:
+            features = output.last_hidden_state if self.config.visual == "cells" else output.pooler_output
+        return features
 
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         """Scores B×T×V: position t scores ``input_ids[:, t]`` from the picture and the tokens before it."""
-        return self.language_model.get_output_embeddings()(self.hidden(self.encode(pixel_values), input_ids))
+        hidden_BTH = self.hidden(self.encode(pixel_values), input_ids)
+        logits_BTV: torch.Tensor = self.language_model.get_output_embeddings()(hidden_BTH)
+        return logits_BTV
 
     def hidden(
         self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor | None = None
@@ -192,7 +199,7 @@ class ClipCap(Captioner):
 
     @property
     def view(self) -> str:
-        return self.model.config.visual
+        return str(self.model.config.visual)
 
     @property
     def max_caption_tokens(self) -> int | None:
@@ -202,7 +209,7 @@ class ClipCap(Captioner):
     def _prefix_positions(self) -> int:
         """Positions that the prefix takes: the mapper's own number, or one for each cell of each frame."""
         if self.model.config.mapper != "linear":
-            return self.model.config.prefix_length
+            return int(self.model.config.prefix_length)
         from PIL import Image
 
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
@@ -242,9 +249,10 @@ class ClipCap(Captioner):
         config = decoding.generation_config(pad=pad, start=start, ends=[end])
         mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
         samplers = token_samplers(decoding, uniform_RT, 0)
-        return model.generate(
+        tokens_RT: torch.Tensor = model.generate(
             inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, logits_processor=samplers
         )
+        return tokens_RT
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}

@@ -183,8 +183,10 @@ class Hf(Captioner):
         """That output of the tower which the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
             layer = self.model.config.vision_feature_layer
-            return self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
-        return self.tower(pixels_BCHW).last_hidden_state
+            states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
+        else:
+            states_BPD = self.tower(pixels_BCHW).last_hidden_state
+        return states_BPD
 
     @contextmanager
     def _precomputed_vision(self) -> Iterator[None]:
@@ -244,7 +246,8 @@ class Hf(Captioner):
 
     @cached_property
     def output_layer(self) -> torch.nn.Module:
-        return self.model.get_output_embeddings()
+        layer: torch.nn.Module = self.model.get_output_embeddings()
+        return layer
 
     @cached_property
     def plain(self) -> bool:
@@ -288,7 +291,8 @@ class Hf(Captioner):
             else:
                 check_room(self.text_config, inputs["input_ids"].shape[1], T)
                 inputs = {name: self._longer(name, x, tokens_RT, valid_RT) for name, x in inputs.items()}
-            return self.model(**inputs, use_cache=False).logits[:, -T:]
+            logits_RTV: torch.Tensor = self.model(**inputs, use_cache=False).logits[:, -T:]
+            return logits_RTV
 
     def _longer(self, name: str, x: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """An input of the prompt with that of the caption after it; the last token of a caption is not read."""

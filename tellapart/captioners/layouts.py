@@ -137,7 +137,7 @@ def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) 
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"}, {"type": "text", "text": asked}]
         turns = [{"role": "user", "content": content}]
-        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return str(processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
     return layout.template.format(image=image, prompt=asked)
 
 

@@ -125,7 +125,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     """The options that a captioner was saved with; ``from_hub``: also where it is no folder, but a name of the hub."""
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
-        from transformers.utils import cached_file
+        from transformers.utils.hub import cached_file
 
         try:
             found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def read_state(path: Path) -> State:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UsageError(f"no such checkpoint: {path}; expected a .pt or .pth file") from None
-    except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except (UnpicklingError, RuntimeError, EOFError, OSError) as error:
         cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
     for key in ("model", "state_dict"):
@@ -134,7 +135,7 @@ def build_clipcap(
         )  # fmt: skip
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model = ClipCapModel(config)
+            model: Any = ClipCapModel(config)
         if weights:
             model.language_model = AutoModelForCausalLM.from_pretrained(
                 language_model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False

@@ -41,7 +41,8 @@ def hidden_after_prefix(
         embeds_RTH = embed(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
         inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
         output = model.base_model(inputs_embeds=inputs, use_cache=False)
-        return output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
+        hidden_RTH: torch.Tensor = output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
+        return hidden_RTH
     read = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
     groups, states = length_groups(length_R), []
     for row_N in groups:

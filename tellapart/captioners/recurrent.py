@@ -139,7 +139,7 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         self.vision: Any = AutoModel.from_config(config.vision_config) if config.vision_config else None
         self.mapper = nn.Linear(config.visual_size, config.hidden_size)
         self.language_model: Any = (AttentionDecoder if config.attention else PooledDecoder)(config)
-        self.post_init()
+        PreTrainedModel.post_init(self)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
@@ -149,10 +149,12 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         """Features of pictures: their spatial mean B×D, or B×cells×D with attention."""
         output = self.vision(pixel_values=pixels_BCHW)
         cells = output.last_hidden_state
-        cells_BPD = cells.flatten(2).transpose(1, 2) if cells.ndim == 4 else cells  # a CNN gives B×D×height×width
+        cells_BPD: torch.Tensor = (
+            cells.flatten(2).transpose(1, 2) if cells.ndim == 4 else cells
+        )  # a CNN gives B×D×height×width
         if self.config.attention:
             return cells_BPD
-        pooled = getattr(output, "pooler_output", None)
+        pooled: torch.Tensor | None = getattr(output, "pooler_output", None)
         return cells_BPD.mean(1) if pooled is None else pooled.flatten(1)
 
     def look(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -167,7 +169,8 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         start_R1 = torch.full_like(tokens_RT[:, :1], self.config.bos_token_id)
         state = self.language_model.start(values_RPH, there_RP)
         read_RT = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
-        return self.language_model(read_RT, state, values_RPH, there_RP)[0]
+        hidden_RTH: torch.Tensor = self.language_model(read_RT, state, values_RPH, there_RP)[0]
+        return hidden_RTH
 
     def forward(
         self,
@@ -220,10 +223,12 @@ class Recurrent(Captioner):
         return "cells" if self.model.config.attention else "pooled"
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        return self.model.encode(pixels_BCHW.to(self.device))
+        visual: torch.Tensor = self.model.encode(pixels_BCHW.to(self.device))
+        return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        return self.model.hidden(visual, tokens_RT)
+        hidden_RTH: torch.Tensor = self.model.hidden(visual, tokens_RT)
+        return hidden_RTH
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         layer = self.model.language_model.head

@@ -75,8 +75,10 @@ class TextOnly(Captioner):
         if self.takes_positions:  # a prompt begins at position 0, however long the row's others are
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
         if not self.linear:
-            return self.model(**inputs).logits[:, P - 1 :]
-        return self.model.base_model(**inputs).last_hidden_state[:, P - 1 :]
+            logits_RTV: torch.Tensor = self.model(**inputs).logits[:, P - 1 :]
+            return logits_RTV
+        hidden_RTH: torch.Tensor = self.model.base_model(**inputs).last_hidden_state[:, P - 1 :]
+        return hidden_RTH
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         if not self.linear:

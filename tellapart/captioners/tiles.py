@@ -40,7 +40,8 @@ class Tiles:
         across = self.side // self.processor.patch_size
         points = self.processor.image_processor.image_grid_pinpoints
         cut = [(height // self.side, width // self.side) for height, width in points]
-        return across**2 + 1 + max(across * high * (across * wide + 1) for high, wide in cut)
+        tiled: int = max(across * high * (across * wide + 1) for high, wide in cut)
+        return int(across**2) + 1 + tiled
 
     def tokens(self, sizes_B2: torch.Tensor) -> list[int]:
         """How many places in the text each picture takes, from its height and width."""
@@ -65,7 +66,7 @@ class Tiles:
 
     def squares(self, tiles_TPD: torch.Tensor) -> torch.Tensor:
         """Tiles of pixels as pictures …×3×side×side."""
-        return tiles_TPD.squeeze(-2).unflatten(-1, (3, self.side, self.side))
+        return torch.unflatten(tiles_TPD.squeeze(-2), -1, (3, self.side, self.side))
 
     def _row(self, size_2: torch.Tensor, tiles_TPD: torch.Tensor) -> torch.Tensor:
         T, P, D = tiles_TPD.shape

@@ -38,7 +38,8 @@ class Scorer:
 
     @property
     def device(self) -> torch.device:
-        return self.model.logit_scale.device
+        device: torch.device = self.model.logit_scale.device
+        return device
 
     @property
     def scale(self) -> float:
@@ -63,7 +64,7 @@ class Scorer:
         the shape of the grid behind its pixels.
         """
         read = self.processor(images=list(images), return_tensors="pt")
-        pixels = read["pixel_values"]
+        pixels: torch.Tensor = read["pixel_values"]
         if "spatial_shapes" not in read:
             return pixels
         shapes_BP2 = read["spatial_shapes"][:, None].expand(-1, pixels.shape[1], -1)
