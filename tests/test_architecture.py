@@ -18,7 +18,7 @@ LAYERS = [
     "data report rewards scorers",
     "boost captioners features objectives",
     "bags inference recipe",
-    "evaluation review",
+    "evaluation integrations review",
     "training",
     "bench claims",
     "cli",

@@ -49,17 +49,28 @@ def self_retrieval(
         images_BD = features.to(scorer.device)
         cosine_RB = scorer.text_features(texts) @ images_BD.T
         target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(len(texts) // len(images_BD))
-        own_R = cosine_RB.gather(1, target_R[:, None]).squeeze(1)
-        if score == "cosine":
-            return own_R
         rival_RB = candidates(bag_B, len(images_BD)).to(images_BD.device)[target_R]
-        if score == "accuracy":
-            best_R = cosine_RB.masked_fill(~rival_RB, -torch.inf).max(dim=1).values
-            reward_R = (own_R >= best_R - TIE).float()
-        else:
-            match_RB = (scorer.scale * cosine_RB).masked_fill(~rival_RB, -torch.inf)
-            reward_R = match_RB.log_softmax(dim=1).gather(1, target_R[:, None]).squeeze(1)
-        return reward_R if bag_B is None else reward_R.masked_fill(rival_RB.sum(1) < 2, torch.nan)
+        reward_R = retrieval_reward(cosine_RB, target_R, rival_RB, scorer.scale, score)
+        abstains_R = rival_RB.sum(1) < 2
+        return reward_R if bag_B is None or score == "cosine" else reward_R.masked_fill(abstains_R, torch.nan)
+
+
+def retrieval_reward(
+    cosine_RN: torch.Tensor, target_R: torch.Tensor, candidate_RN: torch.Tensor, scale: float, score: Score
+) -> torch.Tensor:
+    """reward_R of R captions from their cosines with N pictures; the three scores are `self_retrieval`'s.
+
+    target_R: the column of each caption's own picture. candidate_RN: True where a picture is a candidate, the own one
+    included. scale: the factor on the cosine.
+    """
+    own_R = cosine_RN.gather(1, target_R[:, None]).squeeze(1)
+    if score == "cosine":
+        return own_R
+    if score == "accuracy":
+        best_R = cosine_RN.masked_fill(~candidate_RN, -torch.inf).max(dim=1).values
+        return (own_R >= best_R - TIE).float()
+    match_RN = (scale * cosine_RN).masked_fill(~candidate_RN, -torch.inf)
+    return match_RN.log_softmax(dim=1).gather(1, target_R[:, None]).squeeze(1)
 
 
 def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:

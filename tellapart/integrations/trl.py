@@ -1,0 +1,346 @@
+"""Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install tellapart[trl]``).
+
+TRL calls a reward function on each rank with the rows of that rank: ``completions``, and every column of the data set,
+each picture once per generation. It gathers the rewards afterwards. So a reward that compares pictures with each other
+gathers them itself here, and counts a picture once however many captions it has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+
+from tellapart.bags.file import read_bags
+from tellapart.bags.mine import Bag
+from tellapart.errors import UsageError
+from tellapart.models.protocols import ScorerLike
+from tellapart.rewards.retrieval import Score, retrieval_reward
+from tellapart.scorers import load_scorer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL import Image
+
+Candidates = Literal["batch", "bag", "bank"]
+Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
+
+ENCODED_AT_ONCE = 64
+KEPT_FEATURES = 200_000  # 400 MB at 512 numbers
+
+
+class RewardFunction(Protocol):
+    """What TRL takes as one of its ``reward_funcs``: one number per completion, None where it abstains."""
+
+    __name__: str
+
+    def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]: ...
+
+
+class BatchSize(Protocol):
+    """The settings of `GRPOConfig` and `RLOOConfig` that decide which pictures meet in a batch."""
+
+    per_device_train_batch_size: int
+    steps_per_generation: int | None
+    num_generations: int
+    shuffle_dataset: bool
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Pictures that are candidates at every step: their ids, and the scorer's features_ND of them."""
+
+    ids: Sequence[str]
+    features_ND: torch.Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.features_ND):
+            raise UsageError(f"a bank has {len(self.ids)} ids and {len(self.features_ND)} features; expected as many")
+        if len(set(self.ids)) != len(self.ids):
+            raise UsageError("a bank has the same id twice; expected one row for each picture")
+
+    @classmethod
+    def encode(cls, scorer: ScorerLike, pictures: Mapping[str, Image.Image]) -> Bank:
+        """The bank of these pictures by their ids."""
+        return cls(list(pictures), encode(scorer, list(pictures.values())))
+
+
+def self_retrieval(
+    scorer: str | ScorerLike,
+    candidates: Candidates = "batch",
+    *,
+    gather: bool = True,
+    score: Score = "log_prob",
+    bank: Bank | None = None,
+    image_column: str = "image",
+    id_column: str = "id",
+    bag_column: str = "bag",
+) -> RewardFunction:
+    """How well a scorer retrieves the picture by its caption, as a reward of TRL (paper 3, section 3; paper 2, eq. 1).
+
+    scorer: a name that `tellapart.scorers.load_scorer` takes, or a scorer. candidates: the pictures that a caption is
+    compared with: the ``batch`` (the pictures of one generation batch), those with the same value in ``bag_column``
+    (`bag_order` writes it), or a ``bank`` of pictures, where the row's ``id_column`` names its own picture.
+    gather: whether batch and bag are those of all ranks; without it each rank compares its own pictures.
+    score: ``log_prob`` in nats, at most 0; ``accuracy``, 0 or 1; ``cosine``, −1 to 1, which has no candidates.
+
+    A picture counts once, however many captions it has; pictures are compared by their pixels. A caption abstains
+    (None) where its picture is alone in its bag. The features of pictures are kept, so that each is encoded once.
+    Rewards are computed in float32. Raises `UsageError` for settings that contradict each other, and at the first step
+    where the data set lacks a column.
+    """
+    if candidates not in get_args(Candidates):
+        raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
+    if score not in get_args(Score):
+        raise UsageError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
+    if (candidates == "bank") != (bank is not None):
+        raise UsageError("candidates='bank' and bank=Bank(ids, features) come together; give both or neither")
+    return _SelfRetrieval(scorer, candidates, gather, score, bank, image_column, id_column, bag_column)
+
+
+class _SelfRetrieval:
+    """`self_retrieval` as TRL calls it."""
+
+    __name__ = "self_retrieval"  # the name in TRL's logs
+
+    def __init__(
+        self,
+        scorer: str | ScorerLike,
+        candidates: Candidates,
+        gather: bool,
+        score: Score,
+        bank: Bank | None,
+        image_column: str,
+        id_column: str,
+        bag_column: str,
+    ) -> None:
+        self.scorer, self.candidates, self.gather, self.score, self.bank = scorer, candidates, gather, score, bank
+        self.image_column, self.id_column, self.bag_column = image_column, id_column, bag_column
+        self._features: OrderedDict[bytes, torch.Tensor] = OrderedDict()
+        self._row_of_id: dict[str, int] = {}
+
+    @torch.no_grad()
+    def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
+        scorer = self._loaded()
+        text_RD = scorer.text_features([text_of(completion) for completion in completions]).float()
+        if self.bank is not None:
+            images_ND = self.bank.features_ND.to(text_RD)
+            target_R = torch.tensor(self._bank_rows(columns), device=text_RD.device)
+            candidate_RN = torch.ones(len(text_RD), len(images_ND), dtype=torch.bool, device=text_RD.device)
+        else:
+            images_ND, target_R, candidate_RN = self._pictures(scorer, columns)
+        reward_R = retrieval_reward(text_RD @ images_ND.T, target_R, candidate_RN, scorer.scale, self.score)
+        if self.candidates == "bag" and self.score != "cosine":
+            reward_R = reward_R.masked_fill(candidate_RN.sum(1) < 2, torch.nan)
+        return [None if reward != reward else reward for reward in reward_R.tolist()]
+
+    def _loaded(self) -> ScorerLike:
+        """The scorer, loaded at the first step: only then is it known which device is this rank's."""
+        if isinstance(self.scorer, str):
+            from accelerate import PartialState
+
+            self.scorer = load_scorer(self.scorer, device=PartialState().device)
+        return self.scorer
+
+    def _bank_rows(self, columns: Mapping[str, Any]) -> list[int]:
+        assert self.bank is not None
+        if not self._row_of_id:
+            self._row_of_id = {id_: row for row, id_ in enumerate(self.bank.ids)}
+        ids = column(columns, self.id_column, "the id of the row's picture in the bank")
+        if missing := [id_ for id_ in ids if id_ not in self._row_of_id]:
+            raise UsageError(
+                f"the bank has no picture '{missing[0]}'; expected the '{self.id_column}' of every row in it"
+            )
+        return [self._row_of_id[id_] for id_ in ids]
+
+    def _pictures(
+        self, scorer: ScorerLike, columns: Mapping[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """images_ND of the N pictures of the batch, each once; target_R; and candidate_RN of this rank's rows."""
+        pictures = [one_picture(value) for value in column(columns, self.image_column, "the picture of the row")]
+        keys = [picture_key(picture) for picture in pictures]
+        image_RD = self._encoded(scorer, keys, pictures)
+        digests = [keys]
+        if self.candidates == "bag":
+            bags = column(
+                columns, self.bag_column, "the bag of the row; tellapart.integrations.trl.bag_order writes it"
+            )
+            digests.append([digest(str(bag).encode()) for bag in bags])
+        key_RK = torch.cat([as_numbers(part) for part in digests], dim=1).to(image_RD.device)
+        all_key, all_image = (gathered(key_RK), gathered(image_RD)) if self.gather else (key_RK, image_RD)
+        key_NK, row_A = all_key.unique(dim=0, return_inverse=True)
+        images_ND = torch.empty(len(key_NK), image_RD.shape[1], device=image_RD.device)
+        images_ND[row_A] = all_image  # the rows of a picture all have its features
+        target_R = (key_RK[:, None] == key_NK[None]).all(2).int().argmax(1)
+        bag_NK = key_NK[:, 2:]  # without bags nothing is left to compare, and all are candidates
+        return images_ND, target_R, (bag_NK[target_R][:, None] == bag_NK[None]).all(2)
+
+    def _encoded(self, scorer: ScorerLike, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
+        """Features R×D; what is not kept yet is encoded, and the least recently used are dropped."""
+        new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self._features}
+        if new:
+            for key, feature_D in zip(new, encode(scorer, list(new.values())), strict=True):
+                self._features[key] = feature_D
+        for key in keys:
+            self._features.move_to_end(key)
+        found = torch.stack([self._features[key] for key in keys])
+        while len(self._features) > KEPT_FEATURES:
+            self._features.popitem(last=False)
+        return found
+
+
+def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
+    """CIDEr-D against the references as a reward of TRL, 0 to 10 (papers 2 and 4).
+
+    references: the texts of every training picture by its id, which each row has in ``id_column``. Document
+    frequencies are theirs, so a reward depends on no batch and needs no gathering.
+    """
+    from tellapart.metrics.cider import CiderD
+
+    row_of_id = {id_: row for row, id_ in enumerate(references)}
+    score = CiderD([list(texts) for texts in references.values()])
+
+    def cider_reward(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
+        ids = column(columns, id_column, "the id of the row's picture in the references")
+        if missing := [id_ for id_ in ids if id_ not in row_of_id]:
+            raise UsageError(
+                f"no references of picture '{missing[0]}'; expected the '{id_column}' of every row in them"
+            )
+        rows = [row_of_id[id_] for id_ in ids]
+        return [float(value) for value in score([text_of(completion) for completion in completions], rows)]
+
+    cider_reward.__name__ = "cider"
+    return cider_reward
+
+
+def bag_order(
+    dataset: Dataset,
+    bags: str | Path | Iterable[Bag | Sequence[str]],
+    args: BatchSize,
+    *,
+    seed: int = 0,
+    id_column: str = "id",
+) -> Dataset:
+    """The rows of ``dataset`` bag by bag, in a random order of bags, with a column ``bag`` that numbers them.
+
+    bags: of one size, as ids of ``id_column``; a file of ``tellapart bags mine`` (its bags of one size), or what
+    `tellapart.bags.mine_bags` gives. A picture may be in several bags. args: the `GRPOConfig` or `RLOOConfig` of the
+    trainer. The trainer must not shuffle, and a rank must get whole bags:
+    ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``. Raises `UsageError`
+    where one of these does not hold, or the data set lacks a picture.
+    """
+    found = _bags(bags)
+    sizes = sorted({len(bag) for bag in found})
+    if len(sizes) != 1:
+        raise UsageError(f"bags of sizes {', '.join(map(str, sizes)) or 'none'}; expected bags of one size")
+    check_whole_bags(args, sizes[0])
+    if id_column not in dataset.column_names:
+        raise UsageError(f"the data set has no column '{id_column}'; it has: {', '.join(dataset.column_names)}")
+    row_of_id = {str(id_): row for row, id_ in enumerate(dataset[id_column])}
+    if missing := [id_ for bag in found for id_ in bag if id_ not in row_of_id]:
+        raise UsageError(
+            f"the data set has no picture '{missing[0]}', which is in a bag; expected bags of its pictures"
+        )
+    order = np.random.default_rng(seed).permutation(len(found))
+    rows = [row_of_id[id_] for number in order for id_ in found[number]]
+    numbers = [int(number) for number in order for _ in range(sizes[0])]
+    return dataset.select(rows).add_column("bag", numbers)
+
+
+def check_whole_bags(args: BatchSize, bag_size: int) -> None:
+    """Raises `UsageError` where a trainer with these settings would tear bags of this size apart."""
+    if args.shuffle_dataset:
+        raise UsageError("the trainer shuffles the data set, which tears bags apart; set shuffle_dataset=False")
+    rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
+    if rows % (bag_size * args.num_generations):
+        raise UsageError(
+            f"a rank gets {rows} captions per generation (per_device_train_batch_size "
+            f"{args.per_device_train_batch_size} × steps_per_generation {args.steps_per_generation}), which is no "
+            f"multiple of bag size {bag_size} × num_generations {args.num_generations} = "
+            f"{bag_size * args.num_generations}, so bags would be torn apart; change one of these"
+        )
+
+
+def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
+    if isinstance(bags, (str, Path)):
+        bags = read_bags(Path(bags)).bags
+    return [[str(id_) for id_ in (bag.ids if isinstance(bag, Bag) else bag)] for bag in bags]
+
+
+def processing_class(name: str) -> Any:
+    """The processor of a vision-language model for TRL's ``processing_class``, pictures and text only.
+
+    transformers' own processors of Qwen2-VL and its kin also load a processor of videos, which needs torchvision.
+    """
+    from transformers import AutoConfig
+
+    from tellapart.captioners.processors import whole_processor
+
+    return whole_processor(name, AutoConfig.from_pretrained(name, trust_remote_code=False))
+
+
+def text_of(completion: Completion) -> str:
+    """The caption of a completion: the text itself, or the text of its last message."""
+    if isinstance(completion, str):
+        return completion.strip()
+    content = completion[-1]["content"]
+    if isinstance(content, str):
+        return content.strip()
+    return "".join(part.get("text", "") for part in content).strip()
+
+
+def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
+    """A column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
+    if name not in columns:
+        raise UsageError(f"the data set has no column '{name}'; expected {what}")
+    found: Sequence[Any] = columns[name]
+    return found
+
+
+def one_picture(value: Any) -> Image.Image:
+    """The picture of a row: a PIL image, or a list of one (TRL's column ``images``)."""
+    if isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            raise UsageError(f"a row has {len(value)} pictures; self-retrieval expects one picture in each row")
+        value = value[0]
+    picture: Image.Image = value.convert("RGB")
+    return picture
+
+
+def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
+    """float32 features N×D of pictures, in batches."""
+    parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
+    with torch.no_grad():
+        return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
+
+
+def digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def picture_key(picture: Image.Image) -> bytes:
+    """A digest of the pixels, by which ranks know a picture again."""
+    return digest(repr(picture.size).encode() + picture.tobytes())
+
+
+def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
+    """Digests as R×2 int64, which ranks can exchange."""
+    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
+
+
+def gathered(rows: torch.Tensor) -> torch.Tensor:
+    """The rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
+    from accelerate import PartialState
+    from accelerate.utils import gather, pad_across_processes
+
+    if PartialState().num_processes == 1:
+        return rows
+    count = gather(torch.tensor([len(rows)], device=rows.device))
+    padded = gather(pad_across_processes(rows, dim=0)).view(len(count), -1, *rows.shape[1:])
+    return torch.cat([part[:number] for part, number in zip(padded, count.tolist(), strict=True)])

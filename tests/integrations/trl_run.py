@@ -1,0 +1,91 @@
+"""One rank of a run of TRL: ``torchrun --nproc_per_node 2 trl_run.py OUT MODEL SCORER``.
+
+Each rank writes what its rewards were given and what they returned to ``OUT/rank-N.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import AutoModelForImageTextToText
+from trl import GRPOConfig, GRPOTrainer
+
+from tellapart.integrations.trl import (
+    Candidates,
+    Completion,
+    RewardFunction,
+    bag_order,
+    processing_class,
+    self_retrieval,
+    text_of,
+)
+from tellapart.scenes import Scenes
+
+GENERATIONS, BAG = 2, 2
+
+
+def pictures(count: int) -> Dataset:
+    """Scenes as photos of 3:2, with the prompt of a captioner."""
+    prompt = [{"role": "user", "content": "describe"}]
+    rows = [
+        {"prompt": prompt, "image": scene.image().resize((48, 32)), "id": f"{number}.jpg"}
+        for number, scene in enumerate(Scenes(count, split="train"))
+    ]
+    return Dataset.from_list(rows)
+
+
+def settings(out: Path, **more: Any) -> GRPOConfig:
+    return GRPOConfig(
+        output_dir=str(out),
+        **{
+            "num_generations": GENERATIONS,
+            "max_completion_length": 6,
+            "report_to": [],
+            "use_cpu": True,
+            "bf16": False,
+            "shuffle_dataset": False,
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+            **more,
+        },
+    )
+
+
+def main(out: Path, model: str, scorer: str) -> None:
+    from accelerate import PartialState
+
+    ranks = PartialState(cpu=True).num_processes
+    args = settings(out, per_device_train_batch_size=8 // ranks, max_steps=1)
+    dataset = bag_order(pictures(8), [(f"{n}.jpg", f"{n + 1}.jpg") for n in range(0, 8, BAG)], args)
+    calls = {}
+
+    def recorded(candidates: Candidates) -> RewardFunction:
+        reward = self_retrieval(scorer, candidates)
+
+        def called(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
+            texts = [text_of(completion) for completion in completions]
+            found = reward(completions, **columns)
+            calls[candidates] = {"texts": texts, "ids": columns["id"], "bags": columns["bag"], "rewards": found}
+            return found
+
+        return called
+
+    network = AutoModelForImageTextToText.from_pretrained(model)
+    GRPOTrainer(
+        model=network,
+        reward_funcs=[recorded("batch"), recorded("bag")],
+        args=args,
+        train_dataset=dataset,
+        processing_class=processing_class(model),
+    ).train()
+    (out / f"rank-{PartialState().process_index}.json").write_text(json.dumps(calls))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
