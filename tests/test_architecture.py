@@ -14,13 +14,13 @@ ROOT = Path(__file__).parent.parent / "tellapart"
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [
     "errors types progress utils",
-    "images metrics models scenes",
+    "images metrics models scenes web",
     "data report rewards scorers",
     "boost captioners features objectives",
     "bags inference recipe",
     "evaluation integrations review",
     "training",
-    "bench claims",
+    "bench claims study",
     "cli",
     "__main__",
 ]

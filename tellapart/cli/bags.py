@@ -288,12 +288,13 @@ def review(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
     """Review the bags on a local page, by keyboard. The same command continues a review."""
-    from tellapart.review.serve import bind, need_extra, serve
+    from tellapart.review.serve import serve
     from tellapart.review.session import open_review
     from tellapart.review.store import reviewer_name
     from tellapart.utils.messages import say
+    from tellapart.web.server import bind, need_extra
 
-    need_extra()
+    need_extra("review", "the review page")
     name = reviewer_name(reviewer) if reviewer is not None else None
     session = open_review(bags, data or (), decisions, name)
     with session.store:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,9 +16,9 @@ from tellapart.errors import UsageError
 from tellapart.review.agreement import agreements
 from tellapart.review.store import FACETS, Decision, DecisionStore, bag_key
 from tellapart.types import Item
+from tellapart.web.pictures import encode_picture
 
 LONGEST_SIDE = 1200  # pixels of a picture as the page gets it
-SMALL = 256  # pixels; smaller pictures go as PNG, without loss
 KEPT_PICTURES = 64  # encoded ones in memory
 
 
@@ -85,18 +84,8 @@ class Review:
         return [{"id": item.id, "captions": list(item.references)} for item in items]
 
     def _encoded(self, number: int) -> tuple[bytes, str]:
-        """A picture for the browser and its type: decoded and written anew, so that nothing but pixels is sent.
-
-        Raises `PictureError`.
-        """
-        from PIL import Image
-
-        image = self.items[number].picture.image()
-        small = max(image.size) < SMALL
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        image.save(buffer, "PNG" if small else "JPEG", **({} if small else {"quality": 90}))
-        return buffer.getvalue(), "image/png" if small else "image/jpeg"
+        """A picture for the browser and its type. Raises `PictureError`."""
+        return encode_picture(self.items[number].picture.image(), LONGEST_SIDE)
 
 
 def open_review(

@@ -12,8 +12,8 @@ from PIL import Image
 from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.review.serve import bind
 from tellapart.review.session import Review, open_review
+from tellapart.web.server import bind
 
 
 @pytest.fixture(scope="module")

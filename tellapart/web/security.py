@@ -1,0 +1,70 @@
+"""Which requests a served page answers, and the headers of every answer.
+
+A request must name one of the page's own hosts (else another site's name could be made to point here), and one that
+writes must come from the page itself (Origin).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def own_origins(port: int, public: str | None = None) -> frozenset[str]:
+    """The origins of a server on this machine's loopback address, and the address under which others reach it."""
+    hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+    if port == 80:
+        hosts |= {"127.0.0.1", "localhost"}
+    return frozenset({f"http://{host}" for host in hosts} | ({public.rstrip("/")} if public else set()))
+
+
+class SameOrigin:
+    """Middleware that rejects requests from other origins and adds the security headers.
+
+    token: a header and the value that every writing request must carry in it; None asks for none.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str], token: tuple[str, str] | None = None) -> None:
+        self.app, self.token, self.origins = app, token, frozenset(origins)
+        self.hosts = {origin.partition("://")[2] for origin in self.origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        answer = self.app if refusal is None else JSONResponse({"error": refusal}, status_code=403)
+        await answer(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        if headers.get("host", "") not in self.hosts:
+            return "this page answers only to its own address"
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        if headers.get("origin", "") not in self.origins:
+            return "refused: the request comes from another site"
+        if self.token is None:
+            return None
+        name, value = self.token
+        if not secrets.compare_digest(headers.get(name, "").encode(), value.encode()):
+            return "refused: the token is not this page's; load the page again"
+        return None
