@@ -12,7 +12,21 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tellapart.cli import bags, bench, boost, cache, caption, claims, demo, eval, finetune, recipes, report, train
+from tellapart.cli import (
+    bags,
+    bench,
+    boost,
+    cache,
+    caption,
+    claims,
+    demo,
+    eval,
+    finetune,
+    recipes,
+    report,
+    study,
+    train,
+)
 from tellapart.cli.arguments import apply_global_options, split_arguments
 from tellapart.cli.common import DATA, App
 from tellapart.errors import TellapartError
@@ -28,6 +42,7 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(bags.app, rich_help_panel=DATA)
+app.add_typer(study.app, rich_help_panel=DATA)
 for verb in (boost, bench, cache, caption, claims, demo, eval, finetune, recipes, report, train):
     app.add_typer(verb.app)
 

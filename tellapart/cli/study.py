@@ -2,6 +2,461 @@
 
 from __future__ import annotations
 
-from tellapart.cli.common import App
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-app = App(name="study", help="Ask people: pick, rate or compare captions; then the report.", no_args_is_help=True)
+import typer
+
+from tellapart.cli.common import DATA, App
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tellapart.study.create import Plan
+    from tellapart.study.design import Study
+    from tellapart.study.plan import Row
+    from tellapart.study.store import AnswerStore
+
+app = App(
+    name="study",
+    help="Ask people: pick a picture by its caption, rate captions, compare them; then report.",
+    no_args_is_help=True,
+)
+create_app = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
+app.add_typer(create_app)
+PANEL = DATA
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the study.")]
+Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
+Captions = Annotated[
+    list[Path] | None, typer.Option("--captions", help="A system's captions; its name is the file's. Repeatable.")
+]
+References = Annotated[
+    list[Path] | None, typer.Option("--references", help="People's captions. Default: those of the data. Repeatable.")
+]
+Human = Annotated[
+    str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The new folder of the study.")]
+Block = Annotated[int, typer.Option(min=1, help="Items that one participant answers.")]
+Controls = Annotated[int, typer.Option(min=0, max=50, help="Control items of one participant.")]
+Raters = Annotated[int | None, typer.Option(min=1, help="Participants for each block.")]
+Seed = Annotated[int, typer.Option(help="Of the choice of items and of their order in blocks.")]
+Title = Annotated[str, typer.Option(help="The study's name, on its page.")]
+Researcher = Annotated[str, typer.Option(help="Who is responsible, for the consent page.")]
+Institution = Annotated[str, typer.Option(help="The university or company, for the consent page.")]
+Contact = Annotated[str, typer.Option(help="An address for questions, for the consent page.")]
+Ethics = Annotated[str, typer.Option(help="The board and the number of its approval, for the consent page.")]
+Payment = Annotated[str, typer.Option(help="What participants are paid, as a sentence, for the consent page.")]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", help="Where answers are: a file, or postgresql://… Default: answers.sqlite in the folder."),
+]
+
+
+@create_app.command()
+def pick(
+    data: Data,
+    scorer: Annotated[str, typer.Option("--scorer", help="The scorer whose features say which pictures look alike.")],
+    captions: Captions = None,
+    references: References = None,
+    human: Human = None,
+    out: Out = Path("study"),
+    sets: Annotated[
+        int | None, typer.Option(min=1, help="Look-alike sets. Default: 500, or as many as there are.")
+    ] = None,
+    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
+    max_cosine: Annotated[
+        float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
+    ] = 0.8,
+    block: Block = 100,
+    controls: Controls = 5,
+    raters: Raters = None,
+    seed: Seed = 0,
+    title: Title = "",
+    researcher: Researcher = "",
+    institution: Institution = "",
+    contact: Contact = "",
+    ethics: Ethics = "",
+    payment: Payment = "",
+    as_json: Json = False,
+) -> None:
+    """Choose the picture that a caption describes among pictures that look alike (paper 3, section 4.2.4)."""
+    from tellapart.study.create import Plan
+
+    plan = Plan("pick", sets, candidates, block, controls, raters, human, max_cosine, seed, title, researcher,
+                institution, contact, ethics, payment)  # fmt: skip
+    created(plan, data, captions, references, scorer, out, as_json)
+
+
+@create_app.command()
+def rate(
+    data: Data,
+    captions: Captions = None,
+    references: References = None,
+    human: Human = None,
+    out: Out = Path("study"),
+    pictures: Annotated[int | None, typer.Option(min=1, help="Pictures. Default: 100.")] = None,
+    block: Block = 100,
+    controls: Controls = 5,
+    raters: Raters = None,
+    seed: Seed = 0,
+    title: Title = "",
+    researcher: Researcher = "",
+    institution: Institution = "",
+    contact: Contact = "",
+    ethics: Ethics = "",
+    payment: Payment = "",
+    as_json: Json = False,
+) -> None:
+    """Rate captions from 1 to 5: descriptiveness, accuracy, fluency (paper 1, Table 2)."""
+    from tellapart.study.create import Plan
+
+    plan = Plan("rate", pictures, 2, block, controls, raters, human, 0.8, seed, title, researcher, institution, contact,
+                ethics, payment)  # fmt: skip
+    created(plan, data, captions, references, None, out, as_json)
+
+
+@create_app.command()
+def compare(
+    data: Data,
+    captions: Captions = None,
+    references: References = None,
+    human: Human = None,
+    out: Out = Path("study"),
+    pictures: Annotated[int | None, typer.Option(min=1, help="Pictures. Default: 100.")] = None,
+    block: Block = 100,
+    controls: Controls = 5,
+    raters: Raters = None,
+    seed: Seed = 0,
+    title: Title = "",
+    researcher: Researcher = "",
+    institution: Institution = "",
+    contact: Contact = "",
+    ethics: Ethics = "",
+    payment: Payment = "",
+    as_json: Json = False,
+) -> None:
+    """Compare two captions of a picture: which tells more, which is wrong."""
+    from tellapart.study.create import Plan
+
+    plan = Plan("compare", pictures, 2, block, controls, raters, human, 0.8, seed, title, researcher, institution,
+                contact, ethics, payment)  # fmt: skip
+    created(plan, data, captions, references, None, out, as_json)
+
+
+def created(
+    plan: Plan,
+    data: list[str],
+    captions: list[Path] | None,
+    references: list[Path] | None,
+    scorer: str | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Read the material, write the study, and say what was made."""
+    from tellapart.study.create import create_study
+    from tellapart.study.design import ITEMS
+    from tellapart.study.material import read_material
+
+    if (out / ITEMS).exists():
+        raise UsageError(f"{out}: a study is there already; name another folder with -o")
+    study = create_study(out, read_material(data, captions or (), references or (), scorer), plan)
+    show(summary(study), lambda: summary_line(study), as_json)
+
+
+def summary(study: Study) -> dict[str, Any]:
+    """A new study as JSON values."""
+    from tellapart.study.design import CONTROL, ITEM
+
+    return {
+        "folder": str(study.folder),
+        "kind": study.kind,
+        "systems": list(study.systems),
+        "items": len({study.trials[number].unit for number in study.of_role[ITEM]}),
+        "controls": len(study.of_role[CONTROL]),
+        "blocks": len(study.blocks),
+        "raters": study.settings.sampling.raters,
+        "participants": study.quota,
+        "stamp": study.stamp,
+        "to_write": study.settings.unwritten(),
+    }
+
+
+def summary_line(study: Study) -> str:
+    """A new study in lines."""
+    made = summary(study)
+    what = "look-alike sets" if study.kind == "pick" else "pictures"
+    lines = [
+        f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} blocks, "
+        f"{made['participants']} participants",
+        f"next: read {study.folder}/study.toml"
+        + (f" and write {', '.join(made['to_write'])}" if made["to_write"] else "")
+        + f"; then tellapart study serve {study.folder} --preview",
+    ]
+    return "\n".join(lines)
+
+
+@app.command()
+def serve(
+    folder: Folder,
+    store: Store = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8766,
+    public_url: Annotated[
+        str | None, typer.Option("--public-url", help="The https address under which a proxy passes requests on.")
+    ] = None,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Try the study: answers go to a file that is deleted at the end.")
+    ] = False,
+    amend: Annotated[
+        str, typer.Option(help="The reason why the design changed after the beginning; the report prints it.")
+    ] = "",
+) -> None:
+    """Serve the study's page until Ctrl-C. The same command goes on with a study."""
+    import re
+    import tempfile
+    import time
+
+    from tellapart.study.app import create_app as web_app
+    from tellapart.study.design import check_pictures, open_study
+    from tellapart.study.session import StudySession
+    from tellapart.utils.messages import say
+    from tellapart.web.server import bind, need_extra
+    from tellapart.web.server import serve as serve_page
+
+    need_extra("study", "the study's page")
+    if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
+        raise UsageError(
+            f"--public-url {public_url}: expected an address without a path, such as https://study.example.org"
+        )
+    study = open_study(folder)
+    check_pictures(study)
+    if (open_keys := study.settings.unwritten()) and not preview:
+        raise UsageError(
+            f"{folder}/study.toml: {', '.join(open_keys)} {'is' if len(open_keys) == 1 else 'are'} not written yet "
+            "(TODO); write what participants should read, or look at the page first with --preview"
+        )
+    listener = bind(port)
+    with tempfile.TemporaryDirectory(prefix="tellapart-preview-") as temporary:
+        location = str(Path(temporary) / "answers.sqlite") if preview else store
+        with open_store(study, location) as answers:
+            answers.set_stamp(study.stamp, time.time(), amend)
+            session = StudySession(study, answers)
+
+            def ready(address: str) -> None:
+                where = "nothing is kept" if preview else f"answers are in {answers.name}"
+                say(
+                    f"{study.quota} participants wanted; the study is at {public_url or address} (Ctrl-C ends it; {where})"
+                )
+
+            serve_page(web_app(session, listener.getsockname()[1], public_url), listener, ready)
+
+
+@app.command()
+def simulate(
+    folder: Annotated[Path, typer.Argument(help="The folder of a study; or pick, rate or compare for one of scenes.")],
+    participants: Annotated[
+        int | None,
+        typer.Option(min=1, help="Scripted participants. Default: the study's own number, and a quarter more."),
+    ] = None,
+    hasty: Annotated[float, typer.Option(help="The share of hasty ones.")] = 0.15,
+    blind: Annotated[float, typer.Option("--random", help="The share of those who answer at random.")] = 0.1,
+    effect: Annotated[
+        list[str] | None,
+        typer.Option("--effect", metavar="NAME=X", help="A system's planted effect, 0 to 1. Repeatable."),
+    ] = None,
+    think: Annotated[float, typer.Option(min=0, help="Mean seconds before an answer.")] = 0.0,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Participants at the same time.")] = 8,
+    url: Annotated[
+        str | None, typer.Option(help="A server of this study that runs already. Default: one of its own.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the scripted participants.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Rehearse a study with scripted participants (careful, hasty, random) through its web page's own requests.
+
+    Their answers go to FOLDER/simulated, never among those of people; the report is written there.
+    """
+    from tellapart.study.analysis import analyse
+    from tellapart.study.design import open_study
+    from tellapart.study.questions import KINDS
+    from tellapart.study.rehearse import rehearse, scenes_study
+    from tellapart.study.report import tables, to_json, write_report
+    from tellapart.utils.messages import say
+    from tellapart.web.server import need_extra
+
+    need_extra("study", "a rehearsal")
+    if str(folder) in KINDS and not folder.exists():
+        kind, folder = str(folder), Path(f"rehearsal-{folder}")
+        study = open_study(folder) if folder.exists() else scenes_study(kind, folder)
+    else:
+        study = open_study(folder)
+    done = rehearse(study, participants, hasty, blind, effect or (), think=think, at_once=at_once, url=url, seed=seed)
+    say(done.line())
+    if url is not None:
+        show(done.to_json(), lambda: f"the answers are where {url} keeps them", as_json)
+        return
+    with open_store(study, str(done.store), create=False) as answers:
+        results = analyse(study, answers)
+    page = done.store.with_name("report.html")
+    write_report(results, page)
+    show({**to_json(results), "simulated": done.to_json()}, lambda: tables(results), as_json)
+    say(f"report: {page}")
+
+
+@app.command()
+def report(
+    folder: Folder,
+    store: Store = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page. Default: report.html in the study's folder.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Report a study: tables as in the papers, intervals, agreement, exclusions, times; and a page."""
+    from tellapart.study.analysis import analyse
+    from tellapart.study.design import open_study
+    from tellapart.study.report import tables, to_json, write_report
+    from tellapart.utils.messages import say
+
+    study = open_study(folder)
+    with open_store(study, store, create=False) as answers:
+        results = analyse(study, answers)
+    page = out or folder / "report.html"
+    write_report(results, page)
+    show(to_json(results), lambda: tables(results), as_json)
+    say(f"report: {page}")
+
+
+@app.command()
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of answers.json and answers.csv.")] = Path(
+        "answers"
+    ),
+    store: Store = None,
+    with_ids: Annotated[
+        bool,
+        typer.Option("--with-ids", help="Also write identifiers.csv, for paying. Personal data: never publish it."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Export the answers as JSON and CSV, without anything that says who answered."""
+    from tellapart.study.design import open_study
+    from tellapart.study.export import export as write
+
+    study = open_study(folder)
+    with open_store(study, store, create=False) as answers:
+        done = write(study, answers, out, with_ids=with_ids)
+    line = f"{out}: {done['answers']:,} answers of {done['participants']} participants"
+    show(
+        done, lambda: line + ("; identifiers.csv is personal data: delete it after paying" if with_ids else ""), as_json
+    )
+
+
+@app.command()
+def forget(
+    folder: Folder,
+    identifier: Annotated[
+        str | None, typer.Option("--id", help="Delete the answers and the identifier of this participant.")
+    ] = None,
+    all_ids: Annotated[
+        bool, typer.Option("--all-ids", help="Delete every identifier and keep the answers: after everybody is paid.")
+    ] = False,
+    store: Store = None,
+    as_json: Json = False,
+) -> None:
+    """Delete what a participant asks to be deleted, or all identifiers of the recruiting platform."""
+    from tellapart.study.design import open_study
+
+    if (identifier is None) == (not all_ids):
+        raise UsageError("forget whom? type --id IDENTIFIER, or --all-ids to delete identifiers and keep answers")
+    study = open_study(folder)
+    with open_store(study, store, create=False) as answers:
+        if identifier is None:
+            count = answers.forget_identifiers()
+            show({"identifiers": count}, lambda: f"{count:,} identifiers deleted; the answers stay", as_json)
+            return
+        if not answers.forget(identifier):
+            raise UsageError(f"--id {identifier}: no participant has this identifier")
+    show({"identifiers": 1}, lambda: f"the answers and the identifier of {identifier} are deleted", as_json)
+
+
+@app.command()
+def plan(
+    kind: Annotated[str, typer.Argument(help="pick, rate or compare.")],
+    difference: Annotated[
+        float, typer.Option(help="The difference to find: 0.05 is five points; of rate, points of 5.")
+    ],
+    base: Annotated[
+        float | None, typer.Option(help="The lower system's value. Default: pick 0.4 (paper 3), rate 3.5, compare 0.5.")
+    ] = None,
+    agreement: Annotated[float, typer.Option(help="Of two people on one item (Krippendorff's alpha).")] = 0.3,
+    systems: Annotated[int, typer.Option(min=2, help="Systems, people included.")] = 3,
+    items: Annotated[str | None, typer.Option(help="Sets or pictures, with commas. Default: 100,200,500.")] = None,
+    raters: Annotated[
+        str | None, typer.Option(help="Participants for each block, with commas. Default: 1,2,3,5,8.")
+    ] = None,
+    block: Block = 100,
+    pay: Annotated[float, typer.Option(min=0, help="What one participant is paid (paper 3: 13.5 dollars).")] = 0.0,
+    fee: Annotated[float, typer.Option(min=0, help="The platform's fee as a share of the pay, such as 0.33.")] = 0.0,
+    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="The power that is wanted.")] = 0.8,
+    budget: Annotated[float | None, typer.Option(min=0, help="At most this much money.")] = None,
+    studies: Annotated[int, typer.Option(min=20, help="Simulated studies of each design.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How many participants, items and how much money a difference takes: power by simulation."""
+    from dataclasses import asdict
+
+    from tellapart.study.plan import Assumptions, cheapest
+    from tellapart.study.plan import plan as simulate_plans
+
+    default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
+    assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
+    rows = simulate_plans(assumed, numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8"),
+                          studies=studies, seed=seed)  # fmt: skip
+    best = cheapest(rows, power, budget)
+    show(
+        {"assumptions": asdict(assumed), "rows": [asdict(row) for row in rows], "cheapest": best and asdict(best)},
+        lambda: plan_table(rows, best, power),
+        as_json,
+    )
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Whole numbers from 1 on, with commas."""
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UsageError(f"{option} {text}: expected whole numbers with commas, such as 100,200")
+    return found
+
+
+def plan_table(rows: list[Row], best: Row | None, power: float) -> Table:
+    """The designs, the cheapest first."""
+    from rich import box
+    from rich.table import Table
+
+    title = (
+        f"the first with a power of {100 * power:g} % is marked" if best else f"none has a power of {100 * power:g} %"
+    )
+    table = Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
+    for head in ("", "items", "raters of a block", "participants", "answers", "cost", "power"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        cost = f"{row.cost:,.2f}" if row.cost else "–"
+        table.add_row("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}",
+                      f"{row.answers:,}", cost, f"{100 * row.power:.0f} %")  # fmt: skip
+    return table
+
+
+def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
+    """The answers at ``--store``, else in the study's folder."""
+    from tellapart.study.store import STORE, AnswerStore
+
+    return AnswerStore(study, location or study.folder / STORE, create=create)

@@ -1,0 +1,51 @@
+"""Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from counts of units by options."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
+    """Krippendorff's alpha (2011), by the package krippendorff. U units, V options in their order.
+
+    Units with one rater do not count. None where no unit has two, or all raters chose one and the same option.
+    """
+    import krippendorff
+
+    counts = np.asarray(count_UV, int)
+    counts = counts[counts.sum(1) >= 2]
+    if not len(counts) or (counts.sum(0) > 0).sum() < 2:
+        return None
+    values = np.arange(counts.shape[1])
+    return float(krippendorff.alpha(value_counts=counts, value_domain=values, level_of_measurement=level))
+
+
+def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
+    """Fleiss' kappa (1971): agreement beyond chance on options without an order.
+
+    Fleiss asks for equally many raters of each unit. Where they differ, each unit's agreement is over its own pairs of
+    raters and the shares of the options are over all ratings, which is his formula where they are equal. None where no
+    unit has two raters, or all chose one and the same option.
+    """
+    counts = np.asarray(count_UV, float)
+    counts = counts[counts.sum(1) >= 2]
+    if not len(counts):
+        return None
+    rater_U = counts.sum(1)
+    agreed = float((((counts**2).sum(1) - rater_U) / (rater_U * (rater_U - 1))).mean())
+    share_V = counts.sum(0) / counts.sum()
+    chance = float((share_V**2).sum())
+    return None if np.isclose(chance, 1) else (agreed - chance) / (1 - chance)
+
+
+def option_counts_of(unit_M: npt.ArrayLike, option_M: npt.ArrayLike, options: int) -> npt.NDArray[np.int64]:
+    """Counts U×V of M ratings: how many raters chose each option of each unit."""
+    units, row_M = np.unique(np.asarray(unit_M), return_inverse=True)
+    counts = np.zeros((len(units), options), np.int64)
+    np.add.at(counts, (row_M, np.asarray(option_M)), 1)
+    return cast("npt.NDArray[np.int64]", counts)

@@ -1,0 +1,266 @@
+"""From answers to figures: who counts, each system's means, differences, agreement and times.
+
+``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
+harmonic mean of a system's mean descriptiveness and mean accuracy, which is how paper 1's Table 2 comes about.
+``compare``: how often a system's caption tells more (a tie counts half), and how often it is called wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.results import Pair
+from tellapart.metrics.significance import Interval
+from tellapart.study.agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
+from tellapart.study.bootstrap import Floats, Ratings, difference, interval, means, resampled_means
+from tellapart.study.design import CONTROL, ITEM, Study
+from tellapart.study.exclusion import control_errors, exclusion
+from tellapart.study.questions import ASPECTS, MORE, WRONG, option_counts, questions
+from tellapart.study.store import COMPLETE, Answer, AnswerStore, Participant
+
+F1, ACCURACY = "f1", "accuracy"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement on one question: ``units`` of at least two of the ``answers``; None where it is undefined."""
+
+    question: str
+    level: Level
+    units: int
+    answers: int
+    alpha: float | None
+    kappa: float | None
+
+
+@dataclass(frozen=True)
+class Person:
+    """A participant of the report, without an identifier. Times are minutes and seconds; NaN where unknown."""
+
+    name: str
+    status: str
+    excluded: str
+    items: int
+    control_errors: int
+    minutes: float
+    seconds_per_item: float
+
+
+@dataclass
+class StudyResults:
+    """All that the report says. ``systems[name][metric]``: percent of ``pick`` and ``compare``, of ``rate`` 1 to 5."""
+
+    study: Study
+    systems: dict[str, dict[str, Interval]]
+    pairs: list[Pair]
+    agreement: list[Agreement]
+    people: list[Person]
+    stamps: list[tuple[float, str, str]]
+    refusals: dict[str, int]
+    seconds: tuple[float, float, float]  # quartiles per item
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns of the table."""
+        return METRICS[self.study.kind]
+
+    @property
+    def counted(self) -> list[Person]:
+        """Whose answers count."""
+        return [one for one in self.people if one.status == COMPLETE and not one.excluded]
+
+    @property
+    def signature(self) -> str:
+        """How the figures were made, in one line."""
+        analysis, rule = self.study.settings.analysis, self.study.settings.exclusion
+        return "|".join(
+            (
+                f"study:{self.study.kind}",
+                f"participants:{len(self.counted)}",
+                f"excluded:{sum(bool(one.excluded) for one in self.people)}",
+                f"control-errors<={rule.max_control_errors}",
+                f"interval:{analysis.confidence:g},participants x items,{analysis.resamples}r{analysis.seed}",
+                f"stamp:{self.study.stamp[:16]}",
+            )
+        )
+
+
+METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2]), "compare": (MORE, WRONG)}
+
+
+def analyse(study: Study, store: AnswerStore) -> StudyResults:
+    """The results of the answers so far, of those who completed and are not excluded. Raises `UsageError` for none."""
+    participants, answers = store.participants(), store.answers()
+    of_person: dict[int, list[Answer]] = {one.number: [] for one in participants}
+    for answer in answers:
+        of_person.setdefault(answer.participant, []).append(answer)
+    people = [_person(study, one, of_person[one.number]) for one in participants]
+    counted = [
+        answer
+        for one, shown in zip(participants, people, strict=True)
+        if shown.status == COMPLETE and not shown.excluded
+        for answer in of_person[one.number]
+        if study.trials[answer.trial].role == ITEM
+    ]
+    if not counted:
+        raise UsageError(f"{store.name}: no participant has completed the study and is not excluded, so there is "
+                         "nothing to report")  # fmt: skip
+    systems, pairs = _figures(study, counted)
+    seconds = [answer.seconds for answer in counted if answer.seconds is not None]
+    return StudyResults(
+        study,
+        systems,
+        pairs,
+        _agreement(study, counted),
+        people,
+        store.stamps(),
+        store.refusals(),
+        _quartiles(seconds),
+        _notes(study, store, people),
+    )
+
+
+def _person(study: Study, one: Participant, answers: Sequence[Answer]) -> Person:
+    places = study.order(one.block, one.ordinal, one.seed)
+    if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
+        raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
+    complete = len(answers) == len(places)  # who answered everything counts, with or without the click on Finish
+    reason = one.excluded
+    if complete and not reason:
+        shown = [study.shown_options(places[answer.position], answer.options) for answer in answers]
+        reason = exclusion(study, answers, shown)
+    seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]
+    end = max((answer.at for answer in answers), default=math.nan)
+    return Person(
+        name=f"P{one.number}",
+        status=COMPLETE if complete else one.status,
+        excluded=reason,
+        items=sum(study.trials[answer.trial].role in (ITEM, CONTROL) for answer in answers),
+        control_errors=control_errors(study, answers),
+        minutes=(end - one.started) / 60,
+        seconds_per_item=statistics.median(seconds) if seconds else math.nan,
+    )
+
+
+def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    if not seconds:
+        return math.nan, math.nan, math.nan
+    low, middle, high = np.percentile(seconds, [25, 50, 75])
+    return float(low), float(middle), float(high)
+
+
+# Figures.
+
+
+def scores(study: Study, answer: Answer) -> list[tuple[str, int, float]]:
+    """What an answer says: metric, the system's number, and a value."""
+    trial = study.trials[answer.trial]
+    numbers = [study.systems.index(system) for system in trial.systems]
+    if study.kind == "pick":
+        return [(ACCURACY, numbers[0], 100.0 * (answer.options[0] == 0))]
+    if study.kind == "rate":
+        return [(aspect, numbers[0], 1.0 + option) for aspect, option in zip(ASPECTS, answer.options, strict=True)]
+    more, wrong = answer.options
+    first, second = numbers
+    return [
+        (MORE, first, 50.0 * (2 - more)),
+        (MORE, second, 50.0 * more),
+        (WRONG, first, 100.0 * (wrong in (1, 3))),
+        (WRONG, second, 100.0 * (wrong in (2, 3))),
+    ]
+
+
+def ratings_of(study: Study, answers: Sequence[Answer]) -> dict[str, Ratings]:
+    """The values of each metric, with who gave them and to what."""
+    units = {unit: number for number, unit in enumerate(sorted({study.trials[a.trial].unit for a in answers}))}
+    rows: dict[str, list[tuple[int, int, int, float]]] = {}
+    for answer in answers:
+        unit = units[study.trials[answer.trial].unit]
+        for metric, system, value in scores(study, answer):
+            rows.setdefault(metric, []).append((answer.participant, unit, system, value))
+    found = {}
+    for metric, own in rows.items():
+        table = np.array(own, float)
+        person, item, system = table[:, :3].astype(np.int64).T
+        found[metric] = Ratings(person, item, system, table[:, 3])
+    return found
+
+
+def _figures(study: Study, answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Interval]], list[Pair]]:
+    values, drawn, n = _resampled(study, answers)
+    confidence = study.settings.analysis.confidence
+    systems = {
+        name: {m: interval(float(values[m][s]), drawn[m][:, s], n[m][s], confidence) for m in METRICS[study.kind]}
+        for s, name in enumerate(study.systems)
+    }
+    pairs = []
+    for a, b in combinations(range(len(study.systems)), 2):
+        own = values, drawn, n
+        names = (study.systems[a], study.systems[b])
+        if study.kind == "compare":  # head to head, not by way of third systems
+            met = [answer for answer in answers if study.trials[answer.trial].systems == names]
+            if not met:
+                continue
+            own = _resampled(study, met)
+        for metric in METRICS[study.kind]:
+            value_S, drawn_RS, n_S = own[0][metric], own[1][metric], own[2][metric]
+            found = difference(
+                float(value_S[b] - value_S[a]), drawn_RS[:, b] - drawn_RS[:, a], n_S[a] + n_S[b], confidence
+            )
+            pairs.append(Pair(*names, metric, found))
+    return systems, pairs
+
+
+def _resampled(
+    study: Study, answers: Sequence[Answer]
+) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, list[int]]]:
+    """Of each metric the systems' values, their resamples and their numbers of ratings."""
+    count, analysis = len(study.systems), study.settings.analysis
+    found = ratings_of(study, answers)
+    values = {metric: means(ratings, count) for metric, ratings in found.items()}
+    drawn = {m: resampled_means(r, count, analysis.resamples, analysis.seed) for m, r in found.items()}
+    n = {m: [int(size) for size in np.bincount(r.system_M, minlength=count)] for m, r in found.items()}
+    if study.kind == "rate":
+        values[F1] = harmonic(values[ASPECTS[0]], values[ASPECTS[1]])
+        drawn[F1] = harmonic(drawn[ASPECTS[0]], drawn[ASPECTS[1]])
+        n[F1] = n[ASPECTS[0]]
+    return values, drawn, n
+
+
+def harmonic(descriptiveness: Floats, accuracy: Floats) -> Floats:
+    """F1 of paper 1, Table 2: of the two means, so 3.89 and 4.39 give 4.12."""
+    return np.asarray(2 * descriptiveness * accuracy / (descriptiveness + accuracy), float)
+
+
+def _agreement(study: Study, answers: Sequence[Answer]) -> list[Agreement]:
+    pictures = len(study.trials[answers[0].trial].pictures)
+    found = []
+    level: Level = "ordinal" if study.kind == "rate" else "nominal"
+    counts = option_counts(study.kind, pictures)
+    for place, (question, options) in enumerate(zip(questions(study.kind), counts, strict=True)):
+        count_UV = option_counts_of([a.trial for a in answers], [a.options[place] for a in answers], options)
+        several = count_UV[count_UV.sum(1) >= 2]
+        alpha, kappa = krippendorff_alpha(count_UV, level), fleiss_kappa(count_UV)
+        found.append(Agreement(question.name, level, len(several), int(several.sum()), alpha, kappa))
+    return found
+
+
+def _notes(study: Study, store: AnswerStore, people: Sequence[Person]) -> list[str]:
+    notes = []
+    counted = sum(one.status == COMPLETE and not one.excluded for one in people)
+    if counted < study.quota:
+        notes.append(f"{counted} of {study.quota} planned participants count so far: the results are preliminary.")
+    stamps = store.stamps()
+    if not stamps:
+        notes.append("The design was not stamped before the study.")
+    elif stamps[-1][1] != study.stamp:
+        notes.append("The design in this folder is not the one that was stamped: something was changed afterwards.")
+    return notes

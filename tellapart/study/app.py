@@ -1,0 +1,99 @@
+"""The routes of a study's page. Requests hold a token, numbers and an identifier, never a path.
+
+A participant is known by a token in a header, which no other site can send; nothing is kept in cookies, no request is
+logged. Pictures have addresses that are random for each participant.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.study.database import StoreError
+from tellapart.study.session import Conflict, Full, StudySession, Unknown
+from tellapart.web.body import read_body, want
+from tellapart.web.security import SameOrigin, own_origins
+
+TOKEN = "x-participant"
+NO_STORE = {"Cache-Control": "no-store"}
+LONGEST_IDENTIFIER = 200
+PARTS = {
+    "/": ("tellapart.study", "page.html", "text/html"),
+    "/base.css": ("tellapart.web", "base.css", "text/css"),
+    "/page.css": ("tellapart.study", "page.css", "text/css"),
+    "/page.js": ("tellapart.study", "page.js", "text/javascript"),
+}
+
+
+def create_app(session: StudySession, port: int, public_url: str | None = None) -> ASGIApp:
+    """The application, for a server on the loopback address at ``port`` that others reach at ``public_url``."""
+
+    def part(request: Request) -> Response:
+        package, name, kind = PARTS[request.url.path]
+        text = (files(package) / name).read_text(encoding="utf-8")
+        return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    def public(request: Request) -> Response:
+        return JSONResponse(session.public(), headers=NO_STORE)
+
+    def state(request: Request) -> Response:
+        return JSONResponse(session.state(request.headers.get(TOKEN, "")), headers=NO_STORE)
+
+    def picture(request: Request) -> Response:
+        found = session.picture(request.path_params["address"])
+        if found is None:
+            return PlainTextResponse("no such picture", status_code=404)
+        data, kind = found
+        return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+    def write(action: str, token: str, body: dict[str, Any]) -> Response:
+        if action == "begin":
+            if body.get("consent") is not True:
+                raise UsageError("consent: nobody takes part who does not agree")
+            texts = [str(body.get(name) or "") for name in ("identifier", "study", "session")]
+            if any(len(text) > LONGEST_IDENTIFIER for text in texts):
+                raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
+            made, state = session.begin(*texts)
+            return JSONResponse({"token": made, **state}, headers=NO_STORE)
+        if action == "decline":
+            return JSONResponse(session.decline(), headers=NO_STORE)
+        if action == "answer":
+            options = want(body, "options", list)
+            found = session.answer(token, want(body, "position", int), options, want(body, "revision", int))
+            return JSONResponse(found, headers=NO_STORE)
+        done = {"back": session.back, "finish": session.finish, "withdraw": session.withdraw}[action](token)
+        return JSONResponse(done, headers=NO_STORE)
+
+    async def post(request: Request) -> Response:
+        action = request.path_params["action"]
+        if action not in ("begin", "decline", "answer", "back", "finish", "withdraw"):
+            return PlainTextResponse("not found", status_code=404)
+        return await run_in_threadpool(write, action, request.headers.get(TOKEN, ""), await read_body(request))
+
+    def error_response(_: Request, error: Exception) -> Response:
+        if isinstance(error, Full):
+            return JSONResponse(session.full(), headers=NO_STORE)
+        if isinstance(error, Conflict):
+            return JSONResponse({"error": str(error), "state": error.state}, status_code=409)
+        statuses = ((Unknown, 401), (UsageError, 400), (StoreError, 503))
+        status = next((number for kind, number in statuses if isinstance(error, kind)), 500)
+        text = "the answer could not be saved; it is sent again" if status == 503 else str(error)
+        return JSONResponse({"error": text}, status_code=status)
+
+    routes = [
+        *(Route(path, part) for path in PARTS),
+        Route("/api/study", public),
+        Route("/api/state", state),
+        Route("/pictures/{address:str}", picture),
+        Route("/api/{action:str}", post, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={TellapartError: error_response})
+    return SameOrigin(app, own_origins(port, public_url))

@@ -1,0 +1,299 @@
+"""Making a study: which pictures, which captions, which blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import PictureError, UsageError
+from tellapart.progress import Progress
+from tellapart.study.design import CONTROL, EXAMPLE, FORMAT, ITEM, ITEMS, PICTURES, PRACTICE, Study, Trial, shuffled
+from tellapart.study.mine import MAX_COSINE, easy_sets, lookalike_sets
+from tellapart.study.questions import CHECK_CAPTION, KINDS, SCALE
+from tellapart.study.settings import FILE, settings_text
+from tellapart.types import Item
+from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.messages import typed_command
+from tellapart.web.pictures import encode_picture
+
+if TYPE_CHECKING:
+    import numpy as np
+
+HUMAN = "human"
+PRACTICE_ITEMS = 2
+SIDES = {"pick": 640, "rate": 1200, "compare": 1200}  # pixels of a picture's longer side
+_WORD = re.compile(r"[a-z]{4,}")
+
+
+@dataclass(frozen=True)
+class Material:
+    """Pictures and their captions: ``captions[system][id]``, references by id, features by row where a scorer gave
+    them."""
+
+    items: Sequence[Item]
+    captions: Mapping[str, Mapping[str, str]]
+    references: Mapping[str, Sequence[str]]
+    features_ND: np.ndarray | None = None
+    source: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a new study should be like. None: the default of its kind.
+
+    ``items``: look-alike sets or pictures; ``candidates``: pictures of a set; ``block``: items of one participant;
+    ``human``: first or random reference as a system of its own, or none.
+    """
+
+    kind: str
+    items: int | None = None
+    candidates: int = 10
+    block: int = 100
+    controls: int = 5
+    raters: int | None = None
+    human: str | None = None
+    max_cosine: float = MAX_COSINE
+    seed: int = 0
+    title: str = ""
+    researcher: str = ""
+    institution: str = ""
+    contact: str = ""
+    ethics: str = ""
+    payment: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
+        if self.human not in (None, "first", "random", "none"):
+            raise UsageError(f"--human {self.human}: expected first, random or none")
+        if self.candidates < 2:
+            raise UsageError("--candidates: expected at least 2 pictures in a set")
+
+    def with_defaults(self) -> Plan:
+        """Paper 3 for ``pick`` (500 sets, the first reference), paper 1 for ``rate`` (100 pictures, five raters, a
+        random reference); ``compare`` has 100 pictures and three raters."""
+        own = {"pick": (500, 1, "first"), "rate": (100, 5, "random"), "compare": (100, 3, "none")}[self.kind]
+        return replace(self, items=self.items or own[0], raters=self.raters or own[1], human=self.human or own[2])
+
+
+def create_study(folder: Path, material: Material, plan: Plan) -> Study:
+    """Write the folder of a new study. Raises `UsageError` where the pictures do not suffice, or it exists already."""
+    from tellapart.study.design import open_study
+
+    if (folder / ITEMS).exists():
+        raise UsageError(f"{folder}: a study is there already; name another folder with -o")
+    plan = plan.with_defaults()
+    material = with_human(material, plan)
+    systems = tuple(material.captions)
+    if plan.kind == "compare" and len(systems) < 2:
+        raise UsageError("compare needs two systems; give --captions twice, or --human first")
+    if not systems:
+        raise UsageError("no captions to ask about; give --captions FILE, or --human first")
+    maker = _Maker(material, plan, folder)
+    with write_errors(folder, "name another folder with -o"):
+        (folder / PICTURES).mkdir(parents=True, exist_ok=True)
+        trials, blocks = maker.make()
+        made: dict[str, Any] = {"command": typed_command(), "human": plan.human, "seed": plan.seed,
+                                "candidates": plan.candidates if plan.kind == "pick" else 1,
+                                "max_cosine": plan.max_cosine if plan.kind == "pick" else None,
+                                **(material.source or {})}  # fmt: skip
+        document = {
+            "format": FORMAT,
+            "id": secrets.token_hex(6),
+            "kind": plan.kind,
+            "systems": systems,
+            "seed": plan.seed,
+            "made": made,
+            "blocks": blocks,
+            "trials": [vars(trial) for trial in trials],
+        }
+        writing = (plan.researcher, plan.institution, plan.contact, plan.ethics)
+        each = len(blocks[0]) + plan.controls + PRACTICE_ITEMS
+        minutes = max(5, round(each * (15 if plan.kind == "pick" else 20) / 60 / 5) * 5)
+        text = settings_text(plan.kind, title=plan.title, raters=plan.raters or 1, minutes=minutes,
+                             payment=plan.payment, writing=writing)  # fmt: skip
+        replace_text(folder / FILE, text)
+        replace_text(folder / ITEMS, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    return open_study(folder)
+
+
+def with_human(material: Material, plan: Plan) -> Material:
+    """The material with one reference of each picture as the system ``human``, where the plan has it."""
+    if plan.human == "none":
+        return material
+    if HUMAN in material.captions:
+        raise UsageError(f"a caption file is called {HUMAN}, as the references are; rename it, or type --human none")
+    chosen = {}
+    for item in material.items:
+        if texts := [text for text in material.references.get(item.id, ()) if text.strip()]:
+            chosen[item.id] = texts[
+                0 if plan.human == "first" else shuffled(range(len(texts)), str(plan.seed), item.id)[0]
+            ]
+    if not chosen:
+        raise UsageError("no references to stand for people; give --references FILE, or type --human none")
+    return replace(material, captions={HUMAN: chosen, **material.captions})
+
+
+class _Maker:
+    """One study in the making: which rows become items, which controls, and their trials."""
+
+    def __init__(self, material: Material, plan: Plan, folder: Path) -> None:
+        self.material, self.plan, self.folder = material, plan, folder
+        self.seed = f"create {plan.seed}"
+        ids = [item.id for item in material.items]
+        self.complete = [row for row, id_ in enumerate(ids) if all(id_ in own for own in material.captions.values())]
+        self.described = [
+            row for row, id_ in enumerate(ids) if any(t.strip() for t in material.references.get(id_, ()))
+        ]
+        self._written: dict[int, str] = {}
+
+    def make(self) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
+        """The trials, and the blocks as numbers of trials."""
+        easy, main = self._pick_rows() if self.plan.kind == "pick" else self._single_rows()
+        conditions = self._conditions()
+        trials: list[Trial] = []
+        self._progress = Progress(sum(map(len, [*easy, *main])), "writing pictures")
+        with self._progress:
+            trials += self._easy_trials(easy)
+            first = len(trials)
+            for rows in main:
+                trials += [self._trial(rows, condition) for condition in conditions]
+        return trials, self._blocks(len(main), len(conditions), first)
+
+    # Which pictures.
+
+    def _pick_rows(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Sets for controls, practice and the example, and the look-alike sets."""
+        plan, features_ND = self.plan, self.material.features_ND
+        if features_ND is None:
+            raise UsageError("pick needs a scorer to find pictures that look alike; add --scorer NAME")
+        count = plan.controls + PRACTICE_ITEMS + 1
+        need = count * plan.candidates
+        if len(self.described) < need:
+            raise UsageError(
+                f"{len(self.described):,} pictures have a reference; the {plan.controls} control items, practice and "
+                f"example need {need:,}: give more pictures, or fewer --candidates or --controls"
+            )
+        reserved = shuffled(self.described, self.seed, "reserved")[:need]
+        easy = easy_sets(features_ND, reserved, size=plan.candidates, count=count, seed=self.seed)
+        taken = set(reserved)
+        free = [row for row in range(len(self.material.items)) if row not in taken]
+        targets = shuffled([row for row in self.complete if row not in taken], self.seed, "targets")
+        sets = lookalike_sets(
+            features_ND, targets, free, size=plan.candidates, count=plan.items, max_cosine=plan.max_cosine
+        )
+        if not sets:
+            raise UsageError(
+                f"no look-alike set of {plan.candidates} could be made of {len(free):,} pictures; give more pictures, "
+                "fewer --candidates or a higher --max-cosine"
+            )
+        return easy, sets
+
+    def _single_rows(self) -> tuple[list[list[int]], list[list[int]]]:
+        """Pairs of a picture and another whose caption does not fit it, and the pictures to ask about."""
+        count = self.plan.controls + PRACTICE_ITEMS + 1
+        if len(self.described) < count + 1:
+            raise UsageError(
+                f"{len(self.described):,} pictures have a reference; control items, practice and example need "
+                f"{count + 1}: give --references FILE, or fewer --controls"
+            )
+        pool = shuffled(self.described, self.seed, "reserved")
+        reserved, others = pool[:count], pool[count : count + 400]
+        words = {row: self._words(row) for row in [*reserved, *others]}
+        shared = {row: [len(words[row] & words[other]) for other in others] for row in reserved}
+        pairs = [[row, others[shared[row].index(min(shared[row]))]] for row in reserved]
+        taken = set(reserved)
+        rows = shuffled([row for row in self.complete if row not in taken], self.seed, "targets")[: self.plan.items]
+        if not rows:
+            raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+        return pairs, [[row] for row in rows]
+
+    def _words(self, row: int) -> set[str]:
+        return set(_WORD.findall(" ".join(self.material.references[self.material.items[row].id]).lower()))
+
+    # Trials.
+
+    def _conditions(self) -> list[tuple[str, ...]]:
+        systems = list(self.material.captions)
+        return list(combinations(systems, 2)) if self.plan.kind == "compare" else [(system,) for system in systems]
+
+    def _trial(self, rows: Sequence[int], condition: tuple[str, ...]) -> Trial:
+        unit = self.material.items[rows[0]].id
+        captions = tuple(self.material.captions[system][unit] for system in condition)
+        return Trial(ITEM, unit, condition, captions, tuple(map(self._picture, rows)))
+
+    def _easy_trials(self, sets: Sequence[Sequence[int]]) -> list[Trial]:
+        roles = [CONTROL] * self.plan.controls + [PRACTICE] * PRACTICE_ITEMS + [EXAMPLE]
+        makers = {"pick": self._easy_pick, "rate": self._easy_rate, "compare": self._easy_compare}
+        return [makers[self.plan.kind](role, rows, n) for n, (role, rows) in enumerate(zip(roles, sets, strict=True))]
+
+    def _reference(self, row: int) -> str:
+        return next(text for text in self.material.references[self.material.items[row].id] if text.strip())
+
+    def _easy_pick(self, role: str, rows: Sequence[int], _: int) -> Trial:
+        unit = self.material.items[rows[0]].id
+        text = "The description was written for the marked picture."
+        return Trial(role, unit, (), (self._reference(rows[0]),), tuple(map(self._picture, rows)), ((0,),), text)
+
+    def _easy_rate(self, role: str, rows: Sequence[int], number: int) -> Trial:
+        """A caption of another picture, whose accuracy is low; of controls every other one says what to choose."""
+        unit, pictures = self.material.items[rows[0]].id, (self._picture(rows[0]),)
+        if role == CONTROL and number % 2:
+            option = shuffled(range(len(SCALE)), self.seed, f"check {number}")[0]
+            caption = CHECK_CAPTION.format(option + 1, SCALE[option])
+            return Trial(role, unit, (), (caption,), pictures, ((option,),) * 3)
+        if role == PRACTICE and number == self.plan.controls:
+            text = "The caption was written by a person for this picture, so its accuracy should be 4 or 5."
+            return Trial(role, unit, (), (self._reference(rows[0]),), pictures, (None, (3, 4), None), text)
+        text = "The caption was written for another picture, so its accuracy is 1 or 2, however well it reads."
+        return Trial(role, unit, (), (self._reference(rows[1]),), pictures, (None, (0, 1), None), text)
+
+    def _easy_compare(self, role: str, rows: Sequence[int], number: int) -> Trial:
+        """The picture's own caption beside one of another picture, which alone is wrong."""
+        own, other = (self._reference(row) for row in rows[:2])
+        swap = bool(number % 2)
+        text = "The caption that is marked as wrong was written for another picture."
+        captions = (other, own) if swap else (own, other)
+        expected = (None, (1 if swap else 2,))
+        return Trial(role, self.material.items[rows[0]].id, (), captions, (self._picture(rows[0]),), expected, text)
+
+    def _picture(self, row: int) -> str:
+        """Write a picture once, called after its content. Raises `UsageError` for one that cannot be read."""
+        if row not in self._written:
+            try:
+                image = self.material.items[row].picture.image()
+            except PictureError as error:
+                raise UsageError(f"{error}; leave this picture out of the data") from None
+            data, kind = encode_picture(image, SIDES[self.plan.kind])
+            name = f"{hashlib.sha256(data).hexdigest()[:32]}.{'png' if kind == 'image/png' else 'jpg'}"
+            (self.folder / PICTURES / name).write_bytes(data)
+            self._written[row] = name
+            self._progress.advance()
+        return self._written[row]
+
+    # Blocks.
+
+    def _blocks(self, units: int, conditions: int, first: int) -> list[list[tuple[int, bool]]]:
+        """Latin squares: each block has every unit of its part once and all conditions equally often.
+
+        Over the blocks of a part, every unit is asked about in every condition. Of ``compare`` half of each condition
+        of a block has its captions in the other order.
+        """
+        count = -(-units // self.plan.block)
+        blocks = []
+        for part in range(count):
+            own = range(units * part // count, units * (part + 1) // count)
+            for turn in range(conditions):
+                block = []
+                for number, unit in enumerate(own):
+                    flip = self.plan.kind == "compare" and bool((number // conditions) % 2)
+                    block.append((first + unit * conditions + (number + turn) % conditions, flip))
+                blocks.append(block)
+        return blocks

@@ -1,0 +1,186 @@
+"""One transaction at a time, in a file of SQLite or on a PostgreSQL server: what is committed is on disk.
+
+The SQL of this package is what both understand; ``?`` stands for a value.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tellapart.errors import MissingExtra, TellapartError, UsageError
+
+if TYPE_CHECKING:
+    import psycopg
+
+APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for whose file it is
+FORMAT = 1
+PATIENCE = 10.0  # seconds that a writer waits for another
+Row = tuple[Any, ...]
+
+
+class Transaction(Protocol):
+    """Statements that are all committed or none."""
+
+    def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement; the rows that it returns."""
+        ...
+
+
+class Database(Protocol):
+    """A place for answers. Safe from several threads and several processes."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages, without a password."""
+        ...
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Nothing else is written between the first statement and the commit. Raises `TellapartError`."""
+        ...
+
+    def close(self) -> None:
+        """Close it; what was committed stays."""
+        ...
+
+
+class StoreError(TellapartError):
+    """The database fails now; the same request may succeed later."""
+
+
+class SqliteDatabase:
+    """A file of SQLite in WAL mode; a power cut takes nothing that was committed."""
+
+    def __init__(self, path: Path, schema: Sequence[str], *, create: bool = True) -> None:
+        if not create and not path.is_file():
+            raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
+        self.name = str(path)
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise TellapartError(f"cannot open {path} for the answers: {error}") from None
+        try:
+            self._prepare(schema)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self, schema: Sequence[str]) -> None:
+        try:
+            application, version = (
+                self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
+            )
+            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise UsageError(f"{self.name}: not a file of answers ({error}); name another with --store") from None
+        if application != APPLICATION and tables:
+            raise UsageError(f"{self.name}: a database of something else; name another with --store")
+        if application == APPLICATION and version != FORMAT:
+            raise UsageError(f"{self.name}: format {version} of answers, and this version reads {FORMAT}; update it")
+        try:
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                self._db.execute(f"PRAGMA {pragma}")
+        except sqlite3.Error as error:
+            raise TellapartError(f"{self.name}: answers cannot be written there ({error})") from None
+        with self.transaction() as run:
+            for statement in schema:
+                run(statement)
+            run(f"PRAGMA application_id = {APPLICATION}")
+            run(f"PRAGMA user_version = {FORMAT}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """See `Database`."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")  # the look and the write are one: no other writer comes between
+                try:
+                    yield lambda sql, values=(): self._db.execute(sql, tuple(values)).fetchall()
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.name}: not saved ({error})") from None
+
+    def compact(self) -> None:
+        """Write deleted rows out of the log and of the free pages, so that they cannot be read from the file."""
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """See `Database`."""
+        with self._lock:
+            self._db.close()
+
+
+class PostgresDatabase:
+    """A schema of its own on a PostgreSQL server; connects again where the connection is lost."""
+
+    def __init__(self, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> None:
+        try:
+            import psycopg
+        except ModuleNotFoundError:
+            raise MissingExtra("study", "a store on PostgreSQL") from None
+        if re.match(r"[^/]+//[^/@]*:[^/@]*@", url):
+            raise UsageError("--store: a password on the command line can be read by others; put it in ~/.pgpass or "
+                             "the variable PGPASSWORD")  # fmt: skip
+        self.name, self._url, self._space, self._psycopg = url, url, space, psycopg
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection[Row] | None = None
+        with self.transaction() as run:
+            known = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
+            if not known and not create:
+                raise UsageError(f"{url}: no answers to this study there yet; type: tellapart study serve")
+            run(f"CREATE SCHEMA IF NOT EXISTS {space}")
+            run(f"SET search_path TO {space}")
+            for statement in schema:
+                run(statement)
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._psycopg.connect(self._url, connect_timeout=int(PATIENCE))
+            self._connection.execute(f"SET search_path TO {self._space}")
+            self._connection.commit()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """See `Database`. Other processes wait on an advisory lock."""
+        with self._lock:
+            try:
+                connection = self._connect()
+                with connection.transaction():
+                    number = int.from_bytes(self._space.encode()[-8:], "big", signed=True)
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+                    yield lambda sql, values=(): self._run(connection, sql, values)
+            except self._psycopg.Error as error:
+                if self._connection is not None:
+                    self._connection.close()
+                self._connection = None
+                line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                raise StoreError(f"{self.name}: not saved ({line})") from None
+
+    @staticmethod
+    def _run(connection: psycopg.Connection[Row], sql: str, values: Sequence[Any]) -> list[Row]:
+        done = connection.execute(sql.replace("?", "%s").encode(), tuple(values) or None)
+        return done.fetchall() if done.description else []
+
+    def compact(self) -> None:
+        """PostgreSQL vacuums by itself."""
+
+    def close(self) -> None:
+        """See `Database`."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()

@@ -1,0 +1,37 @@
+"""Who is excluded, by the rule that was written before the study."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from tellapart.study.design import CONTROL, ITEM, Study
+from tellapart.study.store import Answer
+
+
+def control_errors(study: Study, answers: Sequence[Answer]) -> int:
+    """Mistakes on the control items."""
+    own = [answer for answer in answers if study.trials[answer.trial].role == CONTROL]
+    return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
+
+
+def exclusion(study: Study, answers: Sequence[Answer], shown: Sequence[Sequence[int]] = ()) -> str:
+    """Why a participant is excluded; empty for who is not.
+
+    answers: those that stand. shown: the same answers as displayed options, for the rule on equal answers.
+    """
+    rule = study.settings.exclusion
+    reasons = []
+    errors = control_errors(study, answers)
+    if errors > rule.max_control_errors:
+        reasons.append(f"{errors} of {len(study.of_role[CONTROL])} control items wrong")
+    main = [place for place, answer in enumerate(answers) if study.trials[answer.trial].role == ITEM]
+    seconds = [own for place in main if (own := answers[place].seconds) is not None]
+    if rule.min_median_seconds and seconds and statistics.median(seconds) < rule.min_median_seconds:
+        reasons.append(f"a median of {statistics.median(seconds):.1f} s per item")
+    if rule.max_same_answer < 1 and main and shown:
+        _, count = Counter(tuple(shown[place]) for place in main).most_common(1)[0]
+        if count / len(main) > rule.max_same_answer:
+            reasons.append(f"the same answer to {count} of {len(main)} items")
+    return "; ".join(reasons)

@@ -1,0 +1,195 @@
+"""How many participants and items a study needs: power by simulation, with the analysis of the report.
+
+The model. A rating is a system's mean plus a participant's and an item's own tendency, on the scale of log-odds
+(``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how alike two people
+answer the same item: the share of the variance of single answers that the item explains, which Krippendorff's alpha
+estimates. Half of it is the picture's (all systems share it), half the caption's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tellapart.errors import UsageError
+from tellapart.progress import Progress
+from tellapart.study.bootstrap import Ratings, difference, means, resampled_means
+from tellapart.study.questions import KINDS
+
+PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
+PERSON_SHARE = 0.1  # of the variance of ratings
+RATING_SD = 1.0  # of single ratings, on the scale 1 to 5
+RESAMPLES = 200  # of each simulated study
+CANDIDATE_RATERS = (1, 2, 3, 5, 8, 12)
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What a study is planned for. ``base`` and ``difference``: shares (0.05 is five points) of ``pick``, of
+    ``compare`` the difference between the systems' shares of "tells more" (base is 0.5), of ``rate`` points of the
+    scale. ``pay``: of one participant, ``fee``: the platform's share on top of it."""
+
+    kind: str
+    base: float
+    difference: float
+    agreement: float
+    systems: int = 2
+    block: int = 100
+    pay: float = 0.0
+    fee: float = 0.0
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
+        low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
+        if not (low < self.base < high and low < self.base + self.difference < high and self.difference):
+            raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems between "
+                             f"{low:g} and {high:g}, and a difference that is not 0")  # fmt: skip
+        if not 0 <= self.agreement < 1:
+            raise UsageError(f"--agreement {self.agreement:g}: expected 0 or more, and below 1")
+        if self.systems < 2:
+            raise UsageError("--systems: expected at least 2")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One design: its size, its cost, and the share of simulated studies that find the difference."""
+
+    items: int
+    raters: int
+    participants: int
+    answers: int
+    cost: float
+    power: float
+
+
+def plan(
+    assumed: Assumptions, items: Sequence[int], raters: Sequence[int] = CANDIDATE_RATERS, *, studies: int = 200,
+    seed: int = 0,
+) -> list[Row]:  # fmt: skip
+    """The power of each number of items with each number of raters, the cheapest first."""
+    rows = []
+    with Progress(len(items) * len(raters), "simulating studies") as progress:
+        for count in items:
+            for each in raters:
+                rows.append(_row(assumed, count, each, studies, seed))
+                progress.advance()
+    return sorted(rows, key=lambda row: (row.cost or row.participants, -row.power))
+
+
+def cheapest(rows: Sequence[Row], power: float, budget: float | None = None) -> Row | None:
+    """The first row that reaches the power, within the budget where there is one."""
+    return next((row for row in rows if row.power >= power and (budget is None or row.cost <= budget)), None)
+
+
+def _row(assumed: Assumptions, items: int, raters: int, studies: int, seed: int) -> Row:
+    conditions = math.comb(assumed.systems, 2) if assumed.kind == "compare" else assumed.systems
+    blocks = -(-items // assumed.block) * conditions
+    participants = blocks * raters
+    found = sum(_finds(assumed, items, raters, np.random.default_rng([seed, items, raters, n])) for n in range(studies))
+    cost = participants * assumed.pay * (1 + assumed.fee)
+    return Row(items, raters, participants, items * conditions * raters, cost, found / studies)
+
+
+def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> bool:
+    """Whether one simulated study's interval leaves out zero, on the right side."""
+    ratings = simulated_ratings(assumed, items, raters, rng)
+    value_S = means(ratings, 2)
+    drawn_RS = resampled_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 31)))
+    found = difference(float(value_S[1] - value_S[0]), drawn_RS[:, 1] - drawn_RS[:, 0], 0, assumed.confidence)
+    return found.low > 0 if assumed.difference > 0 else found.high < 0
+
+
+def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
+    """The answers about the two systems of the difference, from as many blocks as the design has.
+
+    A participant of a block sees every item of its part once; in a Latin square of all systems about 2 / systems of
+    these are about the two.
+    """
+    if assumed.kind == "compare":
+        return _comparisons(assumed, items, raters, rng)
+    parts = -(-items // assumed.block)
+    unit_I = np.arange(items)
+    part_I = unit_I * parts // items
+    rows = []
+    for turn in range(assumed.systems):  # the block of each part in which this item has that system
+        system_I = (unit_I + turn) % assumed.systems
+        for rater in range(raters):
+            person_I = (part_I * assumed.systems + turn) * raters + rater
+            keep_I = system_I < 2
+            rows.append(np.stack([person_I[keep_I], unit_I[keep_I], system_I[keep_I]]))
+    person_M, item_M, system_M = np.concatenate(rows, 1)
+    people, shared, own = _deviations(assumed)
+    person_P = rng.normal(0, people, parts * assumed.systems * raters)
+    tendency_M = rng.normal(0, shared, items)[item_M] + rng.normal(0, own, (items, 2))[item_M, system_M]
+    tendency_M = tendency_M + person_P[person_M]
+    target_M = np.array([assumed.base, assumed.base + assumed.difference])[system_M]
+    if assumed.kind == "rate":
+        rest = math.sqrt(max(RATING_SD**2 - people**2 - shared**2 - own**2, 1e-6))
+        value_M = np.clip(np.round(target_M + tendency_M + rng.normal(0, rest, len(target_M))), 1, 5)
+    else:
+        spread = math.sqrt(people**2 + shared**2 + own**2)
+        middle_S = np.array([center(assumed.base, spread), center(assumed.base + assumed.difference, spread)])
+        value_M = (rng.random(len(target_M)) < _expit(middle_S[system_M] + tendency_M)).astype(float)
+    return Ratings(person_M, item_M, system_M, value_M)
+
+
+def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
+    """Each comparison is two ratings, of the winner and of the loser."""
+    parts = -(-items // assumed.block)
+    unit_M = np.repeat(np.arange(items), raters)
+    person_M = (unit_M * parts // items) * raters + np.tile(np.arange(raters), items)
+    people, shared, own = _deviations(assumed)
+    item = math.hypot(shared, own)
+    tendency_M = rng.normal(0, people, parts * raters)[person_M] + rng.normal(0, item, items)[unit_M]
+    middle = center(0.5 + assumed.difference / 2, math.hypot(people, item))
+    win_M = (rng.random(len(unit_M)) < _expit(middle + tendency_M)).astype(float)
+    systems = np.concatenate([np.zeros(len(unit_M), int), np.ones(len(unit_M), int)])
+    return Ratings(np.tile(person_M, 2), np.tile(unit_M, 2), systems, np.concatenate([1 - win_M, win_M]))
+
+
+def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
+    """Standard deviations of participants, of items for all systems, and of items for one system."""
+    if assumed.kind == "rate":
+        item = math.sqrt(assumed.agreement) * RATING_SD
+        return math.sqrt(PERSON_SHARE * (1 - assumed.agreement)) * RATING_SD, item / math.sqrt(2), item / math.sqrt(2)
+    base = 0.5 if assumed.kind == "compare" else assumed.base
+    item = spread_for(base, assumed.agreement)
+    return PERSON_LOGIT, item / math.sqrt(2), item / math.sqrt(2)
+
+
+def center(mean: float, spread: float) -> float:
+    """The log-odds around which answers with this spread have this mean."""
+    low, high = -60.0, 60.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _moments(middle, spread)[0] < mean else (low, middle)
+    return (low + high) / 2
+
+
+def spread_for(mean: float, agreement: float) -> float:
+    """The standard deviation of items, in log-odds, with which two answers to one item correlate so."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        spread = (low + high) / 2
+        first, second = _moments(center(mean, spread), spread)
+        low, high = (spread, high) if (second - first**2) / (first * (1 - first)) < agreement else (low, spread)
+    return (low + high) / 2
+
+
+def _moments(middle: float, spread: float) -> tuple[float, float]:
+    """Mean and mean square of probabilities whose log-odds are normal."""
+    share = _expit(middle + spread * _NODES)
+    weight = _WEIGHTS / _WEIGHTS.sum()
+    return float(share @ weight), float(share**2 @ weight)
+
+
+def _expit(value: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-np.clip(value, -500, 500))), float)

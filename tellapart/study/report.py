@@ -1,0 +1,281 @@
+"""A study's report: tables as the papers print them, one page of HTML, and JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.metrics.significance import Interval, format_p
+from tellapart.study.analysis import ACCURACY, F1, Agreement, Person, StudyResults
+from tellapart.study.design import CONTROL, ITEM, PRACTICE
+from tellapart.study.questions import ASPECTS, MORE, WRONG
+from tellapart.study.store import COMPLETE, moment
+from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.messages import typed_command
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+HEADS = {
+    "pick": {ACCURACY: "accuracy"},
+    "rate": {ASPECTS[0]: "Descrip.", ASPECTS[1]: "Acc.", F1: "F1", ASPECTS[2]: "Flu."},
+    "compare": {MORE: "tells more", WRONG: "says something wrong"},
+}
+FIRST = {"pick": "Captions", "rate": "Method", "compare": "Captions"}
+CAPTIONS = {
+    "pick": "Percentage accuracy of participants who choose the target among {pictures} pictures (as paper 3, Table 6)",
+    "rate": "Mean ratings from 1 (terrible) to 5 (excellent); F1 is the harmonic mean of Descrip. and Acc. (as paper "
+    "1, Table 2)",
+    "compare": "Percentage of comparisons in which a caption tells more (a tie counts half) and is called wrong",
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One interval in the chart of the page, in percent of its width."""
+
+    name: str
+    text: str
+    left: float
+    width: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The intervals of one metric; ``chance`` in percent of the width, where there is one."""
+
+    title: str
+    bars: list[Bar]
+    low: str
+    high: str
+    chance: float | None
+
+
+def digits(results: StudyResults) -> int:
+    """Decimal places: as the papers print them."""
+    return 2 if results.study.kind == "rate" else 1
+
+
+def number(value: float, places: int) -> str:
+    """A number, or a dash where there is none."""
+    return f"{value:.{places}f}".replace("-", "−") if math.isfinite(value) else "–"
+
+
+def cell(found: Interval, places: int) -> str:
+    """A value with its interval."""
+    return f"{number(found.value, places)} [{number(found.low, places)}, {number(found.high, places)}]"
+
+
+def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
+    """Caption, heads and rows of the table of systems."""
+    kind, places = results.study.kind, digits(results)
+    pictures = max(len(trial.pictures) for trial in results.study.trials if trial.role == ITEM)
+    heads = [FIRST[kind], *HEADS[kind].values()]
+    rows = [[name, *(cell(own[metric], places) for metric in results.metrics)] for name, own in results.systems.items()]
+    return CAPTIONS[kind].format(pictures=pictures), heads, rows
+
+
+def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the differences."""
+    places, level = digits(results), results.study.settings.analysis.confidence
+    heads = ["metric", "a", "b", "b − a", f"{100 * level:g} % interval", "p"]
+    rows = []
+    for pair in results.pairs:
+        d = pair.difference
+        span = f"[{number(d.low, places)}, {number(d.high, places)}]"
+        rows.append([HEADS[results.study.kind][pair.metric], pair.a, pair.b, f"{d.value:+.{places}f}".replace("-", "−"),
+                     span, format_p(d.p)])  # fmt: skip
+    return heads, rows
+
+
+def agreement_rows(found: list[Agreement]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the agreement."""
+    heads = ["question", "items with two answers", "answers", "Krippendorff’s α", "Fleiss’ κ"]
+    rows = [
+        [one.question, f"{one.units:,}", f"{one.answers:,}", *(number(math.nan if x is None else x, 2)
+         for x in (one.alpha, one.kappa))] for one in found
+    ]  # fmt: skip
+    return heads, rows
+
+
+def headline(results: StudyResults) -> str:
+    """The finding in a sentence."""
+    kind, metric = results.study.kind, F1 if results.study.kind == "rate" else results.metrics[0]
+    ranked = sorted(results.systems, key=lambda name: -_or_low(results.systems[name][metric].value))
+    best = ranked[0]
+    value = number(results.systems[best][metric].value, digits(results))
+    if len(ranked) == 1:
+        return f"{best}: {value}{'' if kind == 'rate' else ' %'} {HEADS[kind][metric]}"
+    against = next(p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
+    clear = against.difference.low > 0 or against.difference.high < 0
+    what = {"pick": "tells pictures apart best", "rate": "has the highest F1", "compare": "tells more"}[kind]
+    unit = "" if kind == "rate" else " %"
+    end = "" if clear else f", but its lead over {ranked[1]} may be chance"
+    return f"{best} {what} ({value}{unit}){end}"
+
+
+def _or_low(value: float) -> float:
+    return value if math.isfinite(value) else -math.inf
+
+
+def to_json(results: StudyResults) -> dict[str, Any]:
+    """The systems and pairs as ``tellapart eval --json`` prints them, and what else there is to know of a study."""
+    study = results.study
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(one) for one in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return dict(finite({
+        "systems": {name: {m: asdict(own[m]) for m in results.metrics} for name, own in results.systems.items()},
+        "pairs": [pair.to_json() for pair in results.pairs],
+        "signatures": dict.fromkeys(results.metrics, results.signature),
+        "study": {
+            "kind": study.kind,
+            "title": study.settings.title,
+            "stamp": study.stamp,
+            "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in results.stamps],
+            "planned": study.quota,
+            "counted": len(results.counted),
+            "excluded": {one.name: one.excluded for one in results.people if one.excluded},
+            "incomplete": [one.name for one in results.people if one.status != COMPLETE],
+            "not_taking_part": results.refusals,
+            "seconds_per_item": dict(zip(("q1", "median", "q3"), results.seconds, strict=True)),
+            "participants": [asdict(one) for one in results.people],
+        },
+        "agreement": [asdict(one) for one in results.agreement],
+        "notes": results.notes,
+    }))  # fmt: skip
+
+
+def tables(results: StudyResults) -> Group:
+    """The report for a terminal."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+        for place, head in enumerate(heads):
+            table.add_column(head, justify="left" if place < left else "right")
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    caption, heads, rows = main_table(results)
+    parts: list[Any] = [Text(headline(results)), made(caption, heads, rows)]
+    if results.pairs:
+        parts.append(made("Differences", *pair_table(results), left=3))
+    parts.append(made("Agreement", *agreement_rows(results.agreement)))
+    parts += [Text(line) for line in (*people_lines(results), *results.notes, results.signature)]
+    return Group(*parts)
+
+
+def people_lines(results: StudyResults) -> list[str]:
+    """Who took part, who is excluded and why, and how long it took."""
+    out = [one for one in results.people if one.excluded]
+    unfinished = sum(one.status != COMPLETE for one in results.people)
+    lines = [
+        f"{len(results.people)} began, {unfinished} did not complete, {len(out)} excluded, "
+        f"{len(results.counted)} counted (planned: {results.study.quota})"
+    ]
+    lines += [f"excluded: {one.name}: {one.excluded}" for one in out]
+    low, middle, high = (number(value, 1) for value in results.seconds)
+    minutes = sorted(one.minutes for one in results.counted)
+    lines.append(f"seconds per item: {middle} (quartiles {low} to {high}); minutes per participant: "
+                 f"{number(minutes[len(minutes) // 2], 1)}")  # fmt: skip
+    return lines
+
+
+def charts(results: StudyResults) -> list[Chart]:
+    """The intervals of each metric."""
+    found, kind, places = [], results.study.kind, digits(results)
+    low, high = (1.0, 5.0) if kind == "rate" else (0.0, 100.0)
+    for metric in results.metrics:
+        bars = []
+        for name, own in results.systems.items():
+            one = own[metric]
+            if not math.isfinite(one.value):
+                continue
+            left, right, at = (100 * (value - low) / (high - low) for value in (one.low, one.high, one.value))
+            bars.append(Bar(name, cell(one, places), left, right - left, at))
+        sizes = {len(trial.pictures) for trial in results.study.trials if trial.role == ITEM}
+        chance = 100 / max(sizes) if kind == "pick" else 50.0 if metric == MORE else None
+        found.append(Chart(HEADS[kind][metric], bars, f"{low:g}", f"{high:g}", chance))
+    return found
+
+
+def design_facts(results: StudyResults) -> list[tuple[str, str]]:
+    """What was decided before the study."""
+    study, rule = results.study, results.study.settings.exclusion
+    items = {trial.unit for trial in study.trials if trial.role == ITEM}
+    rules = [f"more than {rule.max_control_errors} of {len(study.of_role[CONTROL])} control items wrong"]
+    if rule.min_median_seconds:
+        rules.append(f"a median below {rule.min_median_seconds:g} s per item")
+    if rule.max_same_answer < 1:
+        rules.append(f"the same answer to more than {100 * rule.max_same_answer:g} % of the items")
+    blocks = sorted(len(block) for block in study.blocks)
+    size = f"{blocks[0]}" if blocks[0] == blocks[-1] else f"{blocks[0]} to {blocks[-1]}"
+    facts = [
+        ("Items", f"{len(items):,} {'look-alike sets' if study.kind == 'pick' else 'pictures'}"),
+        ("Systems", ", ".join(study.systems)),
+        ("Blocks", f"{len(study.blocks):,} of {size} items, {len(study.of_role[CONTROL])} control items and "
+         f"{len(study.of_role[PRACTICE])} practice items; {study.settings.sampling.raters} participants each"),
+        ("Excluded", "participants with " + " or ".join(rules)),
+        ("Made by", str(study.made.get("command", ""))),
+        ("Stamp", study.stamp),
+    ]  # fmt: skip
+    for at, stamp, why in results.stamps:
+        facts.append(("Stamped" if not why else "Amended", f"{moment(at)}: {stamp[:16]}{f': {why}' if why else ''}"))
+    return facts
+
+
+def person_rows(people: list[Person]) -> list[list[str]]:
+    """The participants' table."""
+    return [
+        [one.name, one.excluded or ("counted" if one.status == COMPLETE else one.status.replace("_", " ")),
+         str(one.items), str(one.control_errors), number(one.minutes, 1), number(one.seconds_per_item, 1)]
+        for one in people
+    ]  # fmt: skip
+
+
+def page(results: StudyResults, command: str) -> str:
+    """The report as one page. ``command``: what makes it again."""
+    from tellapart.report.page import template
+
+    caption, heads, rows = main_table(results)
+    pair_heads, pair_rows = pair_table(results)
+    agreement_heads, agreed = agreement_rows(results.agreement)
+    return template(Path(__file__).parent / "report.html").render(
+        title=results.study.settings.title,
+        headline=headline(results),
+        caption=caption,
+        heads=heads,
+        rows=rows,
+        charts=charts(results),
+        pair_heads=pair_heads,
+        pair_rows=pair_rows,
+        agreement_heads=agreement_heads,
+        agreement=agreed,
+        people_lines=people_lines(results),
+        people=person_rows(results.people),
+        refusals=results.refusals,
+        facts=design_facts(results),
+        notes=results.notes,
+        signature=results.signature,
+        command=command,
+    )
+
+
+def write_report(results: StudyResults, path: Path, command: str | None = None) -> None:
+    """Write the page, whole or not at all."""
+    with write_errors(path, "name another file with -o"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, page(results, command or typed_command()), errors="replace")

@@ -1,0 +1,343 @@
+"""A study while it runs: who may begin, what each participant sees next, and what becomes of an answer.
+
+The state of a participation is in the store alone, so a page, a browser or the server may be closed at any time. What
+the page gets names no system, no target and no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.study import store as rows
+from tellapart.study.database import Transaction
+from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study
+from tellapart.study.exclusion import control_errors, exclusion
+from tellapart.study.questions import option_counts, questions
+from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, SCREENED, WITHDRAWN, Answer, AnswerStore, Participant
+
+PICTURES_KNOWN = 100_000  # addresses of pictures in memory
+LONGEST_TOKEN = 200  # characters
+
+
+class Conflict(TellapartError):
+    """Another window was faster; ``state`` is what stands."""
+
+    def __init__(self, message: str, state: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class Full(TellapartError):
+    """No block is left."""
+
+
+class Unknown(TellapartError):
+    """No participant has this token."""
+
+
+class StudySession:
+    """The rules of a running study. Safe from several threads. clock: seconds since 1970."""
+
+    def __init__(self, study: Study, store: AnswerStore, clock: Callable[[], float] = time.time) -> None:
+        self.study, self.store, self.clock = study, store, clock
+        self._pictures: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+        self._order = lru_cache(4096)(study.order)
+
+    # What the page shows.
+
+    def public(self) -> dict[str, Any]:
+        """Everything that may be read before anybody agrees: texts, questions and the example."""
+        study, settings = self.study, self.study.settings
+        examples = [self._example(number) for number in study.of_role[EXAMPLE]]
+        return {
+            "study": study.id,
+            "kind": study.kind,
+            "title": settings.title,
+            "consent": settings.consent.model_dump(mode="json"),
+            "instructions": settings.instructions,
+            "questions": [
+                {"name": q.name, "text": q.text, "help": q.help, "options": q.options} for q in questions(study.kind)
+            ],
+            "items": len(study.blocks[0]) + len(study.of_role[CONTROL]),
+            "practice": len(study.of_role[PRACTICE]),
+            "example": examples[0] if examples else None,
+            "id_parameter": settings.recruitment.id_parameter,
+        }
+
+    def _example(self, number: int) -> dict[str, Any]:
+        trial = self.study.trials[number]
+        slots = tuple(range(1, len(trial.pictures))) if self.study.kind == "pick" else ()
+        place = Place(number, (*slots[: len(slots) // 2], 0, *slots[len(slots) // 2 :]) if slots else ())
+        marks = [list(m) for m in self._expected(place)]
+        return {**self._task("example", place), "feedback": trial.feedback, "marks": marks}
+
+    def _expected(self, place: Place) -> list[Sequence[int]]:
+        """For each question the displayed options that were expected; none where any is right."""
+        found: list[Sequence[int]] = []
+        for question, options in enumerate(self.study.trials[place.trial].expected):
+            base = [0] * len(self.study.trials[place.trial].expected)
+            shown = []
+            for option in options or ():
+                base[question] = option
+                shown.append(self.study.shown_options(place, base)[question])
+            found.append(shown)
+        return found
+
+    def _task(self, owner: str, place: Place) -> dict[str, Any]:
+        trial = self.study.trials[place.trial]
+        names = [trial.pictures[slot] for slot in place.slots] or list(trial.pictures)
+        captions = trial.captions[::-1] if place.flip else trial.captions
+        return {"captions": captions, "pictures": [self._address(owner, place.trial, name) for name in names]}
+
+    def _address(self, owner: str, trial: int, name: str) -> str:
+        """A picture's address, which says nothing: another for each participant and trial."""
+        value = hmac.new(self.store.key, f"{owner}/{trial}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
+        with self._lock:
+            self._pictures[value] = name
+            self._pictures.move_to_end(value)
+            while len(self._pictures) > PICTURES_KNOWN:
+                self._pictures.popitem(last=False)
+        return f"/pictures/{value}"
+
+    def picture(self, address: str) -> tuple[bytes, str] | None:
+        """The picture at an address that a page was given, and its media type."""
+        with self._lock:
+            name = self._pictures.get(address)
+        if name is None:
+            return None
+        return (self.study.folder / PICTURES / name).read_bytes(), "image/png" if name.endswith("png") else "image/jpeg"
+
+    # Beginning and ending.
+
+    def begin(self, identifier: str, study: str, session: str) -> tuple[str, dict[str, Any]]:
+        """A participation that begins, or goes on where the platform's identifier is known: its token and state.
+
+        Raises `UsageError` for an identifier that is none, `Full` where no block is left.
+        """
+        recruitment = self.study.settings.recruitment
+        if recruitment.require_id and not identifier:
+            raise UsageError("this study is open only to participants of a recruiting platform; use its link")
+        if identifier and not re.fullmatch(recruitment.id_pattern, identifier):
+            raise UsageError("the identifier in the link is damaged; open the study from the platform again")
+        now = self.clock()
+        with self.store.transaction() as run:
+            known = rows.participant_with(run, identifier) if identifier else None
+            if known is None:
+                block = self._free_block(run, now)
+                if block is None:
+                    rows.add_refusal(run, now, "full")
+                else:
+                    ordinal = run("SELECT count(*) FROM participants WHERE block = ?", (block,))[0][0]
+                    known = rows.add_participant(run, block, ordinal, now)
+                    if identifier:
+                        run("INSERT INTO identities VALUES (?, ?, ?, ?)",
+                            (known.number, identifier, study[:100], session[:100]))  # fmt: skip
+            if known is not None:
+                return rows.new_token(run, known.number), self._state(run, known, now)
+        raise Full("the study has all the participants that it needs")
+
+    def _free_block(self, run: Transaction, now: float, but: int | None = None) -> int | None:
+        """The block that lacks most raters, counting live reservations; None where all have enough."""
+        sampling = self.study.settings.sampling
+        taken = [0] * len(self.study.blocks)
+        for one in rows.all_participants(run):
+            if one.number != but and self._holds(one, now):
+                taken[one.block] += 1
+        block = min(range(len(taken)), key=lambda number: (taken[number], number))
+        return block if taken[block] < sampling.raters else None
+
+    def _holds(self, one: Participant, now: float) -> bool:
+        """Whether somebody keeps a block from others: by complete answers that count, or by a live reservation."""
+        if one.status == COMPLETE:
+            return not (one.excluded and self.study.settings.sampling.replace_excluded)
+        if one.status == ACTIVE and one.answered == len(self._places(one)):
+            return True  # only the click on Finish is missing
+        return one.status == ACTIVE and now - one.seen <= 60 * self.study.settings.recruitment.timeout_minutes
+
+    def decline(self) -> dict[str, Any]:
+        """Somebody does not agree: only counted."""
+        with self.store.transaction() as run:
+            rows.add_refusal(run, self.clock(), "no consent")
+        return self._end("no_consent")
+
+    def withdraw(self, token: str) -> dict[str, Any]:
+        """Delete the answers of a participant who asks for it."""
+        with self.store.transaction() as run:
+            one = self._participant(run, token)
+            rows.withdraw(run, one.number)
+        self.store.compact()
+        return self._end(WITHDRAWN)
+
+    def finish(self, token: str) -> dict[str, Any]:
+        """End a participation all of whose items are answered; the same request once more changes nothing."""
+        now = self.clock()
+        with self.store.transaction() as run:
+            one = self._participant(run, token)
+            if one.status == ACTIVE and one.answered == len(self._places(one)):
+                one = self._complete(run, one, now)
+            return self._state(run, one, now)
+
+    def _complete(self, run: Transaction, one: Participant, now: float) -> Participant:
+        places = self._places(one)
+        answers = rows.standing_answers(run, one.number)
+        shown = [self.study.shown_options(places[answer.position], answer.options) for answer in answers]
+        reason = exclusion(self.study, answers, shown)
+        return rows.update(run, one, status=COMPLETE, finished=now, excluded=reason)
+
+    def _end(self, how: str) -> dict[str, Any]:
+        """A state that ends a participation, with the platform's code."""
+        recruitment = self.study.settings.recruitment
+        codes = {
+            COMPLETE: recruitment.completed,
+            "no_consent": recruitment.no_consent,
+            WITHDRAWN: recruitment.no_consent,
+        }
+        code = codes.get(how, recruitment.screened_out)
+        address = recruitment.return_url + code if recruitment.return_url and code else ""
+        return {"phase": how, "code": code, "return_url": address}
+
+    def full(self) -> dict[str, Any]:
+        """The state of somebody for whom there is no block."""
+        return self._end("full")
+
+    # One item after the other.
+
+    def state(self, token: str) -> dict[str, Any]:
+        """What a participant's page shows now. Raises `Unknown`."""
+        now = self.clock()
+        with self.store.transaction() as run:
+            return self._state(run, self._participant(run, token), now)
+
+    def back(self, token: str) -> dict[str, Any]:
+        """The item before the next one, with its answer, to change it."""
+        now = self.clock()
+        with self.store.transaction() as run:
+            one = self._participant(run, token)
+            state = self._state(run, one, now)
+            position = one.answered - 1
+            if not state.get("can_go_back"):
+                raise Conflict("there is nothing to go back to", state)
+            rows.update(run, one, shown=position, shown_at=now, seen=now)
+            return self._item_state(one, position, rows.standing_answer(run, one.number, position))
+
+    def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
+        """Save an answer and return the next state, with feedback where it was a practice item.
+
+        options: displayed ones. revision: of the answer that the page has shown, 0 for none. The same answer once more
+        is saved once. Raises `Conflict` for any other position than the next and, of items, the one before.
+        """
+        now = self.clock()
+        with self.store.transaction() as run:
+            one = self._participant(run, token)
+            state = self._state(run, one, now, touch=False)
+            if state["phase"] not in ("practice", "items", "review"):
+                raise Conflict("this participation has ended", state)
+            places = self._places(one)
+            if not 0 <= position < len(places):
+                raise UsageError(f"no item {position}")
+            place = places[position]
+            chosen = self._checked(place, options)
+            standing = rows.standing_answer(run, one.number, position)
+            practice = self.study.trials[place.trial].role == PRACTICE
+            if standing is None and position != one.answered:
+                raise Conflict("this item is not the next one", self._state(run, one, now))
+            changed = standing is not None and standing.options != chosen
+            seen = standing is not None and revision == standing.revision and position == one.answered - 1
+            if changed and (practice or not seen):
+                raise Conflict("this item was answered in another window", self._state(run, one, now))
+            if standing is None or changed:
+                seconds = max(0.0, now - one.shown_at) if one.shown == position else None
+                number = standing.revision + 1 if standing else 1
+                rows.write_answer(run, Answer(one.number, position, number, place.trial, chosen, now, seconds))
+            one = self._advance(run, one, position, now)
+            state = self._state(run, one, now)
+            return {**state, "feedback": self._feedback(place, chosen)} if practice else state
+
+    def _checked(self, place: Place, options: Sequence[int]) -> tuple[int, ...]:
+        """Canonical options of displayed ones. Raises `UsageError` for options that were not offered."""
+        counts = option_counts(self.study.kind, len(self.study.trials[place.trial].pictures))
+        if len(options) != len(counts) or not all(
+            isinstance(option, int) and not isinstance(option, bool) and 0 <= option < count
+            for option, count in zip(options, counts, strict=False)
+        ):
+            raise UsageError(f"options: expected {len(counts)} whole numbers below {', '.join(map(str, counts))}")
+        return self.study.canonical_options(place, options)
+
+    def _advance(self, run: Transaction, one: Participant, position: int, now: float) -> Participant:
+        one = rows.update(run, one, answered=max(one.answered, position + 1), seen=now)
+        if self.study.settings.sampling.screen_out_early:
+            # The latest answer can still be taken back: those before it decide.
+            settled = [answer for answer in rows.standing_answers(run, one.number) if answer.position < position]
+            errors = control_errors(self.study, settled)
+            if errors > self.study.settings.exclusion.max_control_errors:
+                return rows.update(run, one, status=SCREENED, excluded=f"{errors} control items wrong", finished=now)
+        return one
+
+    def _feedback(self, place: Place, chosen: Sequence[int]) -> dict[str, Any]:
+        trial = self.study.trials[place.trial]
+        return {
+            "right": trial.passes(chosen),
+            "text": trial.feedback,
+            "marks": [list(m) for m in self._expected(place)],
+        }
+
+    def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
+        """The state of a participation at its next item. touch: the item is shown from now on."""
+        one = self._expire(run, one, now)
+        if one.status != ACTIVE:
+            return self._end(one.status)
+        if touch:
+            one = rows.update(run, one, shown=one.answered, shown_at=now, seen=now)
+        return self._item_state(one, one.answered, None)
+
+    def _expire(self, run: Transaction, one: Participant, now: float) -> Participant:
+        """A reservation that has run out is taken up again where the block is still free."""
+        if one.status != ACTIVE or self._holds(one, now):
+            return one
+        raters = self.study.settings.sampling.raters
+        others = [other for other in rows.all_participants(run) if other.number != one.number]
+        if sum(self._holds(other, now) for other in others if other.block == one.block) >= raters:
+            return rows.update(run, one, status=EXPIRED, finished=now)
+        return one
+
+    def _item_state(self, one: Participant, position: int, answer: Answer | None) -> dict[str, Any]:
+        places = self._places(one)
+        practice = len(self.study.of_role[PRACTICE])
+        shown = {
+            "position": position,
+            "total": len(places) - practice,
+            "practice": practice,
+            "can_go_back": answer is None and one.answered > practice,
+        }
+        if position == len(places):
+            return {**shown, "phase": "review"}
+        place = places[position]
+        ahead = places[position + 1 : position + 2]
+        return {
+            **shown,
+            "phase": "practice" if position < practice else "items",
+            "task": self._task(str(one.number), place),
+            "answer": None if answer is None else list(self.study.shown_options(place, answer.options)),
+            "revision": 0 if answer is None else answer.revision,
+            "prefetch": [url for one_ahead in ahead for url in self._task(str(one.number), one_ahead)["pictures"]],
+        }
+
+    def _places(self, one: Participant) -> tuple[Place, ...]:
+        return self._order(one.block, one.ordinal, one.seed)
+
+    @staticmethod
+    def _participant(run: Transaction, token: str) -> Participant:
+        one = rows.participant_of(run, token[:LONGEST_TOKEN]) if token else None
+        if one is None:
+            raise Unknown("this participation is not known here; open the link of the study again")
+        return one

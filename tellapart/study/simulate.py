@@ -1,0 +1,300 @@
+"""Scripted participants, who take a study through its real HTTP interface: a rehearsal, and a check of the report.
+
+A *careful* one answers by the planted effects and gets control items right; a *hasty* one is halfway to chance and
+misses a few; a *random* one chooses blindly. They know what a person would see, captions and pixels, and find the trial
+in the study's folder by these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import math
+import random
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.progress import Progress
+from tellapart.study.design import ITEM, Study, Trial
+from tellapart.study.questions import ASPECTS, option_counts
+from tellapart.study.store import AnswerStore
+
+CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
+ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # of simulated ratings
+TIMEOUT = 60.0  # seconds
+
+
+@dataclass
+class Log:
+    """What the scripted participants saw of the server. Seconds of each request, by kind."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    acknowledged: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+    characters: dict[str, str] = field(default_factory=dict)  # by identifier
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def request(self, kind: str, seconds: float) -> None:
+        """Note one request."""
+        with self.lock:
+            self.seconds.setdefault(kind, []).append(seconds)
+
+    def percentile(self, share: float, kinds: Sequence[str] = ()) -> float:
+        """A percentile of the seconds of a request, of all kinds or some."""
+        values = sorted(v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own)
+        return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else math.nan
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The planted truth, by system from 0 to 1: of ``pick`` the probability of the target; of ``rate`` how descriptive
+    (1 + 4·x); of ``compare`` the strength, so that a beats b with probability a / (a + b)."""
+
+    of_system: Mapping[str, float]
+
+    @classmethod
+    def of(cls, study: Study, given: Sequence[str] = ()) -> Effects:
+        """From ``NAME=VALUE``; without any, from 0.35 for the first system to 0.75 for the last."""
+        names = study.systems
+        step = 0.4 / max(1, len(names) - 1)
+        found = {name: 0.35 + step * place for place, name in enumerate(names)}
+        for text in given:
+            name, _, value = text.rpartition("=")
+            if name not in found:
+                raise UsageError(f"--effect {text}: no system '{name}'{nearest(name, found)}")
+            try:
+                found[name] = float(value)
+            except ValueError:
+                raise UsageError(f"--effect {text}: expected NAME=NUMBER, such as {name}=0.5") from None
+            if not 0 < found[name] < 1:
+                raise UsageError(f"--effect {text}: expected a number between 0 and 1")
+        return cls(found)
+
+
+class Web:
+    """One browser: a connection that stays open, and its requests."""
+
+    def __init__(self, url: str, log: Log) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"{url}: expected an address such as http://127.0.0.1:8766")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=TIMEOUT)
+        self._origin, self._log = f"{parts.scheme}://{parts.netloc}", log
+        self.token = ""
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """Status and content of an answer; a connection that the server closed is opened again once."""
+        headers = {"Origin": self._origin, "Content-Type": "application/json"}
+        if self.token:
+            headers["X-Participant"] = self.token
+        data = None if body is None else json.dumps(body).encode()
+        kind = "picture" if path.startswith("/pictures/") else path.rpartition("/")[2] or "page"
+        for last in (False, True):
+            started = time.perf_counter()
+            try:
+                self._connection.request("GET" if data is None else "POST", path, data, headers)
+                answer = self._connection.getresponse()
+                content = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()
+                if last:
+                    raise TellapartError(f"{self._origin}: no answer ({error or type(error).__name__})") from None
+                continue
+            self._log.request(kind, time.perf_counter() - started)
+            return answer.status, content
+        raise AssertionError
+
+    def json(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The JSON of an answer. Raises `TellapartError` for any status but 200."""
+        status, content = self.ask(path, body)
+        found: dict[str, Any] = json.loads(content)
+        if status != 200:
+            raise TellapartError(f"{path}: {status}: {found.get('error', '')}")
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class Script:
+    """One scripted participant with a mind of its own."""
+
+    def __init__(self, study: Study, effects: Effects, character: str, seed: str) -> None:
+        self.study, self.effects, self.character = study, effects, character
+        self.random = random.Random(seed)
+        self.ability = self.random.gauss(0, 0.3)  # in logits
+        self._trials: dict[tuple[str, ...], list[Trial]] = {}
+        for trial in study.trials:
+            self._trials.setdefault(tuple(sorted(trial.captions)), []).append(trial)
+
+    def take(self, web: Web, log: Log, think: float, identifier: str, stop_after: int | None = None) -> str:
+        """A whole participation; how it ended. think: mean seconds before an answer. stop_after: answers, then gone."""
+        for path in ("/", "/base.css", "/page.css", "/page.js"):
+            web.ask(path)
+        about = web.json("/api/study")
+        self._look(web, about["example"]["pictures"] if about["example"] else [])
+        state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "simulated", "session": ""})
+        web.token = state.get("token", "")
+        given = 0
+        while state["phase"] in ("practice", "items"):
+            if stop_after is not None and given >= stop_after:
+                return "stopped"
+            task = state["task"]
+            files = self._look(web, task["pictures"])
+            if think:
+                factor = 0.3 if self.character != CAREFUL else 1.0
+                time.sleep(self.random.expovariate(1 / (think * factor)))
+            options = self.options(task["captions"], files)
+            body = {"position": state["position"], "options": options, "revision": state["revision"]}
+            state = web.json("/api/answer", body)
+            given += 1
+            with log.lock:
+                log.acknowledged += 1
+        if state["phase"] == "review":
+            state = web.json("/api/finish", {})
+        return str(state["phase"])
+
+    def _look(self, web: Web, addresses: Sequence[str]) -> list[str]:
+        """The names of the files of pictures, from their pixels."""
+        names = []
+        for address in addresses:
+            status, content = web.ask(address)
+            if status != 200:
+                raise TellapartError(f"{address}: {status}")
+            names.append(hashlib.sha256(content).hexdigest()[:32])
+        return names
+
+    def options(self, captions: Sequence[str], files: Sequence[str]) -> list[int]:
+        """What this participant answers, as displayed options."""
+        chance = self.random
+        count = option_counts(self.study.kind, len(files))
+        if self.character == RANDOM:
+            return [chance.randrange(options) for options in count]
+        trial = self._trial(captions, files)
+        if trial.role != ITEM:
+            return self._easy(trial, captions, files, count)
+        return {"pick": self._pick, "rate": self._rate, "compare": self._compare}[self.study.kind](
+            trial, captions, files
+        )
+
+    def _trial(self, captions: Sequence[str], files: Sequence[str]) -> Trial:
+        seen = sorted(files)
+        for trial in self._trials.get(tuple(sorted(captions)), ()):
+            if sorted(name[:32] for name in trial.pictures) == seen:
+                return trial
+        raise TellapartError("the study that is served is not the one in this folder")
+
+    def _easy(self, trial: Trial, captions: Sequence[str], files: Sequence[str], count: Sequence[int]) -> list[int]:
+        """Control and practice items: right, but for the hasty now and then."""
+        if self.random.random() < (0.02 if self.character == CAREFUL else 0.08):
+            return [self.random.randrange(options) for options in count]
+        wanted = [self.random.choice(want) if want else 0 for want in trial.expected]
+        if self.study.kind == "pick":
+            return [files.index(trial.pictures[0][:32])]
+        if self.study.kind == "compare" and tuple(captions) != trial.captions:
+            return [2 - wanted[0], (0, 2, 1, 3)[wanted[1]]]
+        return wanted
+
+    def _strength(self, system: str, chance: float) -> float:
+        value = self.effects.of_system[system]
+        value = 1 / (1 + math.exp(-(math.log(value / (1 - value)) + self.ability)))
+        return value if self.character == CAREFUL else (value + chance) / 2
+
+    def _pick(self, trial: Trial, _: Sequence[str], files: Sequence[str]) -> list[int]:
+        right = files.index(trial.pictures[0][:32])
+        if self.random.random() < self._strength(trial.systems[0], 1 / len(files)):
+            return [right]
+        return [self.random.choice([place for place in range(len(files)) if place != right])]
+
+    def _rate(self, trial: Trial, _: Sequence[str], __: Sequence[str]) -> list[int]:
+        means = {ASPECTS[0]: 1 + 4 * self._strength(trial.systems[0], 0.5), ASPECTS[1]: ACCURACY_MEAN}
+        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # of the caption, for every rater
+        drawn = (self.random.gauss(means.get(aspect, FLUENCY_MEAN) + item, NOISE) for aspect in ASPECTS)
+        return [min(4, max(0, round(value) - 1)) for value in drawn]
+
+    def _compare(self, trial: Trial, captions: Sequence[str], _: Sequence[str]) -> list[int]:
+        first, second = (self._strength(system, 0.5) for system in trial.systems)
+        flipped = tuple(captions) != trial.captions
+        more = 1 if self.random.random() < 0.15 else 0 if self.random.random() < first / (first + second) else 2
+        wrong = self.random.choices(range(4), (0.6, 0.15, 0.15, 0.1))[0]
+        return [2 - more if flipped else more, (0, 2, 1, 3)[wrong] if flipped else wrong]
+
+
+def run_participants(
+    study: Study,
+    url: str,
+    effects: Effects,
+    counts: Mapping[str, int],
+    *,
+    think: float = 0.0,
+    seed: int = 0,
+    at_once: int = 8,
+) -> Log:
+    """Let scripted participants take the study at ``url``, some ``at_once``. counts: how many of each character."""
+    log = Log()
+    characters = [character for character, count in counts.items() for _ in range(count)]
+    random.Random(seed).shuffle(characters)
+
+    def one(number: int) -> None:
+        web = Web(url, log)
+        identifier = f"SIMULATED{seed}.{number}"
+        with log.lock:
+            log.characters[identifier] = characters[number]
+        try:
+            script = Script(study, effects, characters[number], f"{seed} {number}")
+            end = script.take(web, log, think, identifier)
+        finally:
+            web.close()
+        with log.lock:
+            log.ends[end] = log.ends.get(end, 0) + 1
+
+    with ThreadPoolExecutor(at_once) as pool, Progress(len(characters), "participants") as progress:
+        for _ in pool.map(one, range(len(characters))):
+            progress.advance()
+    return log
+
+
+@contextmanager
+def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
+    """The address of a server of the study, in a thread of this process, until the block is left."""
+    from tellapart.study.app import create_app
+    from tellapart.study.session import StudySession
+    from tellapart.web.server import LOOPBACK, bind, server_of
+
+    listener = bind(0)
+    port = listener.getsockname()[1]
+    server = server_of(create_app(StudySession(study, store), port))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://{LOOPBACK}:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+
+
+def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
+    """How many of each character: at least one careful."""
+    if hasty < 0 or blind < 0 or hasty + blind >= 1:
+        raise UsageError("--hasty and --random are shares that leave some participants careful, such as 0.2 and 0.1")
+    rest = {HASTY: round(hasty * participants), RANDOM: round(blind * participants)}
+    return {CAREFUL: max(1, participants - sum(rest.values())), **rest}
+
+
+def store_of_rehearsal(folder: Path) -> Path:
+    """Where a rehearsal's answers go: never among those of people."""
+    return folder / "simulated" / "answers.sqlite"
