@@ -64,9 +64,7 @@ def pick(
     references: References = None,
     human: Human = None,
     out: Out = Path("study"),
-    sets: Annotated[
-        int | None, typer.Option(min=1, help="Look-alike sets. Default: 500, or as many as there are.")
-    ] = None,
+    sets: Annotated[int | None, typer.Option(min=1, help="Look-alike sets, at most. Default: 500.")] = None,
     candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
     max_cosine: Annotated[
         float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
@@ -248,7 +246,8 @@ def serve(
             def ready(address: str) -> None:
                 where = "nothing is kept" if preview else f"answers are in {answers.name}"
                 say(
-                    f"{study.quota} participants wanted; the study is at {public_url or address} (Ctrl-C ends it; {where})"
+                    f"{study.quota} participants wanted; the study is at {public_url or address} (Ctrl-C ends it; "
+                    f"{where})"
                 )
 
             serve_page(web_app(session, listener.getsockname()[1], public_url), listener, ready)
@@ -259,7 +258,7 @@ def simulate(
     folder: Annotated[Path, typer.Argument(help="The folder of a study; or pick, rate or compare for one of scenes.")],
     participants: Annotated[
         int | None,
-        typer.Option(min=1, help="Scripted participants. Default: the study's own number, and a quarter more."),
+        typer.Option(min=1, help="How many. Default: the study's own number, and a quarter more."),
     ] = None,
     hasty: Annotated[float, typer.Option(help="The share of hasty ones.")] = 0.15,
     blind: Annotated[float, typer.Option("--random", help="The share of those who answer at random.")] = 0.1,
@@ -269,9 +268,7 @@ def simulate(
     ] = None,
     think: Annotated[float, typer.Option(min=0, help="Mean seconds before an answer.")] = 0.0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Participants at the same time.")] = 8,
-    url: Annotated[
-        str | None, typer.Option(help="A server of this study that runs already. Default: one of its own.")
-    ] = None,
+    url: Annotated[str | None, typer.Option(help="A server of this study. Default: one of its own.")] = None,
     seed: Annotated[int, typer.Option(help="Of the scripted participants.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -339,7 +336,7 @@ def export(
     store: Store = None,
     with_ids: Annotated[
         bool,
-        typer.Option("--with-ids", help="Also write identifiers.csv, for paying. Personal data: never publish it."),
+        typer.Option("--with-ids", help="Also write identifiers.csv, for paying: personal data."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -416,7 +413,8 @@ def plan(
 
     default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
     assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
-    rows = simulate_plans(assumed, numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8"),
+    sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
+    rows = simulate_plans(assumed, sizes, each,
                           studies=studies, seed=seed)  # fmt: skip
     best = cheapest(rows, power, budget)
     show(

@@ -50,8 +50,8 @@ class Assumptions:
             raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
         if not (low < self.base < high and low < self.base + self.difference < high and self.difference):
-            raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems between "
-                             f"{low:g} and {high:g}, and a difference that is not 0")  # fmt: skip
+            raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
+                             f"between {low:g} and {high:g}, and a difference that is not 0")  # fmt: skip
         if not 0 <= self.agreement < 1:
             raise UsageError(f"--agreement {self.agreement:g}: expected 0 or more, and below 1")
         if self.systems < 2:

@@ -35,8 +35,8 @@ def bind(port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise TellapartError(
-                f"port {port} is taken, perhaps by a review or a study that is open already: look at http://{LOOPBACK}:{port}/, "
-                "or type --port 0 for a free one"
+                f"port {port} is taken, perhaps by a review or a study that is open already: look at "
+                f"http://{LOOPBACK}:{port}/, or type --port 0 for a free one"
             ) from None
         raise UsageError(f"--port {port}: {error.strerror or error}; type --port 0 for a free one") from None
     except OverflowError:
