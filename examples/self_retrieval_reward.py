@@ -11,7 +11,7 @@ from tellapart.scorers import load_scorer
 
 torch.manual_seed(0)
 scorer = load_scorer("scenes")  # or openai/clip-vit-base-patch32
-captioner = load_captioner("scenes")  # or any model of your own that writes captions
+captioner = load_captioner("scenes", precision="fp32")  # or any model of your own that writes captions
 images = [scene.image() for scene in Scenes(16)]
 visual = captioner.encode(captioner.pixels(images)).detach()
 optimizer = torch.optim.AdamW(captioner.parts()["language_model"].parameters(), lr=1e-4)

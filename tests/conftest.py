@@ -34,6 +34,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         os.environ["TELLAPART_CACHE"] = before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def auto_is_fp32() -> Any:
+    """``--precision auto`` is fp32 on every machine that runs the tests; what it is elsewhere has tests of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tellapart.models.device.multiplies_in_bf16", lambda device: False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test allows to run is not allowed in the next."""

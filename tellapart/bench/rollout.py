@@ -58,7 +58,7 @@ class _RolloutStep:
     def captioner(self) -> ClipCap:
         from tellapart.captioners import load_captioner
 
-        captioner = cast("ClipCap", load_captioner("scenes"))
+        captioner = cast("ClipCap", load_captioner("scenes", "cpu", "fp32"))
         captioner.model.requires_grad_(False)
         captioner.model.language_model.requires_grad_(True)
         captioner.model.eval()

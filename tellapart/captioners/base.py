@@ -48,6 +48,15 @@ class Captioner(ABC):
         return device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and of the pixels and features that they are multiplied with."""
+        return next(x.dtype for x in self.model.parameters() if x.is_floating_point())
+
+    def inputs(self, visual: torch.Tensor) -> torch.Tensor:
+        """Features of pictures where the model is, in its dtype."""
+        return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
+
+    @property
     def end(self) -> int:
         """The id of the token that ends a caption."""
         return int(self.tokenizer.eos_token_id)
@@ -183,7 +192,7 @@ class Captioner(ABC):
         training = self.model.training
         self.model.eval()
         with torch.no_grad():
-            visual = self.encode(pixels_BCHW.to(self.device)).float()
+            visual = self.encode(self.inputs(pixels_BCHW)).float()
         self.model.train(training)
         return visual
 
@@ -220,7 +229,7 @@ def generate_captions(
     captioner.model.eval()
     texts: list[str] = []
     for start in range(0, len(visual), batch_size):
-        block = torch.as_tensor(visual[start : start + batch_size]).to(captioner.device)
+        block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
         of_block = None if seeds is None else seeds[start : start + batch_size]
         texts += captioner.generate(block, decoding, of_block).texts
     captioner.model.train(training)

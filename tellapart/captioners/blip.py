@@ -36,7 +36,7 @@ class Blip(Captioner):
         return room_after(self.model.config.text_config, len(self.start))
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        visual: torch.Tensor = self.model.vision_model(pixel_values=pixels_BCHW.to(self.device)).last_hidden_state
+        visual: torch.Tensor = self.model.vision_model(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
         return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:

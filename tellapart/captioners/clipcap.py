@@ -216,7 +216,7 @@ class ClipCap(Captioner):
         return blank_1PD.shape[1] * self.frames
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        return self.model.encode(pixels_BCHW.to(self.device))
+        return self.model.encode(pixels_BCHW.to(self.device, self.dtype))
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         return self.model.hidden(visual, tokens_RT, valid_RT)

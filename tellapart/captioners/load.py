@@ -13,20 +13,26 @@ from tellapart.captioners.custom import load_custom
 from tellapart.captioners.fits import check_fit
 from tellapart.captioners.registry import CAPTIONERS, load_family
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import checked_model_folder, loading_errors
 from tellapart.models.plugins import code_path
 from tellapart.utils.json_text import parse_json
 
 
-def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
+def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:
     """A captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
     remembers its own. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
     language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`custom`),
     which runs where the command line, `tellapart.models.plugins.allow_code` or an installed entry point names it. Else
-    safetensors only; float32. Raises `TellapartError` with the line to type where there is no
-    such model, `UsageError` for options that it does not have.
+    safetensors only. ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16``
+    where that device multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so
+    name ``fp32`` for a captioner that is to be trained. A captioner of the user's own keeps the precision that it was
+    made in unless one is named.
+
+    Raises `TellapartError` with the line to type where there is no such model, `UsageError` for options that it does
+    not have, and for a device or precision that this machine does not have.
     """
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
@@ -34,30 +40,36 @@ def load_captioner(name: str, device: str | torch.device = "cpu") -> Captioner:
     import tellapart.captioners.recurrent
     import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
 
-    bare, _, written = name.partition("?")
+    device = resolve_device(device)
+    chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
     if (made := load_without_folder(bare, written)) is not None:
+        if precision != "auto" or code_path(bare, "captioner") is None:
+            set_precision(made.model, chosen)
         made.model.eval().to(device)
         return made
     where = checked_model_folder(bare, "captioner")
     if (maker := saved_options(where).get("made_by")) is not None:
         made = load_custom(str(maker), {}, where)
+        if precision != "auto":
+            set_precision(made.model, chosen)
         made.model.eval().to(device)
         return made
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (found := load_family(kind, where)) is not None:
             model, family = found
+            set_precision(model, chosen)
             tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
             processor = (
                 AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False) if pictures else None
             )
         else:
-            model, family, tokenizer, processor = load_generic(where, kind, bare)
+            model, family, tokenizer, processor = load_generic(where, kind, bare, dtype_of(chosen))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     options = saved_options(where, from_hub=True) | parse_options(written, family.options, bare)
-    model.eval().to(device)
+    model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
         captioner = family(model, tokenizer, processor, str(name), **options)
         check_fit(captioner)
@@ -89,7 +101,7 @@ def new_clipcap(written: str) -> dict[str, Any]:
     return {**parts, "name": "clipcap"}
 
 
-def load_generic(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any, Any]:
+def load_generic(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any, Any]:
     """A model of any other family that `AutoModelForImageTextToText` loads, with its tokenizer and whole processor."""
     from transformers import AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as KNOWN
@@ -98,15 +110,15 @@ def load_generic(where: str, kind: str, name: str) -> tuple[Any, type[Captioner]
     from tellapart.captioners.processors import whole_processor
 
     if kind not in KNOWN:
-        return (*language_model(where, kind, name), None)
+        return (*language_model(where, kind, name, dtype), None)
     model = AutoModelForImageTextToText.from_pretrained(
-        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        where, dtype=dtype, use_safetensors=True, trust_remote_code=False
     )
     whole = whole_processor(where, model.config)
     return model, Hf, whole.tokenizer, whole
 
 
-def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captioner], Any]:
+def language_model(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any]:
     """A causal language model without pictures, with its tokenizer. Raises `TellapartError` where it is none."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as KNOWN
@@ -115,9 +127,7 @@ def language_model(where: str, kind: str, name: str) -> tuple[Any, type[Captione
 
     if kind not in KNOWN:
         raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, CAPTIONERS)}")
-    model = AutoModelForCausalLM.from_pretrained(
-        where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    )
+    model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, use_safetensors=True, trust_remote_code=False)
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 

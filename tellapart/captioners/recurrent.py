@@ -223,7 +223,7 @@ class Recurrent(Captioner):
         return "cells" if self.model.config.attention else "pooled"
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        visual: torch.Tensor = self.model.encode(pixels_BCHW.to(self.device))
+        visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
         return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:

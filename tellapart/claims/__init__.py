@@ -26,11 +26,14 @@ def all_claims() -> tuple[Claim, ...]:
     return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
 
 
-def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER) -> list[ClaimResult]:
+def run_claims(
+    ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER, settings: Sequence[str] = ()
+) -> list[ClaimResult]:
     """The results of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; writes the page.
 
     Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
-    of its own, and a page with more claims than are done yet is replaced only when as many are done. Raises
+    of its own, and a page with more claims than are done yet is replaced only when as many are done. ``settings`` are
+    keys of all recipes, as ``--set`` has them. Raises
     `UsageError` for an unknown id or unknown seeds, before anything is trained.
     """
     from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
@@ -53,7 +56,7 @@ def run_claims(ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = F
         if len(results) == 1 and written != page:
             say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
 
-    replay(claims, Lab(folder, ARMS, TEST_SETS, DECODINGS), SEEDS[seeds], update_page, cores())
+    replay(claims, Lab(folder, ARMS, TEST_SETS, DECODINGS, settings=settings), SEEDS[seeds], update_page, cores())
     say(f"page: {page}")
     return results
 

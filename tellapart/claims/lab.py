@@ -22,6 +22,7 @@ from tellapart.claims.memo import Memo
 from tellapart.claims.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import best_device
+from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
@@ -39,7 +40,8 @@ class Lab:
     """Trains arms and writes their captions under ``folder``.
 
     arms: by name. test_sets: data specifications of pictures by name. decodings: by name. scorer: name of the scorer
-    that measures. Nothing is read or written before the first call.
+    that measures. settings: keys of all recipes, as ``--set`` has them. Nothing is read or written
+    before the first call.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Lab:
         test_sets: Mapping[str, str],
         decodings: Mapping[str, Decoding],
         scorer: str = "scenes",
+        settings: Sequence[str] = (),
     ) -> None:
-        self.folder, self.arms, self.decodings = folder, arms, decodings
+        self.folder, self.arms, self.decodings, self.settings = folder, arms, decodings, settings
         self.test_sets = TestSets(test_sets, scorer)
         self.trained: list[str] = []  # folders of the runs that this lab trained itself
         self._memo = Memo()
@@ -84,6 +87,8 @@ class Lab:
             table.setdefault("captioner", {})["name"] = self.model(start, seed)
         if stage := self.arms[arm].boosted:
             table["data"]["train"] = str(self.boosted_file(stage, table["data"]["train"]))
+        for setting in self.settings:
+            apply_override(table, setting)
         return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
 
     def model(self, arm: str, seed: int) -> str:
@@ -223,7 +228,7 @@ class Lab:
     def _write_captions(self, model: str, items: Sequence[Item], settings: Decoding, seed: int) -> list[str]:
         from tellapart.captioners import generate_captions, load_captioner
 
-        captioner = load_captioner(model, best_device())
+        captioner = load_captioner(model, best_device(), "fp32")
         seeds = ItemSeeds(tuple(item.id for item in items), seed)
         visual = self.test_sets.features(items, captioner)
         return generate_captions(captioner, visual, settings, CAPTION_BATCH_SIZE, seeds)

@@ -71,7 +71,11 @@ class MeasuredTable:
 
 
 def run_tables(
-    numbers: Sequence[int] = (), seeds: Sequence[int] = (10,), folder: Path | None = None, workers: int = 1
+    numbers: Sequence[int] = (),
+    seeds: Sequence[int] = (10,),
+    folder: Path | None = None,
+    workers: int = 1,
+    settings: Sequence[str] = (),
 ) -> list[MeasuredTable]:
     """These tables (default: all); the folder and its trained arms are shared with `tellapart.claims.run_claims`.
 
@@ -86,7 +90,7 @@ def run_tables(
         if number not in known:
             raise UsageError(f"table {number} of paper 2 is not among these; known: {', '.join(map(str, known))}")
     tables = [known[number] for number in dict.fromkeys(numbers)] or list(TABLES)
-    return measure_tables(tables, Lab(folder or FOLDER, NDLB, TEST_SETS, DECODINGS), seeds, workers)
+    return measure_tables(tables, Lab(folder or FOLDER, NDLB, TEST_SETS, DECODINGS, settings=settings), seeds, workers)
 
 
 def measure_tables(

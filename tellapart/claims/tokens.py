@@ -34,7 +34,7 @@ def second_word_loss(captions: ArmCaptions, objective: str, label: str) -> np.nd
     from tellapart.objectives.smile import subset_mask
 
     assert captions.model is not None, "references have no model"
-    captioner = load_captioner(captions.model, best_device())
+    captioner = load_captioner(captions.model, best_device(), "fp32")
     texts = [caption_pair(item.truth)[0 if label == "rich" else 1] for item in captions.items]
     visual = captions.test_sets.features(captions.items, captioner)
     losses = []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from tellapart.cli.common import App
+from tellapart.cli.devices import Device, ExactPrecision
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import typed_command
@@ -54,6 +55,16 @@ Exact = Annotated[
 Decisions = Annotated[
     Path | None, typer.Option(help="The file of decisions. Default: BAGS.review.sqlite beside the bags.")
 ]
+
+
+class Model(NamedTuple):
+    """A scorer as it was named, and where it is to run."""
+
+    name: str
+    device: str
+    precision: str
+
+
 Licence = Annotated[str, typer.Option(help="The pictures' licence, for the card.")]
 
 
@@ -68,12 +79,15 @@ def mine(
     max_cosine_pairs: MaxCosinePairs = False,
     all_pairs: Pairs = False,
     exact: Exact = None,
+    device: Device = "auto",
+    precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Find the most similar pictures: disjoint bags, the most similar first."""
     from tellapart.bags.file import write_bags
 
-    _, mined = mined_from(data, scorer, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
+    model = Model(scorer, device, precision)
+    _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
@@ -93,6 +107,8 @@ def build(
     name: Annotated[
         str | None, typer.Option(help="The benchmark's name on the card. Default: the folder's name.")
     ] = None,
+    device: Device = "auto",
+    precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
@@ -101,7 +117,8 @@ def build(
     from tellapart.bags.file import write_bags, write_truematch, write_whole
     from tellapart.evaluation.benchmark_card import make_card
 
-    scorer_model, mined = mined_from(pictures, scorer, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
+    model = Model(scorer, device, precision)
+    scorer_model, mined = mined_from(pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out / "bags.jsonl", mined.file)
     write_truematch(out, mined.file.bags)
     used = {id_ for bag in mined.file.bags for id_ in bag.ids}
@@ -129,6 +146,8 @@ def pool(
     scorer: ScorerName,
     out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.")] = Path("pool.jsonl"),
     nearest: Annotated[int, typer.Option(min=1, help="Look-alikes of each test picture.")] = 5,
+    device: Device = "auto",
+    precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
@@ -139,7 +158,7 @@ def pool(
     from tellapart.utils.messages import say
 
     targets, others = open_many(data), open_many(among)
-    found = hard_pool(targets, others, load_scorer(scorer), nearest)
+    found = hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
     write_whole(out, found.lines())
     for line in (*targets.report(), *others.report()):
         say(line)
@@ -159,6 +178,8 @@ def card(
     name: Annotated[
         str | None, typer.Option(help="The benchmark's name on the card. Default: the file's name.")
     ] = None,
+    device: Device = "auto",
+    precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
@@ -166,11 +187,10 @@ def card(
     from tellapart.data import open_many
     from tellapart.evaluation.benchmark_card import make_card
     from tellapart.features.store import FeatureStore
-    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     file = read_bags(bags)
-    model, dataset = load_scorer(scorer, best_device()), open_many(data)
+    model, dataset = load_scorer(scorer, device, precision), open_many(data)
     file = read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
@@ -183,7 +203,7 @@ def card(
 
 def mined_from(
     data: Sequence[str],
-    scorer: str,
+    scorer: Model,
     size: str,
     captions: str | None,
     max_cosine: float | None,
@@ -196,7 +216,6 @@ def mined_from(
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
     from tellapart.bags.make import check_sizes, mine_dataset
     from tellapart.data import open_many
-    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
     from tellapart.utils.messages import say
 
@@ -205,7 +224,7 @@ def mined_from(
     except ValueError:
         raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
     dataset: Dataset = open_many(list(data))
-    model = load_scorer(scorer, best_device())
+    model = load_scorer(*scorer)
     mined = mine_dataset(
         dataset,
         model,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.common import DATA, App
+from tellapart.cli.devices import Device, InferencePrecision
 from tellapart.cli.output import Json, show
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def boost(
         str | None,
         typer.Option(help="Count its tokens too: a folder or hub name. The paper's: openai/clip-vit-base-patch32."),
     ] = None,
+    device: Device = "auto",
+    precision: InferencePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. After an interruption, the same command goes on."""
@@ -56,7 +59,9 @@ def boost(
     part = parse_shard(shard)
     names = [name.strip() for name in stages.split(",") if name.strip()]
     # Equal names share one backend: a local model is loaded once, a server's rate limit applies to both.
-    backends = {spec: open_backend(spec) for spec in dict.fromkeys((llm, mllm)) if spec}
+    if (device, precision) != ("auto", "auto") and not any((spec or "").startswith("local:") for spec in (llm, mllm)):
+        raise UsageError("--device and --precision are of local models; type --mllm local:FOLDER, or leave them out")
+    backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
     selected = make_stages(names, backends.get(llm or ""), backends.get(mllm or ""), prompts)
     dataset = open_many(data)
     statistics = Statistics(tokens_of(tokenizer) if tokenizer else None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.common import MEASURING, App
+from tellapart.cli.devices import Device, InferencePrecision
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -53,28 +54,35 @@ def caption(
         typer.Option(help="Features by item id: a folder of .npz, or .h5. Default: computed."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace what is there.")] = False,
+    device: Device = "auto",
+    precision: InferencePrecision = "auto",
 ) -> None:
-    """Caption pictures. After an interruption, the same command goes on."""
+    """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures, nothing_left
-    from tellapart.models.device import best_device
+    from tellapart.inference.writers import recorded_precision
+    from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
 
     decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
     dataset = open_many(pictures)
+    place = resolve_device(device)
+    if precision == "auto" and not overwrite:
+        precision = recorded_precision(out) or precision
+    precision = resolve_precision(precision, place)
     request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
-    if not overwrite and nothing_left(dataset, out, model, scorer=scorer, **request):
+    if not overwrite and nothing_left(dataset, out, model, scorer=scorer, precision=precision, **request):
         say(f"0 captions written, {len(dataset):,} were there")
         for line in dataset.report():
             say(line)
         return
     summary = caption_pictures(
-        load_captioner(model, best_device()),
+        load_captioner(model, place, precision),
         dataset,
         out,
         batch_size=batch_size,
-        scorer=load_scorer(scorer, best_device()) if scorer else None,
+        scorer=load_scorer(scorer, place) if scorer else None,
         overwrite=overwrite,
         **request,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tellapart.cli.common import RESEARCH, App
+from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 
@@ -24,12 +25,15 @@ def claims(
         str | None, typer.Option(help="verdict (10-12, the default) or dev (0-2, for choosing settings).")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
     from tellapart.claims import all_claims, run_claims
     from tellapart.claims.page import claims_table, results_table
     from tellapart.claims.replay import select_claims
+    from tellapart.models.device import running_on
 
     if quick and seeds is not None:
         raise UsageError("--quick is one verdict seed, so --seeds has no effect; leave one of them out")
@@ -41,7 +45,9 @@ def claims(
         ]
         show({"claims": value}, lambda: claims_table(some), as_json)
         return
-    results = run_claims(ids or (), "quick" if quick else seeds or "verdict")
+    settings = precision_settings(precision)
+    with running_on(device):
+        results = run_claims(ids or (), "quick" if quick else seeds or "verdict", settings=settings)
     show({"claims": [result.to_json() for result in results]}, lambda: results_table(results), as_json)
 
 
@@ -51,6 +57,8 @@ def tables(
         list[int] | None, typer.Argument(metavar="[2|3|5|7]...", help="Which tables. Default: all four.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="quick (one verdict seed), verdict (10-12) or dev (0-2).")] = "quick",
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Run paper 2 in the embedded world, from boosted captions to its tables, beside the paper's figures.
@@ -61,10 +69,12 @@ def tables(
     from tellapart.claims.replay import SEEDS
     from tellapart.claims.tables import run_tables
     from tellapart.errors import nearest
+    from tellapart.models.device import running_on
 
     if seeds not in SEEDS:
         raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
-    measured = run_tables(numbers or (), SEEDS[seeds], workers=cores())
+    with running_on(device):
+        measured = run_tables(numbers or (), SEEDS[seeds], workers=cores(), settings=precision_settings(precision))
     show_tables(measured, as_json)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tellapart.cli.common import TRAINING, App
+from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.output import Json, show_run
 from tellapart.recipe.find import SHIPPED
 from tellapart.utils.messages import console, say
@@ -24,14 +26,19 @@ app = App()
 @app.command(rich_help_panel=TRAINING)
 def demo(
     out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Teach the small captioner of the embedded world to tell look-alikes apart, in two minutes."""
-    run_demo(out)
+    from tellapart.models.device import running_on
+
+    with running_on(device):
+        run_demo(out, precision_settings(precision))
     show_run(out, as_json)
 
 
-def run_demo(out: Path) -> None:
+def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     """Train the demo recipe, then show three pictures with the captions before and after, and what changed.
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
@@ -43,7 +50,7 @@ def run_demo(out: Path) -> None:
         "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"
         "learns by self-retrieval: the reward of a caption says how well a scorer finds its picture among 49 others."
     )
-    run = train(read_recipe(RECIPE), out, resume=True)
+    run = train(read_recipe(RECIPE, settings), out, resume=True)
     for example in examples(run.folder):
         show_example(run.folder, example)
     for line in verdict_lines(run.folder):

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tellapart.cli.common import MEASURING, App
+from tellapart.cli.devices import Device, ExactPrecision
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say, typed_command
@@ -87,6 +88,8 @@ def evaluate(
     report: Annotated[
         Path | None, typer.Option(help="Write a page, with a gallery where --data has the pictures: .html.")
     ] = None,
+    device: Device = "auto",
+    precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
@@ -134,6 +137,8 @@ def evaluate(
         bags=bags or (),
         distractors=distractors,
         pairs=pairs,
+        device=device,
+        precision=precision,
     )
     if out is not None:
         formats.write(out, formats.FORMATS[chosen_format](results))

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperOption
 
 from tellapart.cli.common import TRAINING, App, Command
+from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.output import Json, Settings, show_run
 from tellapart.errors import UsageError
 
@@ -55,26 +56,31 @@ def finetune(
     private: Annotated[
         bool, typer.Option("--private", help="With --push-to-hub: make the repository private.")
     ] = False,
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
+    from tellapart.models.device import running_on
     from tellapart.training.finetune import plan, run_finetune
 
     if private and push_to_hub is None:
         raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")
-    recipe = plan(
-        model,
-        pictures,
-        objective=objective,
-        scorer=scorer,
-        lora=lora,
-        steps=steps,
-        epochs=epochs,
-        batch_size=batch_size,
-        rate=rate,
-        max_tokens=max_tokens,
-        seed=seed,
-        settings=settings or (),
-        folder=out,
-    )
-    show_run(run_finetune(recipe, out, hub_id=push_to_hub, private=private).folder, as_json)
+    with running_on(device):
+        recipe = plan(
+            model,
+            pictures,
+            objective=objective,
+            scorer=scorer,
+            lora=lora,
+            steps=steps,
+            epochs=epochs,
+            batch_size=batch_size,
+            rate=rate,
+            max_tokens=max_tokens,
+            seed=seed,
+            settings=(*(settings or ()), *precision_settings(precision)),
+            folder=out,
+        )
+        run = run_finetune(recipe, out, hub_id=push_to_hub, private=private)
+    show_run(run.folder, as_json)

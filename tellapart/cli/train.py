@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tellapart.cli.common import TRAINING, App
+from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.output import Json, Settings, show_run
 
 app = App()
@@ -26,14 +27,18 @@ def train(
             help="Use this run for its recipe, even if the recipe has changed. Repeatable.",
         ),
     ] = None,
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, write the report."""
+    from tellapart.models.device import running_on
     from tellapart.recipe.find import find_recipe
     from tellapart.recipe.reading import read_recipe
     from tellapart.training.adopt import adoptions
     from tellapart.training.runs import train as run_training
 
-    config = read_recipe(find_recipe(recipe), settings or [])
-    run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))
+    with running_on(device):
+        config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
+        run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))
     show_run(run.folder, as_json)

@@ -21,6 +21,7 @@ from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
 from tellapart.evaluation.model_inputs import (
     features_of,
+    hardware_of,
     load_language_model_from,
     load_scorers,
     load_text_encoder_from,
@@ -214,6 +215,8 @@ def run_eval(
     bags: Sequence[Path] = (),
     distractors: str | None = None,
     pairs: str = "first",
+    device: str = "auto",
+    precision: str = "auto",
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
@@ -224,8 +227,9 @@ def run_eval(
     the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
     ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch
-    is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. For
-    the rest see `evaluate`.
+    is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
+    run on ``device`` in ``precision``, of which ``auto`` is fp32 here (`tellapart.models.device`); the results'
+    ``hardware`` says on what they ran. For the rest see `evaluate`.
     """
     if resamples < 1 or lookalike < 2:
         raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
@@ -236,6 +240,8 @@ def run_eval(
     if words:
         check_words(len(captions) + (human is not None))
     _check_choices(scorer, long_texts, emscore_idf)
+    if (device, precision) != ("auto", "auto") and not (scorer or language_model or bertscore):
+        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
@@ -257,7 +263,10 @@ def run_eval(
     trial = EvalContext(ids, items, all_references, scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
     choose(metrics, trial)
-    models, readable = load_scorers([name for name in (scorer, *eval_scorers) if name is not None], items, notes)
+    names = [name for name in (scorer, *eval_scorers) if name is not None]
+    models, readable = load_scorers(names, items, notes, device, precision)
+    perplexity_model = load_language_model_from(language_model, device, precision)
+    bertscore_model = load_text_encoder_from(bertscore, device, precision)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
     results = evaluate(
@@ -273,8 +282,8 @@ def run_eval(
         lookalike=lookalike,
         resamples=resamples,
         seed=seed,
-        language_model=load_language_model_from(language_model),
-        text_encoder=load_text_encoder_from(bertscore),
+        language_model=perplexity_model,
+        text_encoder=bertscore_model,
         long_texts=long_texts,
         emscore_idf=emscore_idf,
         words=words,
@@ -283,6 +292,7 @@ def run_eval(
     )
     results.notes[:0] = notes
     results.extra["items"] = readable
+    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model])
     return results
 
 

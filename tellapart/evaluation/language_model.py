@@ -45,22 +45,29 @@ class LanguageModel(HashedModel):
         return [row[: self.window] for row in rows]
 
 
-def load_language_model(name: str, device: str | torch.device = "cpu", *, start: bool = True) -> LanguageModel:
-    """A causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only, float32.
+def load_language_model(
+    name: str, device: str | torch.device = "auto", precision: str = "auto", *, start: bool = True
+) -> LanguageModel:
+    """A causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only.
+
+    ``precision`` of the weights: ``auto`` is fp32.
 
     Raises `TellapartError` with the line to type where there is no such model.
     """
     if name == "scenes":
         raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
-    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from tellapart.models.device import dtype_of, exact_precision, resolve_device
     from tellapart.models.loading import checked_model_folder, loading_errors
+
+    device = resolve_device(device)
+    dtype = dtype_of(exact_precision(precision, device))
 
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
         model: Any = AutoModelForCausalLM.from_pretrained(
-            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            where, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return LanguageModel(model.requires_grad_(False).to(device), tokenizer, str(name), start=start)

@@ -13,6 +13,8 @@ from tellapart.evaluation.protocols import EvalScorer
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
+    import torch
+
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.scorers import Scorer
@@ -20,19 +22,22 @@ if TYPE_CHECKING:
 
 
 def load_scorers(
-    names: Sequence[str], items: Sequence[Item] | None, notes: list[str]
+    names: Sequence[str],
+    items: Sequence[Item] | None,
+    notes: list[str],
+    device: str | torch.device = "auto",
+    precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
     """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
     if not names or items is None:
         return [], items
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
-    from tellapart.models.device import best_device
     from tellapart.scorers import load_scorer
 
     detail(f"{len(items)} pictures; loading {', '.join(names)}")
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
-    scorers = [load_scorer(name, best_device()) for name in names]
+    scorers = [load_scorer(name, device, precision) for name in names]
     for scorer in scorers:
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:
@@ -41,22 +46,34 @@ def load_scorers(
     return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
 
 
-def load_language_model_from(name: str | None) -> LanguageModel | None:
+def load_language_model_from(
+    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
+) -> LanguageModel | None:
     if name is None:
         return None
     from tellapart.evaluation.language_model import load_language_model
-    from tellapart.models.device import best_device
 
-    return load_language_model(name, best_device())
+    return load_language_model(name, device, precision)
 
 
-def load_text_encoder_from(name: str | None) -> TextEncoder | None:
+def load_text_encoder_from(
+    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
+) -> TextEncoder | None:
     if name is None:
         return None
     from tellapart.evaluation.text_encoder import load_text_encoder
-    from tellapart.models.device import best_device
 
-    return load_text_encoder(name, best_device())
+    return load_text_encoder(name, device, precision)
+
+
+def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | None]) -> dict[str, str]:
+    """The device and the precision that these models ran on; empty where there are none."""
+    loaded = [found.model for found in models if found is not None]
+    if not loaded:
+        return {}
+    from tellapart.models.device import hardware
+
+    return hardware(*loaded)
 
 
 def notes_on_cut_texts(

@@ -91,21 +91,26 @@ class TextEncoder(HashedModel):
         ]
 
 
-def load_text_encoder(name: str, device: str | torch.device = "cpu", *, layer: int | None = None) -> TextEncoder:
-    """A text encoder from a folder or a hub name; safetensors only, float32.
+def load_text_encoder(
+    name: str, device: str | torch.device = "auto", precision: str = "auto", *, layer: int | None = None
+) -> TextEncoder:
+    """A text encoder from a folder or a hub name; safetensors only.
+
+    ``precision`` of the weights: ``auto`` is fp32.
 
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
     """
-    import torch
     from transformers import AutoModel, AutoTokenizer
 
+    from tellapart.models.device import dtype_of, exact_precision, resolve_device
     from tellapart.models.loading import checked_model_folder, loading_errors
+
+    device = resolve_device(device)
+    dtype = dtype_of(exact_precision(precision, device))
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as roberta-large"):
-        model: Any = AutoModel.from_pretrained(
-            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-        )
+        model: Any = AutoModel.from_pretrained(where, dtype=dtype, use_safetensors=True, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):

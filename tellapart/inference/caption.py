@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.writers import Written, is_complete, open_writer
+from tellapart.models.device import hardware
 from tellapart.models.loading import files_digest
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item
@@ -88,8 +89,11 @@ def caption_pictures(
         raise UsageError("a scorer chooses among samples; type --best-of 10 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
-    request = _request(dataset, captioner.name, decoding, best_of, scorer.name if scorer else None, features)
-    settings = request | _weights(captioner, scorer)
+    used = hardware(captioner.model)
+    request = _request(
+        dataset, captioner.name, decoding, best_of, scorer.name if scorer else None, features, used["precision"]
+    )
+    settings = request | _weights(captioner, scorer) | used
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -244,13 +248,18 @@ def nothing_left(
     best_of: int | None = None,
     scorer: str | None = None,
     features: str | None = None,
+    precision: str = "fp32",
 ) -> bool:
     """Whether `caption_pictures` would find a caption of every picture, without loading a model.
 
-    ``captioner`` and ``scorer`` are names. False where that is unknown: the file was begun with other settings, or
+    ``captioner`` and ``scorer`` are names, ``precision`` is that of the captioner's weights.
+
+    False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
-    return is_complete(dataset, out, format, _request(dataset, captioner, decoding, best_of, scorer, features))
+    return is_complete(
+        dataset, out, format, _request(dataset, captioner, decoding, best_of, scorer, features, precision)
+    )
 
 
 def _request(
@@ -260,6 +269,7 @@ def _request(
     best_of: int | None,
     scorer: str | None,
     features: str | None,
+    precision: str,
 ) -> dict[str, Any]:
     """The settings of a run: a run with other settings must not append to the same file."""
     return {
@@ -267,6 +277,7 @@ def _request(
         "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
         "data": dataset.spec,
         "decoding": decoding.model_dump(),
+        "precision": precision,
         "best_of": best_of,
         "scorer": scorer,
         "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,

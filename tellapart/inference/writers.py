@@ -27,6 +27,8 @@ from tellapart.utils.json_text import parse_json
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
 OF_MODELS = {"captioner_weights", "scorer_weights", "frames"}  # settings that only a loaded model has
+DEVICE = "device"  # written down, and no setting: a run may go on elsewhere
+PRECISION = "precision"  # where none is written down it was fp32
 SYNC_SECONDS = 3.0
 
 
@@ -95,13 +97,27 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
         done = ids_of(out.read_bytes().decode("utf-8", "replace"), chosen, out)
     except (OSError, ValueError, UsageError):
         return False
-    if not isinstance(before, dict) or {k: v for k, v in before.items() if k not in OF_MODELS} != plain(request):
+    if not isinstance(before, dict):
+        return False
+    same = {PRECISION: "fp32"} | {k: v for k, v in before.items() if k not in (*OF_MODELS, DEVICE)}
+    if same != plain(request):
         return False
     return all(item.id in done for item in items)
 
 
 def settings_file(path: Path) -> Path:
     return path.with_name(path.name + ".settings.json")
+
+
+def recorded_precision(out: Path | None) -> str | None:
+    """The precision in which the captions of this file were begun; None where none were."""
+    if out is None or not out.is_file():
+        return None
+    try:
+        before = parse_json(settings_file(out).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return str(before.get(PRECISION, "fp32")) if isinstance(before, dict) else None
 
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
@@ -221,8 +237,10 @@ class LineFile:
                 f"{self.path}: exists, and {self._settings_file.name}, which would say what made it, does not; "
                 "type --overwrite to begin it anew, or name another file"
             ) from None
-        now = {key: value for key, value in plain(settings).items() if key not in FILES}
-        old = {key: value for key, value in before.items() if key not in FILES} if isinstance(before, dict) else {}
+        apart = (*FILES, DEVICE)
+        now = {key: value for key, value in plain(settings).items() if key not in apart}
+        found = {PRECISION: "fp32", **before} if isinstance(before, dict) else {}
+        old = {key: value for key, value in found.items() if key not in apart}
         if old != now:
             other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))
             raise UsageError(

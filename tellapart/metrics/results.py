@@ -103,6 +103,7 @@ class Results:
     metrics: dict[str, MetricInfo] = field(default_factory=dict)
     words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    hardware: dict[str, str] = field(default_factory=dict)  # device and precision of the models that measured
     ids_digest: str | None = None  # of results that were read back, whose ids are not known
 
     def to_json(self) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class Results:
                 "notes": self.notes,
             }
             | ({"words": words} if words else {})
+            | ({"hardware": self.hardware} if self.hardware else {})
         )
 
     def _digest(self) -> str:

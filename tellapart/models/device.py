@@ -1,20 +1,143 @@
-"""Which device models run on."""
+"""Where models run, and in which precision: what ``auto`` stands for, and what a name such as ``cuda:1`` leads to.
+
+``auto`` is the accelerator that torch finds, else the CPU; for inference it is bfloat16 where that device multiplies
+in it, else float32. `docs/devices.md` has the table of what each command does.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     import torch
 
+Precision = Literal["fp32", "bf16", "fp16"]
+
 CPU_ONLY = "ACCELERATE_USE_CPU"  # what `accelerate launch --cpu` sets
+DEVICE = "TELLAPART_DEVICE"  # the device that `auto` stands for, in this process and those that it starts
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+AMPERE = 8  # the first CUDA capability whose tensor cores multiply in bfloat16
 
 
 def best_device() -> torch.device:
-    """The accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the CPU. Every verb takes it by default."""
+    """``$TELLAPART_DEVICE``, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the CPU."""
     import torch
 
+    if (named := os.environ.get(DEVICE, "auto")) != "auto":
+        return resolve_device(named)
     if os.environ.get(CPU_ONLY, "").lower() in ("1", "true", "yes", "on") or not torch.accelerator.is_available():
         return torch.device("cpu")
     return torch.accelerator.current_accelerator() or torch.device("cpu")
+
+
+def resolve_device(name: str | torch.device = "auto") -> torch.device:
+    """The device behind ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps`` … Raises `UsageError` where there is none."""
+    import torch
+
+    if name == "auto":
+        return best_device()
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"no device is called '{name}'; expected auto, cpu, cuda, cuda:1 or mps") from None
+    if device.type == "cpu":
+        return device
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None or found.type != device.type:
+        there = "cpu alone" if found is None else f"cpu and {found.type}"
+        raise UsageError(f"device '{name}': torch finds {there} on this machine; type: --device auto")
+    if (count := torch.accelerator.device_count()) <= (device.index or 0):
+        raise UsageError(
+            f"device '{name}': there are {count}, counted from {found.type}:0; type: --device {found.type}"
+        )
+    return device
+
+
+def multiplies_in_bf16(device: torch.device) -> bool:
+    """Whether the hardware multiplies matrices in bfloat16: AMX, AVX512_BF16, CUDA from capability 8.0, ROCm."""
+    import torch
+
+    if device.type == "cpu":
+        return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
+    if device.type == "cuda":
+        return torch.version.hip is not None or torch.cuda.get_device_capability(device)[0] >= AMPERE
+    return device.type == "xpu"
+
+
+def resolve_precision(name: str, device: torch.device) -> Precision:
+    """``fp32``, ``bf16`` or ``fp16``; ``auto`` is bf16 where ``device`` multiplies in it. Raises `UsageError`."""
+    if name == "auto":
+        return "bf16" if multiplies_in_bf16(device) else "fp32"
+    if name not in DTYPES:
+        raise UsageError(f"no precision is called '{name}'{nearest(name, ('auto', *DTYPES))}")
+    if name == "fp16" and device.type == "cpu":
+        raise UsageError("fp16 is slower than fp32 on a CPU; type: --precision bf16, or --device with an accelerator")
+    return cast(Precision, name)
+
+
+def exact_precision(name: str, device: torch.device) -> Precision:
+    """As `resolve_precision` for what measures (rewards, metrics, similarity of pictures): ``auto`` is fp32."""
+    return resolve_precision("fp32" if name == "auto" else name, device)
+
+
+def dtype_of(precision: Precision) -> torch.dtype:
+    """The dtype of weights in this precision."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, DTYPES[precision])
+    return dtype
+
+
+def precision_of(model: torch.nn.Module) -> str:
+    """The precision of a model's weights, such as ``bf16``; of another dtype torch's name of it."""
+    found = next((x.dtype for x in model.parameters() if x.is_floating_point()), None)
+    name = str(found).removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == name), name if found is not None else "fp32")
+
+
+def set_precision(model: torch.nn.Module, precision: Precision) -> None:
+    """Cast weights (and buffers that are saved with them) in place.
+
+    Other buffers, such as the frequencies of rotary positions, keep float32, as they do where transformers loads a
+    model in ``bf16``. Below fp32 the weights are for inference and take no gradient: small updates would be lost.
+    """
+    dtype = dtype_of(precision)
+    for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point() and name not in module._non_persistent_buffers_set:
+                module._buffers[name] = buffer.to(dtype)
+        for parameter in module._parameters.values():
+            if parameter is not None and parameter.is_floating_point():
+                parameter.data = parameter.data.to(dtype)
+    if precision != "fp32":
+        model.requires_grad_(False)
+
+
+@contextmanager
+def running_on(device: str) -> Iterator[None]:
+    """For the moment ``auto`` stands for this device, here and in processes that are started. Raises `UsageError`."""
+    before = os.environ.get(DEVICE)
+    if device != "auto":
+        resolve_device(device)
+        os.environ[DEVICE] = device
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[DEVICE] = before
+        elif device != "auto":
+            os.environ.pop(DEVICE, None)
+
+
+def hardware(*models: Any) -> dict[str, str]:
+    """``{"device", "precision"}`` of models, for a result's file; several that differ are joined with commas."""
+    devices = dict.fromkeys(str(next(model.parameters()).device) for model in models)
+    return {
+        "device": ", ".join(devices),
+        "precision": ", ".join(dict.fromkeys(precision_of(model) for model in models)),
+    }

@@ -70,17 +70,6 @@ class Training(Strict):
             raise ValueError("schedule_every is of a schedule that changes the rate; set schedule, or leave it out")
         return self
 
-    @property
-    def bf16(self) -> bool:
-        """``auto`` is bf16 where the hardware multiplies in it, else full precision."""
-        if self.precision != "auto":
-            return self.precision == "bf16"
-        import torch
-
-        if torch.cuda.is_available():
-            return torch.cuda.is_bf16_supported()
-        return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
-
 
 class Validation(Strict):
     every: int = Field(100, ge=1)

@@ -42,6 +42,10 @@ class Scorer:
         return device
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.model.logit_scale.dtype
+
+    @property
     def scale(self) -> float:
         """The learned factor on the cosine (about 100 for CLIP; DiscriTune's `match` needs it)."""
         return float(self.model.logit_scale.detach().exp())
@@ -72,11 +76,11 @@ class Scorer:
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """L2-normalised features B×D of what `pixels` gives."""
-        pixels, shapes = pixels_BCHW.to(self.device), {}
+        pixels, shapes = pixels_BCHW.to(self.device), {}  # as float32: shapes of grids do not survive bf16
         if pixels.ndim == 3:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
             pixels = pixels[..., :-3]
-        output = self.model.get_image_features(pixel_values=pixels, **shapes)
+        output = self.model.get_image_features(pixel_values=pixels.to(self.dtype), **shapes)
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:

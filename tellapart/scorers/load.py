@@ -17,22 +17,29 @@ ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
 
 
-def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
+def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
     """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
     The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
-    it. Safetensors only, float32. Raises `TellapartError` with the line to type where there is no such model.
+    it. ``device``: ``auto`` is the accelerator where there is one. ``precision`` of the weights: ``auto`` is fp32, for
+    rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
+    with the line to type where there is no such model.
     """
     from PIL import Image
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
+    from tellapart.models.device import exact_precision, resolve_device, set_precision
     from tellapart.models.loading import checked_model_folder, loading_errors
 
+    device = resolve_device(device)
+    chosen = exact_precision(precision, device)
     if (path := code_path(name, "scorer")) is not None:
-        scorer = call_factory(path, "scorer", f"scorer '{name}'", {"device": device})
+        scorer = call_factory(path, "scorer", f"scorer '{name}'", {"device": str(device)})
         if not isinstance(scorer, Scorer):
             raise UsageError(f"scorer '{name}' made a {type(scorer).__name__}; expected a tellapart.scorers.Scorer")
+        if precision != "auto":
+            set_precision(scorer.model, chosen)
         return scorer
     where = checked_model_folder(name, "scorer")
     with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
@@ -52,6 +59,7 @@ def load_scorer(name: str, device: str | torch.device = "cpu") -> Scorer:
             f"{name} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …), so it cannot score "
             "texts against pictures; expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
         )
+    set_precision(model, chosen)
     return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
 
 

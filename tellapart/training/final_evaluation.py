@@ -57,7 +57,7 @@ def captioner_systems(setup: TrainingSetup, run: Run) -> dict[str, dict[str, str
     captioners: dict[str, Captioner] = {}
     if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
-    captioners["after"] = load_captioner(str(run.folder), setup.device)
+    captioners["after"] = load_captioner(str(run.folder), setup.device, "fp32")
     decoding = setup.recipe.evaluation.decoding
     systems = {}
     for name, captioner in captioners.items():

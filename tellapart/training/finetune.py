@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.models.device import best_device, resolve_precision
 from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
-from tellapart.recipe.schema import Recipe
+from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.run_folder import Run, write_text
 from tellapart.utils.messages import say
 
@@ -47,8 +48,10 @@ def plan(
     ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
     free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
     ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory
-    decided when it began there is kept, for it is part of what is trained. Raises `UsageError` for an unknown
-    objective, too few pictures, or pictures without the references that the objective reads.
+    and hardware decided when it began there is kept, for it is part of what is trained.
+
+    Raises `UsageError` for an unknown objective, too few pictures, or pictures without the references that the
+    objective reads.
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
@@ -74,7 +77,7 @@ def plan(
     rewarded = told["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     tokens = max_tokens if rewarded else math.ceil(TOKENS_A_WORD * longest)
-    held = max(2, count // parts)
+    held, before = max(2, count // parts), planned(folder)
     table = {
         "name": "finetune",
         "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
@@ -90,12 +93,13 @@ def plan(
         "training": {
             "steps": steps,
             "batch_size": batch,
-            "gradient_accumulation_steps": planned_parts(folder)
-            or parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), tokens),  # type: ignore[operator]
+            "gradient_accumulation_steps": before.gradient_accumulation_steps
+            if before
+            else parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), tokens),  # type: ignore[operator]
             "learning_rate": rate or (LORA_RATE if lora else RATE),
             "schedule": "linear",
             "warmup": min(10, steps // 10),
-            "precision": "auto",
+            "precision": before.precision if before else resolve_precision("auto", best_device()),
             "checkpoint_every": max(1, steps // 6),
         },
         "validation": {
@@ -131,11 +135,11 @@ def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 
-def planned_parts(folder: Path | None) -> int | None:
-    """In how many parts the backward pass of the run in this folder goes; None where none has begun."""
+def planned(folder: Path | None) -> Training | None:
+    """The settings of the run in this folder; None where none has begun."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
-    return read_recipe(folder / "recipe.toml").training.gradient_accumulation_steps
+    return read_recipe(folder / "recipe.toml").training
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:

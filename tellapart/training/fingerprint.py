@@ -3,6 +3,7 @@
 Two recipes have one fingerprint where they say the same, start from the same weights and learn from the same data with
 the same versions of the code, on whatever machine and in whatever folder:
 
+- ``training.precision = "auto"`` stands for the precision that it is here;
 - keys have their canonical names, those that they had in 0.1 (a renamed key keeps it as its ``serialization_alias``),
   and defaults are left out, so that a new key or a new name changes nothing;
 - a recipe named as a model stands for its own fingerprint, a local model for a digest of its files, a model of the
@@ -25,9 +26,10 @@ from tellapart.data.specification import open_data, parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.images.pictures import StoredPicture
+from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.loading import BUILTIN
 from tellapart.recipe.reading import read_recipe
-from tellapart.recipe.schema import Recipe
+from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
@@ -86,6 +88,10 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
     for key in WITHOUT_EFFECT:
         said.pop(key, None)
     said["training"].pop("trackers", None)
+    if recipe.training.precision == "auto":  # the one that this machine computes in
+        said["training"]["precision"] = resolve_precision("auto", best_device())
+        if said["training"]["precision"] == Training.model_fields["precision"].default:
+            del said["training"]["precision"]
     said.setdefault("objective", {})["kind"] = recipe.objective.kind  # a default of its own class, and yet telling
     return said
 

@@ -15,7 +15,7 @@ from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
-from tellapart.models.device import best_device
+from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
 from tellapart.objectives.base import Objective
 from tellapart.objectives.registry import build_objective
@@ -47,7 +47,8 @@ class TrainingSetup:
 
     def autocast(self) -> torch.autocast:
         """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.training.bf16)
+        precision = resolve_precision(self.recipe.training.precision, self.device)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     # The models
     def load(self) -> tuple[Captioner | Scorer, Scorer | None]:
@@ -99,7 +100,7 @@ class TrainingSetup:
 
         new, name = described.new, self.recipe.name
         if new.kind == "clipcap":
-            return build_captioner(new, self._texts(), load_scorer(self.upstream(new.vision)), name)
+            return build_captioner(new, self._texts(), load_scorer(self.upstream(new.vision), "cpu"), name)
         if new.vision is not None:
             return build_recurrent(new, self._texts(), name, *load_vision(self.upstream(new.vision)))
         width = FeatureFiles(described.features).width(self.train_data)
@@ -128,7 +129,7 @@ class TrainingSetup:
     def start(self) -> Captioner:
         """A fresh copy of the captioner that this run starts from, dropout off."""
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
-        return self._with_frames(load_captioner(self.upstream(self.recipe.captioner.name), self.device))
+        return self._with_frames(load_captioner(self.upstream(self.recipe.captioner.name), self.device, "fp32"))
 
     def _with_frames(self, captioner: Captioner) -> Captioner:
         """The same one, looking at as many frames of a clip as the recipe says."""

@@ -16,12 +16,17 @@ from tellapart.boost.types import Backend
 from tellapart.errors import UsageError, nearest
 
 
-def open_backend(spec: str) -> Backend:
-    """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`."""
+def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
+    """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
+
+    ``device`` and ``precision``: of a local model, see `tellapart.models.device`.
+    """
     kind, _, rest = spec.partition(":")
-    if kind not in BACKENDS:
-        raise UsageError(f"no backend is called '{kind}'{nearest(kind, BACKENDS)}; type one such as {EXAMPLE}")
-    return BACKENDS[kind](rest)
+    if kind not in (*BACKENDS, "local"):
+        raise UsageError(
+            f"no backend is called '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; type one such as {EXAMPLE}"
+        )
+    return _local(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
 
 
 def _openai(rest: str) -> Backend:
@@ -32,10 +37,10 @@ def _openai(rest: str) -> Backend:
     return OpenAI(model if at else body, f"http{url}" if at else None, settings)
 
 
-def _local(rest: str) -> Backend:
+def _local(rest: str, device: str, precision: str) -> Backend:
     from tellapart.boost.backends.local import Local
 
-    return Local(rest)
+    return Local(rest, device, precision)
 
 
 def _scripted(rest: str) -> Backend:
@@ -45,7 +50,7 @@ def _scripted(rest: str) -> Backend:
     return Scripted(error=number(settings, "error", 0.0), seed=int(number(settings, "seed", 0.0)))
 
 
-BACKENDS: dict[str, Callable[[str], Backend]] = {"openai": _openai, "local": _local, "scripted": _scripted}
+BACKENDS: dict[str, Callable[[str], Backend]] = {"openai": _openai, "scripted": _scripted}
 EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
 
 

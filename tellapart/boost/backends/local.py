@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
-from tellapart.models.device import best_device
+from tellapart.models.device import DTYPES, dtype_of, resolve_device, resolve_precision
 from tellapart.models.hub import check_name
 from tellapart.models.loading import loading_errors
+from tellapart.utils.json_text import parse_json
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,15 +27,22 @@ SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash cov
 
 
 class Local:
-    """A model in a folder or of the hub. ``name`` ends in a hash of its files: of other weights, other answers."""
+    """A model in a folder or of the hub. ``name`` ends in a hash of its files: of other weights, other answers.
 
-    def __init__(self, source: str) -> None:
+    It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
+    `tellapart.models.device`.
+    """
+
+    def __init__(self, source: str, device: str = "auto", precision: str = "auto") -> None:
         if not source:
             raise UsageError("local: names no model; type local:FOLDER")
         self.source = source
         with loading_errors(source, EXPECTED):
             self._folder = _folder(source)
-        self.name = f"local:{Path(source).name}-{_fingerprint(self._folder)}"
+        self.device = resolve_device(device)
+        self.precision = resolve_precision(precision, self.device)
+        other = "" if self.precision == _saved_precision(self._folder) else f"-{self.precision}"
+        self.name = f"local:{Path(source).name}-{_fingerprint(self._folder)}{other}"
         self._turn = threading.Lock()
 
     def complete(self, request: Request) -> Answer:
@@ -91,11 +99,11 @@ class Local:
                 self._folder, trust_remote_code=False
             )
             kind = AutoModelForImageTextToText if vision else AutoModelForCausalLM
-            model: Any = kind.from_pretrained(self._folder, dtype="auto", trust_remote_code=False)
+            model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
             model.eval()
         if not processor.chat_template:
             raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
-        return model.to(best_device()), processor
+        return model.to(self.device), processor
 
 
 def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
@@ -122,6 +130,13 @@ def _folder(source: str) -> Path:
     folder = Path(source).expanduser()
     check_name(source, "chat model")
     return Path(str(cached_file(str(folder) if folder.is_dir() else source, "config.json"))).parent
+
+
+def _saved_precision(folder: Path) -> str:
+    """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
+    config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+    told = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == told), told)
 
 
 def _fingerprint(folder: Path) -> str:
