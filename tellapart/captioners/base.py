@@ -50,7 +50,8 @@ class Captioner(ABC):
     @property
     def dtype(self) -> torch.dtype:
         """Of the weights, and of the pixels and features that they are multiplied with."""
-        return next(x.dtype for x in self.model.parameters() if x.is_floating_point())
+        dtype: torch.dtype = next(x.dtype for x in self.model.parameters() if x.is_floating_point())
+        return dtype
 
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
         """Features of pictures where the model is, in its dtype."""

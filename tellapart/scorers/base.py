@@ -43,7 +43,8 @@ class Scorer:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.logit_scale.dtype
+        dtype: torch.dtype = self.model.logit_scale.dtype
+        return dtype
 
     @property
     def scale(self) -> float:
