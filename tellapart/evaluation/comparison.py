@@ -5,21 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from tellapart import __version__
 from tellapart.evaluation.context import EvalContext, Measurement, Slot
 from tellapart.evaluation.registry import Metric
+from tellapart.metrics.draws import Drawn, Draws
+from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import Pair, Results
 from tellapart.metrics.significance import (
     Difference,
     Interval,
+    MeanTest,
     Resampled,
-    mean_interval,
-    paired_difference,
-    paired_resampled,
-    resample,
+    difference_of,
+    paired_values,
 )
 from tellapart.utils.messages import detail
 
@@ -29,7 +32,7 @@ PAIRS = ("first", "all")
 
 
 class Comparison:
-    """Fills a `Results` metric by metric: every system, then its difference from the first system.
+    """Fills a `Results`: every system metric by metric (`measure`), then all intervals and differences (`finish`).
 
     human: what a signature says of people's captions. pairs: "first" compares each system with the first one, "all"
     every two systems.
@@ -47,6 +50,7 @@ class Comparison:
     ) -> None:
         self.results, self.slots, self.human, self.pairs = results, slots, human, pairs
         self.resamples, self.seed = resamples, seed
+        self._found: dict[str, Mapping[str, Measurement]] = {}
 
     def measure(self, metric: Metric, context: EvalContext, *, scorer: str = "", chance: bool = False) -> None:
         """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
@@ -56,13 +60,22 @@ class Comparison:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
         self._describe(metric, key, context, measured, scorer)
-        drawn = {system: self._resampled(one) for system, one in measured.items() if one.corpus is not None}
+        self._found[key] = measured
         for system, one in measured.items():
-            self.results.systems.setdefault(system, {})[key] = self._interval(one, drawn.get(system))
             if one.value_N is not None:
                 self.results.values.setdefault(system, {})[key] = one.value_N
-        for a, b in self._pairs(measured):
-            self.results.pairs.append(Pair(a, b, key, self._difference(a, b, measured, drawn)))
+
+    def finish(self) -> None:
+        """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
+        started = time.monotonic()
+        draws = Draws(self.resamples, self.seed)
+        tests = {key: MetricTests(draws, measured, self._pairs(measured)) for key, measured in self._found.items()}
+        draws.run()
+        for key, test in tests.items():
+            for system, interval in test.intervals().items():
+                self.results.systems.setdefault(system, {})[key] = interval
+            self.results.pairs += [Pair(a, b, key, difference) for (a, b), difference in test.differences().items()]
+        detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
 
     def _measured(self, metric: Metric, key: str, context: EvalContext) -> dict[str, Measurement]:
         started = time.monotonic()
@@ -106,29 +119,62 @@ class Comparison:
         systems = [system for system in measured if system != CHANCE]
         return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
 
-    def _resampled(self, measured: Measurement) -> Resampled:
-        assert measured.corpus is not None
-        rows = measured.corpus.rows
-        return resample(measured.corpus.build(rows), len(rows), resamples=self.resamples, seed=self.seed)
 
-    def _interval(self, measured: Measurement, drawn: Resampled | None) -> Interval:
-        if drawn is not None:
-            return drawn.interval()
-        assert measured.value_N is not None
-        return mean_interval(measured.value_N, weight_N=measured.weight_N, resamples=self.resamples, seed=self.seed)
+class MetricTests:
+    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``."""
 
-    def _difference(
-        self, a: str, b: str, measured: Mapping[str, Measurement], drawn: Mapping[str, Resampled]
-    ) -> Difference:
-        base, system = measured[a], measured[b]
-        if base.corpus is not None and system.corpus is not None:
-            rows, base_rows = _as_wide(system.corpus.rows, base.corpus.rows)
-            pooled = system.corpus.build(rows + base_rows)
-            return paired_resampled(drawn[b], drawn[a], pooled, resamples=self.resamples, seed=self.seed)
-        assert base.value_N is not None and system.value_N is not None
-        return paired_difference(
-            system.value_N, base.value_N, weight_N=system.weight_N, resamples=self.resamples, seed=self.seed
-        )
+    def __init__(self, draws: Draws, measured: Mapping[str, Measurement], pairs: Iterable[tuple[str, str]]) -> None:
+        self._measured, self._draws = measured, draws
+        self._corpora = {
+            system: (one.corpus, one.corpus.build(one.corpus.rows))
+            for system, one in measured.items()
+            if one.corpus is not None
+        }
+        self._drawn = {
+            system: draws.bootstrap(statistic, len(corpus.rows))
+            for system, (corpus, statistic) in self._corpora.items()
+        }
+        self._means = {
+            system: MeanTest(draws, one.value_N, one.weight_N)
+            for system, one in measured.items()
+            if one.corpus is None and one.value_N is not None
+        }
+        self._pairs = {(a, b): self._paired(a, b) for a, b in pairs}
+
+    def intervals(self) -> dict[str, Interval]:
+        """By system; call it after `Draws.run`, as `differences`."""
+        return {
+            system: self._resampled(system).interval() if system in self._corpora else self._means[system].interval()
+            for system in self._measured
+        }
+
+    def differences(self) -> dict[tuple[str, str], Difference]:
+        """System b minus system a, by pair."""
+        return {
+            (a, b): test.difference()
+            if isinstance(test, MeanTest)
+            else difference_of(self._resampled(b), self._resampled(a), test)
+            for (a, b), test in self._pairs.items()
+        }
+
+    def _paired(self, a: str, b: str) -> MeanTest | Drawn:
+        base, system = self._measured[a], self._measured[b]
+        if a not in self._corpora or b not in self._corpora:
+            assert base.value_N is not None and system.value_N is not None
+            difference_N = paired_values(system.value_N, base.value_N)
+            return MeanTest(self._draws, difference_N, system.weight_N, paired=True)
+        (base_corpus, base_statistic), (corpus, statistic) = self._corpora[a], self._corpora[b]
+
+        def pooled() -> Statistic:
+            rows, base_rows = _as_wide(corpus.rows, base_corpus.rows)
+            return corpus.build(rows + base_rows)
+
+        return self._draws.swap(statistic, base_statistic, len(corpus.rows), pooled)
+
+    def _resampled(self, system: str) -> Resampled:
+        corpus, statistic = self._corpora[system]
+        n = len(corpus.rows)
+        return Resampled(statistic, n, statistic(np.ones(n)), self._drawn[system].values_R)
 
 
 def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -250,11 +250,12 @@ class EvalContext:
 
     def _emscore_ranks(self, slot: Slot) -> np.ndarray:
         from tellapart.evaluation.retrieval import TIE
-        from tellapart.metrics.embedding import emscore_f_matrix
+        from tellapart.metrics.embedding import emscore_f_rows
 
-        score_NN = emscore_f_matrix(*self._emscore_inputs(slot))
-        own_N = np.diagonal(score_NN)
-        return np.where(np.isnan(own_N), np.nan, (score_NN > own_N[:, None] + TIE).sum(1))
+        rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
+        return np.array(
+            [np.nan if np.isnan(row_M[own]) else float((row_M > row_M[own] + TIE).sum()) for own, row_M in rows]
+        )
 
     def _emscore_inputs(self, slot: Slot) -> EMScoreInputs:
         """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""

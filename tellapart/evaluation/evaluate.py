@@ -113,6 +113,7 @@ def evaluate(
         for metric in chosen.values():
             if not name or metric.for_eval_scorers:
                 comparison.measure(metric, where, scorer=name, chance=chance)
+    comparison.finish()
     _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
         texts_by_system = {

@@ -145,7 +145,7 @@ def _set(
             name: {
                 "caption": results.captions[name][row],
                 "scores": {
-                    key: round(float(score), 4) for key, score in zip(members, own.scores[question], strict=True)
+                    key: round(float(score), 4) for key, score in zip(members, own.scores(question), strict=True)
                 },
                 "picked": results.ids[int(own.picked_N[row])],
                 **claims(results.captions[name][row], truth.get(target)),

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+ROWS = 4096  # captions and candidates of a large set that are compared at a time: 64 MB of scores
 TIE = 1e-6  # cosines nearer than float32 sums of another order can tell apart count as equal
 
 
@@ -34,9 +35,15 @@ class CandidateSets:
     name: str = "given"
 
     def __post_init__(self) -> None:
-        for number, row in zip(self.set_Q, self.target_Q, strict=True):
-            if row not in self.sets[number]:
-                raise ValueError(f"picture {row} is not among the candidates of its set {number}")
+        if len(self.set_Q) != len(self.target_Q):
+            raise ValueError(f"{len(self.set_Q)} numbers of sets for {len(self.target_Q)} targets; give one for each")
+        member_M = np.concatenate([*self.sets, np.zeros(0, np.intp)])
+        span = 1 + max(int(member_M.max(initial=0)), int(self.target_Q.max(initial=0)))
+        of_M = np.repeat(np.arange(len(self.sets)), [len(members) for members in self.sets])
+        asked_Q = np.isin(self.set_Q * span + self.target_Q, of_M * span + member_M)
+        if len(lost := np.flatnonzero(~asked_Q)):
+            row, number = self.target_Q[lost[0]], self.set_Q[lost[0]]
+            raise ValueError(f"picture {row} is not among the candidates of its set {number}")
 
     def __len__(self) -> int:
         return len(self.target_Q)
@@ -112,17 +119,23 @@ def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarr
 class Retrieval:
     """What a scorer made of the captions, question by question, and for each of the first ``n`` pictures.
 
-    ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features;
-    ``scores`` has one vector per question, in the order of its set. A picture in several sets is asked for several
-    times: its own values (`hit`, `rank_N`) are means over its questions, ``questions_N`` says how many, and a corpus
-    number weighs pictures by it.
+    ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features. A picture
+    in several sets is asked for several times: its own values (`hit`, `rank_N`) are means over its questions,
+    ``questions_N`` says how many, and a corpus number weighs pictures by it.
     """
 
     sets: CandidateSets
     rank_Q: np.ndarray
     picked_Q: np.ndarray
-    scores: tuple[np.ndarray, ...]
+    text_ND: np.ndarray
+    image_ND: np.ndarray
     n: int
+
+    def scores(self, question: int) -> np.ndarray:
+        """The match of a question's caption with each candidate, in the order of its set; computed when asked for."""
+        members_K, row = self.sets.sets[self.sets.set_Q[question]], self.sets.target_Q[question]
+        score_K: np.ndarray = self.image_ND[members_K] @ self.text_ND[row]
+        return score_K
 
     @cached_property
     def questions_N(self) -> np.ndarray:
@@ -174,27 +187,53 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray) -> Retrieval:
+def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, rows: int = ROWS) -> Retrieval:
     """Rank each question's candidates by the match of the target's caption (row of ``text_ND``) with them.
 
     Both features are normalised, float. Every question counts, also of a picture that is asked for more than once
-    (overlapping bags). Raises ValueError where features are not finite.
+    (overlapping bags). Of a large set ``rows`` captions and ``rows`` candidates are compared at a time. Raises
+    ValueError where features are not finite.
     """
     for name, features_ND in (("text", text_ND), ("image", image_ND)):
-        if not np.isfinite(features_ND).all():
+        if not all(np.isfinite(features_ND[at : at + rows]).all() for at in range(0, len(features_ND), rows)):
             raise ValueError(f"the {name} features hold NaN or infinity")
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
-    scores: list[np.ndarray] = [np.zeros(0)] * len(sets)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
-        target_M = sets.target_Q[question_M]
-        score_MK = text_ND[target_M] @ image_ND[members_K].T
-        position_M = np.argmax(members_K[None, :] == target_M[:, None], axis=1)
-        own_M = score_MK[np.arange(len(target_M)), position_M]
-        rank_Q[question_M] = (score_MK > own_M[:, None] + TIE).sum(1)
-        picked_Q[question_M] = np.where(rank_Q[question_M] == 0, target_M, members_K[score_MK.argmax(1)])
-        for question, score_K in zip(question_M, score_MK, strict=True):
-            scores[question] = score_K
-    return Retrieval(sets, rank_Q, picked_Q, tuple(scores), len(image_ND))
+        ranks = _ranks if len(members_K) <= rows else _ranks_in_blocks
+        for at in range(0, len(question_M), rows):
+            part_M = question_M[at : at + rows]
+            rank_Q[part_M], picked_Q[part_M] = ranks(sets.target_Q[part_M], members_K, text_ND, image_ND, rows)
+    return Retrieval(sets, rank_Q, picked_Q, text_ND, image_ND, len(image_ND))
+
+
+def _ranks(
+    target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many of a set's candidates score above each target, and what is taken: all scores at once."""
+    score_MK = text_ND[target_M] @ image_ND[members_K].T
+    position_M = np.argmax(members_K[None, :] == target_M[:, None], axis=1)
+    own_M = score_MK[np.arange(len(target_M)), position_M]
+    rank_M = (score_MK > own_M[:, None] + TIE).sum(1)
+    return rank_M, np.where(rank_M == 0, target_M, members_K[score_MK.argmax(1)])
+
+
+def _ranks_in_blocks(
+    target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """`_ranks` for a large set, ``rows`` candidates at a time."""
+    text_MD = text_ND[target_M]
+    own_M = np.einsum("md,md->m", text_MD, image_ND[target_M])
+    rank_M, best_M = np.zeros(len(target_M), np.intp), np.full(len(target_M), -np.inf, own_M.dtype)
+    picked_M = target_M.copy()
+    for at in range(0, len(members_K), rows):
+        members_B = members_K[at : at + rows]
+        score_MB = text_MD @ image_ND[members_B].T
+        rank_M += (score_MB > own_M[:, None] + TIE).sum(1)
+        place_M = score_MB.argmax(1)
+        top_M = score_MB[np.arange(len(place_M)), place_M]
+        better_M = top_M > best_M  # of equal ones the first stays, as with all scores at once
+        best_M[better_M], picked_M[better_M] = top_M[better_M], members_B[place_M[better_M]]
+    return rank_M, np.where(rank_M == 0, target_M, picked_M)
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:

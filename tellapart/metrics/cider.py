@@ -19,8 +19,8 @@ import numpy as np
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import WORDS, GramTable
-from tellapart.metrics.recent import check, counted, recent, tokenized
-from tellapart.metrics.tfidf import Vectors, documents_with
+from tellapart.metrics.recent import CountedBlock, check, counted, recent, tokenized
+from tellapart.metrics.tfidf import Vectors, documents_of, documents_with, inverse_frequencies
 from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
 
 References = Sequence[Sequence[str]]
@@ -47,16 +47,48 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 
 def _corpus(captions: Sequence[str], references: References, plain: bool) -> tuple[float, np.ndarray]:
     caption_tokens, reference_texts = tokenized(captions, references)
-    score_N = _scorer(reference_texts, plain).score(
-        [caption.split() for caption in caption_tokens], np.arange(len(reference_texts))
-    )
+    score_N = _scorer(reference_texts, plain).score(caption_tokens)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
 
+class _CorpusScorer:
+    """CIDEr among given references, a block of pictures at a time; the vectors of a single block are kept."""
+
+    def __init__(self, reference_texts: list[list[str]], plain: bool) -> None:
+        self._references, self._plain = counted(reference_texts), plain
+        table = self._references.table
+        if self._references.in_one_block:
+            (block,) = self._references.blocks()
+            frequency_G = documents_with(table, block.counts, block.image_R)
+        else:
+            frequency_G = np.zeros(table.size)
+            for block in self._references.blocks():
+                grams, documents = documents_of(table, block.counts, block.image_R)
+                frequency_G[grams] += documents
+        self._idf_G = inverse_frequencies(frequency_G, self._references.pictures)
+        self._whole: Vectors | None = None
+
+    def score(self, caption_tokens: list[str]) -> np.ndarray:
+        """The score of each picture's caption."""
+        parts = []
+        for block in self._references.blocks():
+            sentences = [text.split() for text in caption_tokens[block.pictures]]
+            parts.append(self._vectors(block).score(sentences, np.arange(len(sentences))))
+        return np.concatenate(parts)
+
+    def _vectors(self, block: CountedBlock) -> Vectors:
+        if self._whole is not None:
+            return self._whole
+        pictures = self._references.pictures
+        made = Vectors(self._references.table, block.counts, block.image_R, self._idf_G, pictures, self._plain)
+        if self._references.in_one_block:
+            self._whole = made
+        return made
+
+
 @recent
-def _scorer(reference_texts: list[list[str]], plain: bool) -> Vectors:
-    table, counts, image_R = counted(reference_texts)
-    return Vectors(table, counts, image_R, documents_with(table, counts, image_R), len(reference_texts), plain)
+def _scorer(reference_texts: list[list[str]], plain: bool) -> _CorpusScorer:
+    return _CorpusScorer(reference_texts, plain)
 
 
 class CiderD:
@@ -106,7 +138,8 @@ class CiderD:
             counts = table.add(flat, self._image_R)
             frequencies = np.concatenate([frozen.frequency_G, np.zeros(table.size - len(frozen.frequency_G))])
             self.source, documents = frozen.name, frozen.documents
-        self._vectors = Vectors(table, counts, self._image_R, frequencies, documents, plain)
+        idf_G = inverse_frequencies(frequencies, documents)
+        self._vectors = Vectors(table, counts, self._image_R, idf_G, documents, plain)
         self._vectors.quicken()
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:

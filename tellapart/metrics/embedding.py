@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,18 +78,20 @@ def emscore(
     return EMScore(*(_with_mean(value_N3[:, column]) for column in range(3)))
 
 
-def emscore_f_matrix(
+def emscore_f_rows(
     text_ND: np.ndarray,
     token_TD: Sequence[np.ndarray],
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
-) -> np.ndarray:
-    """EMScore's F of N captions with each of M clips, N×M: what paper 1 ranks clips by (Table 6). Else as `emscore`."""
+) -> Iterator[np.ndarray]:
+    """EMScore's F of N captions with each of M clips, a row of M for each caption: what paper 1 ranks clips by.
+
+    Else as `emscore`.
+    """
     mean_MD = np.stack([seen_FD.mean(0) for seen_FD in frame_FD])
     mean_MD = mean_MD / np.maximum(np.linalg.norm(mean_MD, axis=1, keepdims=True), 1e-12)
     all_FD, size_M = np.concatenate(list(frame_FD)), np.array([len(seen_FD) for seen_FD in frame_FD])
     start_M = np.cumsum(size_M) - size_M
-    score_NM = np.empty((len(text_ND), len(frame_FD)))
     for number, (text_D, words_TD) in enumerate(zip(text_ND, token_TD, strict=True)):
         cosine_TF = words_TD @ all_FD.T
         worth_T = np.ones(len(words_TD)) if weight_T is None else np.asarray(weight_T[number], dtype=float)
@@ -97,8 +99,7 @@ def emscore_f_matrix(
             precision_M = worth_T @ np.maximum.reduceat(cosine_TF, start_M, axis=1) / worth_T.sum()
             recall_M = np.add.reduceat(cosine_TF.max(0), start_M) / size_M
             fine_M = 2 * precision_M * recall_M / (precision_M + recall_M)
-        score_NM[number] = (fine_M + mean_MD @ text_D) / 2
-    return score_NM
+        yield (fine_M + mean_MD @ text_D) / 2
 
 
 def token_idf(

@@ -7,7 +7,7 @@ sentences), E entries (an n-gram in a sentence), M sentences, G numbers of n-gra
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -69,11 +69,29 @@ class GramTable:
         return self._add(flat, length_M, group_M)
 
     def _add(self, flat: Sequence[Hashable], length_M: np.ndarray, group_M: np.ndarray | None) -> Counts:
+        return self._counts(self._learn_words(flat), length_M, True, group_M)
+
+    def _learn_words(self, flat: Sequence[Hashable]) -> np.ndarray:
         words = self.words
         for word in dict.fromkeys(flat):
             words.setdefault(word, len(words))
-        word_P = np.fromiter(map(words.__getitem__, flat), np.int64, len(flat))
-        return self._counts(word_P, length_M, True, group_M)
+        return np.fromiter(map(words.__getitem__, flat), np.int64, len(flat))
+
+    def number_texts(self, texts: Sequence[str]) -> NumberedTexts:
+        """The numbers of the n-grams of texts whose words stand between blanks, not counted yet: see `NumberedTexts`.
+
+        Those that are new are known from now on, by the same numbers that `add_texts` gives them.
+        """
+        flat = " ".join(texts).split()
+        length_M = np.fromiter((text.count(" ") + 1 if text else 0 for text in texts), np.int64, len(texts))
+        if length_M.sum() != len(flat):  # words between other blanks, such as a no-break space
+            length_M = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
+        word_P = self._learn_words(flat)
+        del flat
+        id_OP = np.full((ORDERS, len(word_P)), -1, np.int32)
+        for order, (start_S, id_S) in enumerate(self._ids_by_order(word_P, length_M, True)):
+            id_OP[order, start_S] = id_S
+        return NumberedTexts(id_OP, length_M)
 
     def look_up(self, sentences: Sequence[Sequence[Hashable]]) -> Counts:
         """Count the n-grams of sentences; an unknown one has a number of its own, not below `size`, in this call."""
@@ -95,16 +113,23 @@ class GramTable:
         self, word_P: np.ndarray, length_M: np.ndarray, learn: bool, group_M: np.ndarray | None = None
     ) -> Counts:
         sentence_P = np.repeat(np.arange(len(length_M)), length_M)
+        sentences, grams = [], []
+        for order, (start_S, id_S) in enumerate(self._ids_by_order(word_P, length_M, learn)):
+            sentences.append(sentence_P[start_S])
+            grams.append(id_S * ORDERS + order)
+        return _counted(np.concatenate(sentences), np.concatenate(grams), length_M, group_M)
+
+    def _ids_by_order(
+        self, word_P: np.ndarray, length_M: np.ndarray, learn: bool
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each length the positions S where an n-gram starts, and its number within the length."""
         left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(word_P))  # words up to the sentence's end
-        size = self.size
-        sentences, grams, id_P = [], [], np.zeros(len(word_P), np.int64)
+        size, id_P = self.size, np.zeros(len(word_P), np.int64)
         for order in range(ORDERS):
             start_S = np.flatnonzero(left_P > order)
             id_S = self._ids_of(order, id_P[start_S] * WORDS + word_P[start_S + order], size // ORDERS, learn)
             id_P[start_S] = id_S
-            sentences.append(sentence_P[start_S])
-            grams.append(id_S * ORDERS + order)
-        return _counted(np.concatenate(sentences), np.concatenate(grams), length_M, group_M)
+            yield start_S, id_S
 
     def _ids_of(self, order: int, key_S: np.ndarray, beyond: int, learn: bool) -> np.ndarray:
         keys, ids = self.keys[order], self.ids[order]
@@ -136,6 +161,28 @@ class GramTable:
                 self.keys[order] = merged[order_G]
                 self.ids[order] = np.concatenate([ids, len(keys) + np.arange(len(fresh))])[order_G]
         return id_S
+
+
+@dataclass(frozen=True)
+class NumberedTexts:
+    """The n-grams of M texts by number, in 16 bytes a word: for many texts, which are then counted a part at a time.
+
+    ``id_OP``: for each length and position the number within the length of the n-gram that starts there, −1 for none.
+    """
+
+    id_OP: np.ndarray
+    length_M: np.ndarray
+
+    def counts(self, texts: slice, group_M: np.ndarray) -> Counts:
+        """What `GramTable.add_texts` gives for these texts alone, whose groups (ascending, from 0) are given."""
+        start = int(self.length_M[: texts.start].sum())
+        length_M = self.length_M[texts]
+        id_OP = self.id_OP[:, start : start + int(length_M.sum())].astype(np.int64)
+        sentence_P = np.repeat(np.arange(len(length_M)), length_M)
+        gram_OP = id_OP * ORDERS + np.arange(ORDERS)[:, None]
+        there_OP = id_OP >= 0
+        sentence_S = np.concatenate([sentence_P[there_P] for there_P in there_OP])
+        return _counted(sentence_S, gram_OP[there_OP], length_M, group_M)
 
 
 class Hashed:

@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import ORDERS, sorted_unique
-from tellapart.metrics.recent import counted, recent, tokenized
+from tellapart.metrics.ngrams import ORDERS, GramTable, sorted_unique
+from tellapart.metrics.recent import CountedBlock, counted, recent, tokenized
 from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.tokenizer import VERSION
 
@@ -67,15 +67,19 @@ def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
 
 def bleu_counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> np.ndarray:
     """`bleu_counts` of captions and references that are tokenised already, tokens joined by blanks."""
-    table, reference, image_R = counted(reference_texts)
+    references = counted(reference_texts)
+    parts = [_bleu_counts(references.table, block, caption_tokens[block.pictures]) for block in references.blocks()]
+    return np.concatenate(parts) if parts else np.zeros((0, 2 + 2 * ORDERS))
+
+
+def _bleu_counts(table: GramTable, references: CountedBlock, caption_tokens: list[str]) -> np.ndarray:
+    """The counts of the captions of some pictures."""
+    reference, image_R = references.counts, references.image_R
     caption = table.look_up([text.split() for text in caption_tokens])
-    length_N, size_R = caption.length_M.astype(float), iter(reference.length_M.tolist())
+    length_N = caption.length_M.astype(float)
     counts_NC = np.zeros((len(caption_tokens), 2 + 2 * ORDERS))
     counts_NC[:, 0] = length_N
-    counts_NC[:, 1] = [
-        min((abs(size - length), size) for size in [next(size_R) for _ in texts])[1]
-        for texts, length in zip(reference_texts, length_N.tolist(), strict=True)
-    ]
+    counts_NC[:, 1] = _closest(length_N, reference.length_M, image_R)
     counts_NC[:, 2 : 2 + ORDERS] = np.maximum(length_N[:, None] - np.arange(ORDERS), 0)
     span = int(max(table.size, caption.gram_E.max(initial=0) + 1))  # room for n-grams that no reference has
     key_E = image_R[reference.sentence_E] * span + reference.gram_E
@@ -86,6 +90,12 @@ def bleu_counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[
     matched_NK = np.bincount(cell_E, matched_E, minlength=len(caption_tokens) * ORDERS).reshape(-1, ORDERS)
     counts_NC[:, 2 + ORDERS :] = matched_NK
     return counts_NC
+
+
+def _closest(length_N: np.ndarray, length_R: np.ndarray, image_R: np.ndarray) -> np.ndarray:
+    """Of each picture's references the length nearest to its caption's, the shorter one of two as near."""
+    order_R = np.lexsort((length_R, np.abs(length_R - length_N[image_R]), image_R))
+    return length_R[order_R[np.searchsorted(image_R, np.arange(len(length_N)))]]
 
 
 def _at(known: np.ndarray, value: np.ndarray, asked: np.ndarray) -> np.ndarray:

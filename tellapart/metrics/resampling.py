@@ -70,6 +70,25 @@ def evaluate_many(statistic: Statistic, weight_RN: np.ndarray) -> np.ndarray:
     return np.array([statistic(weight_N) for weight_N in weight_RN])
 
 
+def summed_parts(statistic: Statistic) -> tuple[list[SummedStatistic], float] | None:
+    """The sums that a statistic is the mean of, and its scale; None where it is made of other things."""
+    if isinstance(statistic, SummedStatistic):
+        return [statistic], 1.0
+    if not isinstance(statistic, MeanStatistic):
+        return None
+    parts: list[SummedStatistic] = []
+    scales = set()
+    for inner in statistic.statistics:
+        if (found := summed_parts(inner)) is None:
+            return None
+        parts += found[0]
+        scales.add((len(found[0]), found[1]))
+    if len(scales) != 1:  # parts that do not weigh alike
+        return None
+    ((_, scale),) = scales
+    return parts, statistic.scale * scale
+
+
 def grows(statistic: Statistic) -> bool:
     """Whether a statistic, or a part of it, counts what grows with the number of items."""
     if isinstance(statistic, MeanStatistic):

@@ -7,20 +7,13 @@ Everything is seeded, so a table can be reproduced.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from tellapart.metrics.resampling import (
-    Statistic,
-    SummedStatistic,
-    bootstrap_weights,
-    disjoint_halves,
-    evaluate_many,
-    grows,
-    random_swaps,
-)
+from tellapart.metrics.draws import Drawn, Draws
+from tellapart.metrics.resampling import Statistic, SummedStatistic
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -50,6 +43,48 @@ class Difference:
 _NAN = float("nan")
 
 
+class MeanTest:
+    """The mean of the values that are not NaN, of one system or of a paired difference, to be drawn by ``draws``.
+
+    ``weight_N``: how many observations each value is the mean of; n is their sum. Items are resampled, with all of
+    their observations. paired: also draws what `difference` needs.
+    """
+
+    def __init__(
+        self, draws: Draws, value_N: np.ndarray, weight_N: np.ndarray | None = None, *, paired: bool = False
+    ) -> None:
+        self._kept_N, self._weight_N = kept_N, weight_N = _kept(value_N, weight_N)
+        self._sum_N = kept_N if weight_N is None else kept_N * weight_N
+        if not len(kept_N):
+            return
+        if (kept_N == kept_N[0]).all():
+            self._drawn = Drawn(np.full(draws.resamples, kept_N[0]))
+        elif weight_N is None:
+            mean = SummedStatistic(kept_N[:, None], partial(_over, len(kept_N)))
+            self._drawn = draws.bootstrap(mean, len(kept_N))
+        else:
+            ratio = SummedStatistic(np.stack([self._sum_N, weight_N], axis=1), _ratio)
+            self._drawn = draws.bootstrap(ratio, len(kept_N))
+        if paired:
+            self._flipped = draws.flip(self._sum_N)
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """The mean with its percentile bootstrap interval."""
+        kept_N, weight_N = self._kept_N, self._weight_N
+        if not len(kept_N):
+            return Interval(_NAN, _NAN, _NAN, 0)
+        low, high = _percentiles(self._drawn.values_R, level)
+        return Interval(_mean(kept_N, weight_N), low, high, _size(kept_N, weight_N))
+
+    def difference(self, level: float = LEVEL) -> Difference:
+        """The interval, and the p-value of random signs, which are the same as swapping two systems at an item."""
+        found = self.interval(level)
+        if not found.n:
+            return Difference(_NAN, _NAN, _NAN, 0, _NAN)
+        p = _p_value(self._flipped.values_R / found.n, found.value, np.abs(self._sum_N).sum() / found.n)
+        return Difference(found.value, found.low, found.high, found.n, p)
+
+
 def mean_interval(
     value_N: np.ndarray,
     *,
@@ -58,16 +93,11 @@ def mean_interval(
     seed: int = 0,
     level: float = LEVEL,
 ) -> Interval:
-    """The mean of the values that are not NaN, with its percentile bootstrap interval.
-
-    ``weight_N``: how many observations each value is the mean of; n is their sum. Items are resampled, with all of
-    their observations.
-    """
-    kept_N, weight_N = _kept(value_N, weight_N)
-    if not len(kept_N):
-        return Interval(_NAN, _NAN, _NAN, 0)
-    low, high = _percentiles(_bootstrap_means(kept_N, weight_N, resamples, seed), level)
-    return Interval(_mean(kept_N, weight_N), low, high, _size(kept_N, weight_N))
+    """The mean of the values that are not NaN, with its percentile bootstrap interval: see `MeanTest`."""
+    draws = Draws(resamples, seed)
+    test = MeanTest(draws, value_N, weight_N)
+    draws.run()
+    return test.interval(level)
 
 
 @dataclass(frozen=True)
@@ -92,23 +122,14 @@ class Resampled:
 def resample(statistic: Statistic, n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled:
     """Draw a statistic's bootstrap distribution. Equal n, resamples and seed draw the same items: pairs are paired.
 
-    Of a `GrowingStatistic` V the draws are V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves of
-    the items: the difference of two disjoint halves has twice the variance of V(n/2), whatever V is, and the variance
-    of a count of distinct things grows with n as the count does (as the expected count does for Poisson samples of a
-    power law).
+    Of a `GrowingStatistic` see `tellapart.metrics.draws`.
     """
     if n < 1:
         raise ValueError("a statistic of no items cannot be resampled")
-    value = statistic(np.ones(n))
-    if not grows(statistic):
-        return Resampled(statistic, n, value, _bootstrap(statistic, n, resamples, seed))
-    halves = [
-        (evaluate_many(statistic, a_RN), evaluate_many(statistic, b_RN))
-        for a_RN, b_RN in disjoint_halves(n, resamples, seed)
-    ]
-    a_R, b_R = (np.concatenate(side) for side in zip(*halves, strict=True))
-    half = float(a_R.mean() + b_R.mean()) / 2
-    return Resampled(statistic, n, value, value + (a_R - b_R) * math.sqrt(value / (2 * half) if half > 0 else 0.5))
+    draws = Draws(resamples, seed)
+    drawn = draws.bootstrap(statistic, n)
+    draws.run()
+    return Resampled(statistic, n, statistic(np.ones(n)), drawn.values_R)
 
 
 def paired_difference(
@@ -120,21 +141,17 @@ def paired_difference(
     seed: int = 0,
     level: float = LEVEL,
 ) -> Difference:
-    """The mean of value − baseline over the items where neither is NaN; ``weight_N`` as in `mean_interval`.
+    """The mean of value − baseline over the items where neither is NaN; ``weight_N`` as in `MeanTest`."""
+    draws = Draws(resamples, seed)
+    test = MeanTest(draws, paired_values(value_N, baseline_N), weight_N, paired=True)
+    draws.run()
+    return test.difference(level)
 
-    The interval resamples items; p flips the sign of each item's difference, which is the same as
-    swapping the two systems there.
-    """
-    difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
-    kept_N, weight_N = _kept(difference_N, weight_N)
-    if not len(kept_N):
-        return Difference(_NAN, _NAN, _NAN, 0, _NAN)
-    low, high = _percentiles(_bootstrap_means(kept_N, weight_N, resamples, seed), level)
-    observed, size = _mean(kept_N, weight_N), _size(kept_N, weight_N)
-    sum_N = kept_N if weight_N is None else kept_N * weight_N
-    flipped = [(1.0 - 2.0 * swap_RN) @ sum_N / size for swap_RN in random_swaps(len(kept_N), resamples, seed)]
-    p = _p_value(np.concatenate(flipped), observed, np.abs(sum_N).sum() / size)
-    return Difference(observed, low, high, size, p)
+
+def paired_values(value_N: np.ndarray, baseline_N: np.ndarray) -> np.ndarray:
+    """value − baseline in float64."""
+    difference_N: np.ndarray = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
+    return difference_N
 
 
 def paired_resampled(
@@ -151,14 +168,17 @@ def paired_resampled(
     ``pooled`` is the statistic over the 2n captions of both, the system's first: the permutation test
     gives each item's two captions to the two sides at random.
     """
+    draws = Draws(resamples, seed)
+    swapped = draws.swap_pooled(pooled, system.n)
+    draws.run()
+    return difference_of(system, baseline, swapped, level)
+
+
+def difference_of(system: Resampled, baseline: Resampled, swapped: Drawn, level: float = LEVEL) -> Difference:
+    """The difference of a corpus statistic, from its resamples and from `Draws.swap`."""
     observed = system.value - baseline.value
     low, high = _percentiles(_centred(system.drawn_R - baseline.drawn_R, observed), level)
-    swapped = [
-        evaluate_many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1))
-        - evaluate_many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1))
-        for swap_RN in random_swaps(system.n, resamples, seed)
-    ]
-    return Difference(observed, low, high, system.n, _p_value(np.concatenate(swapped), observed, abs(observed)))
+    return Difference(observed, low, high, system.n, _p_value(swapped.values_R, observed, abs(observed)))
 
 
 def format_p(p: float) -> str:
@@ -209,19 +229,8 @@ def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:
     return (1 + as_far) / (1 + len(drawn_R))
 
 
-def _bootstrap(statistic: Statistic, n: int, resamples: int, seed: int) -> np.ndarray:
-    """The statistic in each resample of n items."""
-    drawn = [evaluate_many(statistic, weight_RN) for weight_RN in bootstrap_weights(n, resamples, seed)]
-    return np.concatenate(drawn)
-
-
-def _bootstrap_means(kept_N: np.ndarray, weight_N: np.ndarray | None, resamples: int, seed: int) -> np.ndarray:
-    if (kept_N == kept_N[0]).all():
-        return np.full(resamples, kept_N[0])
-    size_N = np.ones(len(kept_N)) if weight_N is None else weight_N
-    return _bootstrap(
-        SummedStatistic(np.stack([kept_N * size_N, size_N], axis=1), _ratio), len(kept_N), resamples, seed
-    )
+def _over(count: int, sum_RC: np.ndarray) -> np.ndarray:
+    return sum_RC[..., 0] / count
 
 
 def _ratio(sum_R2: np.ndarray) -> np.ndarray:

@@ -23,9 +23,35 @@ def documents_with(
 
     The counts are of references in groups, a picture's each (`GramTable.add`).
     """
-    kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
-    key, _, _ = sorted_unique(image_R[counts.sentence_E[kept_E]] * table.size + counts.gram_E[kept_E])
+    key = _pictures_grams(counts, image_R, table.size, shown_R)
     return np.bincount(key % max(table.size, 1), minlength=table.size).astype(float)
+
+
+def documents_of(table: GramTable, counts: Counts, image_R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The n-grams that some references have, and the number of pictures whose references have each.
+
+    As `documents_with`, in time and memory of these references alone, however large the table is.
+    """
+    key = _pictures_grams(counts, image_R, table.size)
+    grams, _, documents = sorted_unique(np.sort(key % max(table.size, 1)))
+    return grams, documents
+
+
+def _pictures_grams(counts: Counts, image_R: np.ndarray, size: int, shown_R: np.ndarray | None = None) -> np.ndarray:
+    """A key for each picture and n-gram of its references: picture · size + n-gram."""
+    kept_E = slice(None) if shown_R is None else shown_R[counts.sentence_E]
+    return sorted_unique(image_R[counts.sentence_E[kept_E]] * size + counts.gram_E[kept_E])[0]
+
+
+def inverse_frequencies(frequency_G: np.ndarray, documents: int) -> np.ndarray:
+    """The weight of each n-gram; the last place is for all n-grams that the table does not know."""
+    rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
+    idf_G: np.ndarray = np.empty(len(frequency_G) + 1)
+    np.maximum(frequency_G, 1.0, out=idf_G[:-1])
+    np.log(idf_G[:-1], out=idf_G[:-1])
+    np.subtract(rare, idf_G[:-1], out=idf_G[:-1])
+    idf_G[-1] = rare
+    return idf_G
 
 
 class Vectors:
@@ -39,7 +65,7 @@ class Vectors:
         table: GramTable,
         counts: Counts,
         image_R: np.ndarray,
-        frequency_G: np.ndarray,
+        idf_G: np.ndarray,
         documents: int,
         plain: bool,
     ) -> None:
@@ -50,7 +76,7 @@ class Vectors:
         key_E = image_R[counts.sentence_E] * (table.size + 1) + counts.gram_E
         self.key_K, self.start_K, self.many_K = sorted_unique(key_E)
         self._place_of: Hashed | None = None
-        self._weigh(frequency_G, documents)
+        self._weigh(idf_G, documents)
 
     def quicken(self) -> None:
         """Make matching quick, where captions come often."""
@@ -60,14 +86,12 @@ class Vectors:
     def under(self, frequency_G: np.ndarray, documents: int) -> Vectors:
         """The same references under other document frequencies."""
         other = copy(self)
-        other._weigh(frequency_G, documents)
+        other._weigh(inverse_frequencies(frequency_G, documents), documents)
         return other
 
-    def _weigh(self, frequency_G: np.ndarray, documents: int) -> None:
-        self.documents = documents
-        rare = float(np.log(max(documents, 1)))  # the weight of an n-gram that no document has
-        # The last place is for all n-grams that the table does not know.
-        self.idf_G = np.append(rare - np.log(np.maximum(1.0, frequency_G)), rare)
+    def _weigh(self, idf_G: np.ndarray, documents: int) -> None:
+        """``idf_G`` as `inverse_frequencies` gives it."""
+        self.idf_G, self.documents = idf_G, documents
         self.weight_E = self.counts.count_E * self.idf_G[self.counts.gram_E]
         norm = _norm(self.cell_E, self.weight_E, len(self.image_R) * ORDERS)
         self.unit_E = self.weight_E / norm[self.cell_E]

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tellapart.evaluation.comparison import Comparison
+from tellapart.evaluation.comparison import MetricTests
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.metrics.draws import Draws
 from tellapart.metrics.results import Results
 from tellapart.metrics.significance import mean_interval, paired_difference
 
@@ -111,11 +112,10 @@ def ratio_intervals(seed: int) -> Intervals:
         "ppl": Measurement(np.exp(loss_N2[:, 0] / loss_N2[:, 1])),
         "clipscore": Measurement(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
     }
-    comparison = Comparison(Results([]), {}, resamples=300, seed=seed)
-    intervals = {
-        name: comparison._interval(own, None if own.corpus is None else comparison._resampled(own))
-        for name, own in measured.items()
-    }
+    draws = Draws(300, seed)
+    tests = MetricTests(draws, measured, [])
+    draws.run()
+    intervals = tests.intervals()
     return {name: (own.value, own.low, own.high) for name, own in intervals.items()}
 
 
