@@ -34,6 +34,8 @@ class Captioner(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
+    pixels_in_threads = False  # whether several threads may call `pixels` at once
+    lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
     sees_clips = False  # whether it knows what to do with the features of several frames
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
@@ -56,6 +58,10 @@ class Captioner(ABC):
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
         """Features of pictures where the model is, in its dtype."""
         return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
+
+    def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
+        """How many positions of the language model each picture takes; None: all as many."""
+        return None
 
     @property
     def end(self) -> int:

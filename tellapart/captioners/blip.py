@@ -21,6 +21,7 @@ class Blip(Captioner):
 
     options: ClassVar = {"prompt": str}
     sees_clips = True
+    pixels_in_threads = True
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)

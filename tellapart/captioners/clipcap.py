@@ -196,6 +196,7 @@ class ClipCap(Captioner):
 
     model: ClipCapModel
     sees_clips = True
+    pixels_in_threads = True
 
     @property
     def view(self) -> str:

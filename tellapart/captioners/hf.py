@@ -40,6 +40,7 @@ class Hf(Captioner):
     """
 
     options: ClassVar = {"prompt": str, "visual_tokens": int}
+    pixels_in_threads = True
 
     def __init__(
         self,
@@ -171,6 +172,15 @@ class Hf(Captioner):
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
         packed = self.grids is not None or self.tiles is not None  # with shapes, which do not survive bf16
         return visual.to(self.device) if packed else super().inputs(visual)
+
+    @property
+    def lengths_differ(self) -> bool:  # type: ignore[override]
+        return self.grids is not None or self.tiles is not None
+
+    def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
+        if self.tiles is not None:
+            return self.tiles.tokens(visual[:, 0, 1:3].round().long())
+        return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """The tower's output B×patches×D; packed rows where pictures keep their shapes."""

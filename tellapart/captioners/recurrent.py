@@ -204,6 +204,7 @@ class Recurrent(Captioner):
     """`RecurrentModel` as a captioner. ``visual`` is B×D, or B×P×D: cells, regions, or frames of a clip."""
 
     sees_clips = True
+    pixels_in_threads = True
 
     @property
     def encoder(self) -> Encoder:

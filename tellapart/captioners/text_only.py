@@ -33,6 +33,12 @@ class TextOnly(Captioner):
         self.takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
         self._linear: bool | None = None
 
+    lengths_differ = True
+
+    def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
+        lengths: list[int] = (visual != NONE).sum(1).tolist()
+        return lengths
+
     @staticmethod
     def reads_pictures(model: Any) -> bool:
         return False

@@ -7,30 +7,24 @@ captions of a picture and keep the most discriminative one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.writers import Written, is_complete, open_writer
+from tellapart.inference.best_of import BestOf
+from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.writers import is_complete, open_writer
 from tellapart.models.device import hardware
 from tellapart.models.loading import files_digest
 from tellapart.progress import Progress
-from tellapart.types import Encoder, Item
-from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
     from tellapart.captioners.base import Captioner
     from tellapart.features.store import FeatureStore
     from tellapart.models.decoding import Decoding
     from tellapart.scorers.base import Scorer
-
-DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
 
 
 @dataclass(frozen=True)
@@ -98,144 +92,25 @@ def caption_pictures(
     try:
         todo = [item for item in dataset if item.id not in writer.done]
         already = len(dataset) - len(todo)
-        job = _Job(captioner, decoding, store, dataset.unreadable, features)
         chooser = None
         if best_of is not None and scorer is not None and todo:
             chooser = BestOf(dataset, scorer, store, progress=progress)
             todo = [item for item in todo if item.id in chooser.places]
-            job.sample(best_of)
+            decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
+        engine = CaptionEngine(captioner, decoding, store, dataset.unreadable, features, batch_size)
         written = empty = 0
         with Progress(len(todo), "captioning", enabled=progress) as shown:
-            for batch in _batches(todo, batch_size):
-                captions = job.captions(batch, chooser)
+            for count, captions in engine.captions(todo, chooser):
                 writer.write(captions)
                 written += len(captions)
                 empty += sum(not one.caption for one in captions)
-                shown.advance(len(batch))
+                shown.advance(count)
     finally:
         writer.close()
     if todo and not written and not already:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     cut = scorer.cut_texts if scorer is not None else 0
     return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, time.monotonic() - started)
-
-
-class _Job:
-    """From a few items to their captions."""
-
-    def __init__(
-        self,
-        captioner: Captioner,
-        decoding: Decoding,
-        store: FeatureStore | None,
-        skipped: Skipped,
-        features: str | None = None,
-    ) -> None:
-        from tellapart.features.store import FeatureStore
-        from tellapart.features.views import EncodedView, make_view
-
-        self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
-        self._view = make_view(captioner, store or FeatureStore(), features, progress=False)
-        self._encoder: Encoder | None = None  # without a store: pictures are encoded and forgotten
-        if isinstance(self._view, EncodedView) and store is None:
-            self._encoder = self._view.encoder
-
-    def sample(self, count: int) -> None:
-        """Sample ``count`` captions per picture from now on, at the configured temperature."""
-        self._decoding = self._decoding.model_copy(update={"kind": "sample", "samples": count})
-
-    def captions(self, items: Sequence[Item], chooser: BestOf | None) -> list[Written]:
-        """Captions of the readable items."""
-        from tellapart.captioners.base import generate_captions
-
-        kept, visual = self._visual(items)
-        if not kept:
-            return []
-        seeds = ItemSeeds(tuple(item.id for item in kept))
-        written = generate_captions(self._captioner, visual, self._decoding, seeds=seeds)
-        texts = [" ".join(text.split()) for text in written]
-        samples = len(texts) // len(kept)
-        groups = [tuple(texts[place * samples : (place + 1) * samples]) for place in range(len(kept))]
-        if chooser is None:
-            return [Written(item, group[0], samples=group) for item, group in zip(kept, groups, strict=True)]
-        ranked = chooser.rank(kept, groups)
-        return [Written(item, best[0][0], best) for item, best in zip(kept, ranked, strict=True)]
-
-    def _visual(self, items: Sequence[Item]) -> tuple[list[Item], Any]:
-        """The readable items and their captioner features, one row each."""
-        from tellapart.errors import PictureError
-        from tellapart.features.store import encoder_rows
-
-        if self._encoder is None:
-            kept = self._view.readable(items, self._skipped)
-            return kept, self._view.rows(kept) if kept else None
-        maker, kept, prepared = encoder_rows(self._encoder), [], []
-        for item in items:
-            try:
-                prepared.append(maker.of(item.picture))
-                kept.append(item)
-            except PictureError as error:
-                self._skipped.add_error(item.picture.name, error)
-        return kept, maker.rows(prepared) if kept else None
-
-
-class BestOf:
-    """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
-
-    ``places``: id to row, of the pictures that can be read. The look-alikes are the ``distractors`` nearest
-    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`).
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        scorer: Scorer,
-        store: FeatureStore | None,
-        *,
-        distractors: int = DISTRACTORS,
-        progress: bool = True,
-    ) -> None:
-        import numpy as np
-
-        from tellapart.features.nearest import Vectors
-        from tellapart.features.store import FeatureStore
-
-        store = store or FeatureStore()
-        encoder = scorer.encoder
-        kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
-        self._scorer = scorer
-        self.places = {item.id: place for place, item in enumerate(kept)}
-        features: np.ndarray = store.features(kept, encoder, progress=progress) if kept else np.zeros((0, 1), "f4")
-        self._vectors = Vectors.of(features)
-        self._distractors = min(distractors, max(len(kept) - 1, 0))
-
-    def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
-        """For each item its captions with their scores in nats, best first; equal scores keep their order."""
-        import torch
-
-        sets_BKD = self._sets([self.places[item.id] for item in items])
-        texts = [text for group in groups for text in group]
-        texts_BSD = self._scorer.text_features(texts).cpu().float()
-        texts_BSD = texts_BSD.reshape(len(items), -1, texts_BSD.shape[-1])
-        scores_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", texts_BSD, sets_BKD)
-        # A data set of one picture has no distractors: rank by similarity.
-        scores_BS = scores_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else scores_BSK[..., 0]
-        return [
-            tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
-            for group, row in zip(groups, scores_BS, strict=True)
-        ]
-
-    def _sets(self, rows: Sequence[int]) -> torch.Tensor:
-        """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
-        import numpy as np
-        import torch
-
-        from tellapart.features.nearest import Exclusions, nearest_among
-
-        row_B, gallery = np.array(rows), self._vectors
-        itself = Exclusions(row_B, np.arange(len(gallery)))
-        near_BK = nearest_among(gallery.take(row_B), gallery, self._distractors, itself).rows_NK
-        return torch.from_numpy(gallery.given_ND[np.concatenate([row_B[:, None], near_BK], axis=1)])
 
 
 def nothing_left(
@@ -294,8 +169,3 @@ def _weights(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
         **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "scorer_weights": scorer.fingerprint if scorer is not None else None,
     }
-
-
-def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

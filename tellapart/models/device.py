@@ -136,7 +136,7 @@ def running_on(device: str) -> Iterator[None]:
 
 def hardware(*models: Any) -> dict[str, str]:
     """``{"device", "precision"}`` of models, for a result's file; several that differ are joined with commas."""
-    devices = dict.fromkeys(str(next(model.parameters()).device) for model in models)
+    devices = dict.fromkeys(str(next((x.device for x in model.parameters()), "cpu")) for model in models)
     return {
         "device": ", ".join(devices),
         "precision": ", ".join(dict.fromkeys(precision_of(model) for model in models)),

@@ -1,0 +1,77 @@
+"""Of several captions of a picture the one that tells it apart best, by a scorer: no training needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tellapart.data import Dataset
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from tellapart.features.store import FeatureStore
+    from tellapart.scorers.base import Scorer
+
+DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
+
+
+class BestOf:
+    """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
+
+    ``places``: id to row, of the pictures that can be read. The look-alikes are the ``distractors`` nearest
+    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`).
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        scorer: Scorer,
+        store: FeatureStore | None,
+        *,
+        distractors: int = DISTRACTORS,
+        progress: bool = True,
+    ) -> None:
+        import numpy as np
+
+        from tellapart.features.nearest import Vectors
+        from tellapart.features.store import FeatureStore
+
+        store = store or FeatureStore()
+        encoder = scorer.encoder
+        kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
+        self._scorer = scorer
+        self.places = {item.id: place for place, item in enumerate(kept)}
+        features: np.ndarray = store.features(kept, encoder, progress=progress) if kept else np.zeros((0, 1), "f4")
+        self._vectors = Vectors.of(features)
+        self._distractors = min(distractors, max(len(kept) - 1, 0))
+
+    def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
+        """For each item its captions with their scores in nats, best first; equal scores keep their order."""
+        import torch
+
+        sets_BKD = self._sets([self.places[item.id] for item in items])
+        texts = [text for group in groups for text in group]
+        texts_BSD = self._scorer.text_features(texts).cpu().float()
+        texts_BSD = texts_BSD.reshape(len(items), -1, texts_BSD.shape[-1])
+        scores_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", texts_BSD, sets_BKD)
+        # A data set of one picture has no distractors: rank by similarity.
+        scores_BS = scores_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else scores_BSK[..., 0]
+        return [
+            tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
+            for group, row in zip(groups, scores_BS, strict=True)
+        ]
+
+    def _sets(self, rows: Sequence[int]) -> torch.Tensor:
+        """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
+        import numpy as np
+        import torch
+
+        from tellapart.features.nearest import Exclusions, nearest_among
+
+        row_B, gallery = np.array(rows), self._vectors
+        itself = Exclusions(row_B, np.arange(len(gallery)))
+        near_BK = nearest_among(gallery.take(row_B), gallery, self._distractors, itself).rows_NK
+        return torch.from_numpy(gallery.given_ND[np.concatenate([row_B[:, None], near_BK], axis=1)])

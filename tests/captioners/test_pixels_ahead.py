@@ -1,0 +1,42 @@
+"""Pixels that are made ahead of the model, in threads, are those of the family's own processor, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from families import FAMILIES
+from PIL import Image
+
+from tellapart.captioners import load_captioner
+from tellapart.utils.ahead import ahead
+
+
+def pictures() -> list[Image.Image]:
+    """Photos of 3:2 and 2:3, large enough to be scaled down."""
+    rng = np.random.default_rng(0)
+    sizes = [(120, 80), (80, 120)] * 6
+    return [Image.fromarray(rng.integers(0, 255, (h, w, 3), np.uint8)) for w, h in sizes]
+
+
+@pytest.mark.parametrize("family", ["blip2", "git", "llava", "llava_next", "qwen2_vl", "vit_gpt2"])
+def test_pixels_of_threads_are_those_of_the_processor(family: str, tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
+    assert captioner.pixels_in_threads
+    photos = pictures()
+    threaded = list(ahead(lambda photo: captioner.pixels([photo]), photos, buffer=8, threads=4))
+    for photo, row in zip(photos, threaded, strict=True):
+        assert torch.equal(row, captioner.pixels([photo]))
+    read = captioner.processor(images=photos, return_tensors="pt")
+    if captioner.grids is not None:
+        grid_B3, cells = captioner.grids.unpack(torch.cat(threaded), merged=False)
+        assert torch.equal(grid_B3, read["image_grid_thw"]) and torch.equal(cells, read["pixel_values"])
+    elif captioner.tiles is not None:
+        _, counts, tiles = captioner.tiles.unpack(torch.cat(threaded))
+        for own, count, expected in zip(tiles, counts, read["pixel_values"], strict=True):
+            assert torch.equal(captioner.tiles.squares(own[:count]), expected[:count])
+    else:
+        assert torch.equal(torch.cat(threaded), read["pixel_values"])
