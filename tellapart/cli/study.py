@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tellapart.cli import study_judges
 from tellapart.cli.common import DATA, App
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
@@ -26,6 +27,7 @@ app = App(
 )
 create_app = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
 app.add_typer(create_app)
+app.add_typer(study_judges.app)
 PANEL = DATA
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the study.")]

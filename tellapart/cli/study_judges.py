@@ -1,0 +1,48 @@
+"""``tellapart study judges``: metrics against people's judgements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import App
+from tellapart.cli.output import Json, show
+
+app = App()
+
+
+@app.command()
+def judges(
+    file: Annotated[
+        Path, typer.Argument(help="Human judgements in a published layout, such as ExpertAnnotations.txt.")
+    ],
+    references: Annotated[
+        list[Path] | None,
+        typer.Option(help="The pictures' references, and Flickr8k's captions: Flickr8k.token.txt, … Repeatable."),
+    ] = None,
+    layout: Annotated[str | None, typer.Option(help="The layout, where it is not recognised.")] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(help="Names, with commas. Default: all that the inputs allow. Repeatable."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The pictures, as kind:path, for metrics that see them.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name. Needs --data.")] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
+    from tellapart.evaluation.meta.judge_metrics import agreement_with_people
+    from tellapart.utils.messages import say
+
+    names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
+    found = agreement_with_people(
+        file, references or (), layout, names, data=data, scorer=scorer, resamples=resamples, seed=seed
+    )
+    show(found.to_json(), found.table, as_json)
+    for note in found.notes:
+        say(f"note: {note}")

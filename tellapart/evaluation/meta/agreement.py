@@ -1,0 +1,246 @@
+"""Each metric's agreement with human judgements: rank correlations and accuracy on pairs, as papers print them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.context import EvalContext, Slot
+from tellapart.evaluation.meta.judgements import Judgements
+from tellapart.evaluation.selection import choose
+from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
+from tellapart.metrics.resampling import bootstrap_weights
+from tellapart.progress import track
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tellapart.evaluation.registry import Metric
+
+TAUS = {"b": kendall_tau_b, "c": kendall_tau_c}
+ALL = "all"  # the mean over the categories of pairs
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One metric's agreement, in percent. None: there are no ratings, or no pairs.
+
+    accuracy: by category of pairs, and "all" (the mean over categories). low, high: the 95 % interval of the tau that
+    papers print for this set (of the accuracy where they print that), pictures resampled. n: captions with a value.
+    """
+
+    tau_b: float | None
+    tau_c: float | None
+    spearman: float | None
+    accuracy: dict[str, float]
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass
+class AgreementTable:
+    """Metrics by name with their agreement, and what was compared with what."""
+
+    judgements: Judgements
+    metrics: dict[str, Agreement] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"judgements": {…}, "metrics": {NAME: {"tau_b", "tau_c", …}}, "signatures": {…}, "notes": […]}``."""
+        own = self.judgements
+        counts = {
+            "layout": own.layout,
+            "judges": own.judges,
+            "captions": len(own.captions),
+            "pictures": len({caption.picture for caption in own.captions}),
+            "ratings": own.ratings,
+            "pairs": len(own.pairs),
+            "tau": own.tau,
+        }
+        metrics = {name: asdict(found) for name, found in self.metrics.items()}
+        return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
+
+    def table(self) -> Table:
+        """Metrics down, best first by what papers print for this set."""
+        from rich import box
+        from rich.table import Table
+
+        own = self.judgements
+        title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
+        table = Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
+        table.add_column("metric")
+        for head in self._heads():
+            table.add_column(head, justify="right")
+        for name in sorted(self.metrics, key=self._key, reverse=True):
+            table.add_row(self.labels.get(name, name), *self._cells(self.metrics[name]))
+        return table
+
+    def rows(self) -> list[list[str]]:
+        """The table as text, its heads first, in the order of the metrics."""
+        return [
+            ["metric", *self._heads()],
+            *([self.labels.get(name, name), *self._cells(found)] for name, found in self.metrics.items()),
+        ]
+
+    def _heads(self) -> list[str]:
+        taus = ["tau-b", "tau-c", "Spearman"] if self.judgements.ratings else []
+        return [
+            *taus,
+            *(f"pairs {name}".removesuffix(f" {ALL}") for name in self._categories()),
+            *(["95 %"] if self._resampled() else []),
+            "n",
+        ]
+
+    def _cells(self, found: Agreement) -> list[str]:
+        taus = [found.tau_b, found.tau_c, found.spearman] if self.judgements.ratings else []
+        shown = [*taus, *(found.accuracy.get(name) for name in self._categories())]
+        cells = ["–" if value is None or np.isnan(value) else f"{value:.1f}" for value in shown]
+        interval = (
+            [f"{found.low:.1f} … {found.high:.1f}" if found.low is not None else "–"] if self._resampled() else []
+        )
+        return [*cells, *interval, f"{found.n:,}"]
+
+    def _resampled(self) -> bool:
+        return any(found.low is not None for found in self.metrics.values())
+
+    def _categories(self) -> list[str]:
+        return list(next((found.accuracy for found in self.metrics.values()), {}))
+
+    def _key(self, name: str) -> float:
+        value = _printed(self.metrics[name], self.judgements.tau)
+        return -np.inf if value is None or np.isnan(value) else value
+
+
+def measure_agreement(
+    judgements: Judgements,
+    metrics: Sequence[str] | None = None,
+    *,
+    context: EvalContext | None = None,
+    resamples: int = 0,
+    seed: int = 0,
+) -> AgreementTable:
+    """The agreement of metrics of one caption with the judgements: all that can be computed, or those named.
+
+    context: of pictures and a scorer, its rows those of the captions; None: texts alone. Each caption is one row, so
+    that CIDEr's document frequencies count a picture once for each of its judged captions, as the published figures do.
+    A metric whose lower values are better is turned round. Raises `UsageError` for a metric that cannot be had.
+    """
+    judgements = judgements.with_pairs_of_ratings()
+    captions = [row.caption for row in judgements.captions]
+    references = [list(row.references) for row in judgements.captions]
+    context = context or EvalContext([str(row) for row in range(len(captions))], None, references)
+    slot = Slot(captions, references)
+    found = AgreementTable(judgements, notes=list(judgements.notes))
+    chosen = {name: metric for name, metric in choose(metrics, context)[0].items() if not metric.pools}
+    if metrics is None:
+        chosen |= _meteor(context, found.notes)
+    if metrics is not None and not chosen:
+        raise UsageError(f"--metrics names no metric of one caption: {', '.join(metrics)}")
+    for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
+        value_N = _values(metric, context, slot)
+        if value_N is None or np.all(np.isnan(value_N)):
+            if metrics is not None:
+                found.notes.append(f"{name} has no number for one caption, and is left out")
+            continue
+        found.metrics[name] = _agreement(value_N, judgements, resamples, seed)
+        found.labels[name] = metric.info().label
+        rule = f"|{judgements.rule}" if judgements.rule else ""
+        turned = "|turned-round" if metric.direction == "lower" else ""
+        found.signatures[name] = f"{name}|{metric.variant(context)}{turned}|judgements:{judgements.layout}{rule}"
+    return found
+
+
+def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
+    """METEOR, which is in every paper's table and needs files; a note where they are missing."""
+    try:
+        return choose(["meteor"], context)[0]
+    except TellapartError as error:
+        notes.append(f"METEOR is left out: {error}")
+        return {}
+
+
+def _values(metric: Metric, context: EvalContext, slot: Slot) -> np.ndarray | None:
+    value_N = metric.of_slot(context, slot).value_N
+    if value_N is None or metric.direction != "lower":
+        return value_N
+    return -np.asarray(value_N)
+
+
+def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed: int) -> Agreement:
+    known_N = ~np.isnan(value_N)
+    rating_of = [np.array(caption.ratings) for caption in judgements.captions]
+    times_N = np.array([len(ratings) for ratings in rating_of])
+
+    def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and ratings of the captions with a value, each as often as ``repeat_N`` says."""
+        take_N = np.flatnonzero(known_N & (times_N > 0))
+        take_M = np.repeat(take_N, repeat_N[take_N])
+        if not len(take_M):
+            return np.zeros(0), np.zeros(0)
+        return np.repeat(value_N[take_M], times_N[take_M]), np.concatenate([rating_of[row] for row in take_M])
+
+    scores, ratings = taus(np.ones(len(value_N), int))
+    rated = bool(judgements.ratings) and len(scores) > 1
+    whole = Agreement(
+        tau_b=100 * kendall_tau_b(scores, ratings) if rated else None,
+        tau_c=100 * kendall_tau_c(scores, ratings) if rated else None,
+        spearman=100 * spearman(scores, ratings) if rated else None,
+        accuracy=_accuracies(value_N, judgements),
+        n=int(known_N.sum()),
+    )
+    if not resamples:
+        return whole
+
+    def printed(repeat_N: np.ndarray) -> float:
+        if judgements.tau:
+            return 100 * TAUS[judgements.tau](*taus(repeat_N))
+        return _accuracies(value_N, judgements, repeat_N)[ALL]
+
+    low, high = _interval(judgements, printed, resamples, seed)
+    return Agreement(whole.tau_b, whole.tau_c, whole.spearman, whole.accuracy, whole.n, low, high)
+
+
+def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
+    """Percent by category, then their mean; a pair with a caption that has no value is left out."""
+    found: dict[str, float] = {}
+    for category in dict.fromkeys(pair.category for pair in judgements.pairs):
+        rows = [pair for pair in judgements.pairs if pair.category == category]
+        better = np.array([value_N[pair.better] for pair in rows])
+        worse = np.array([value_N[pair.worse] for pair in rows])
+        tied = np.array([pair.tied for pair in rows])
+        better, worse = np.where(tied, 0.0, better), np.where(tied, 0.0, worse)
+        keep = np.flatnonzero(~np.isnan(better + worse))
+        if repeat_N is not None:
+            keep = np.repeat(keep, [repeat_N[rows[place].better] for place in keep])
+        found[category] = 100 * pair_accuracy(better[keep], worse[keep])
+    if not found:
+        return {}
+    mean = float(np.mean(list(found.values())))
+    return {ALL: mean} if list(found) == [""] else {**found, ALL: mean}
+
+
+def _interval(
+    judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
+) -> tuple[float, float]:
+    """Pictures are resampled, with all of their captions."""
+    names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
+    place = {name: number for number, name in enumerate(names)}
+    picture_N = np.array([place[caption.picture] for caption in judgements.captions])
+    values = [
+        statistic(weight_K[picture_N].astype(int))
+        for weight_RK in bootstrap_weights(len(names), resamples, seed)
+        for weight_K in weight_RK
+    ]
+    low, high = np.nanpercentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _printed(found: Agreement, tau: str) -> float | None:
+    return {"b": found.tau_b, "c": found.tau_c}.get(tau, found.accuracy.get(ALL))

@@ -1,0 +1,293 @@
+"""Readers of human judgements in the layouts in which they were published.
+
+| layout | file | looks like |
+|---|---|---|
+| flickr8k-expert | ExpertAnnotations.txt | picture, caption id, three ratings 1-4, tab-separated |
+| flickr8k-cf | CrowdFlowerAnnotations.txt | picture, caption id, share of yes, number of yes, number of no |
+| clipscore | flickr8k.json, … | ``{id: {"image_path", "ground_truth": […], "human_judgement": […]}}`` |
+| composite | 8k_correctness.csv, … | ``;``-separated, Input.image_url, Input.text1, …, Answer.Q1Answer, … |
+| thumb | mscoco_THumB-1.0.jsonl | ``{"seg_id", "image", "hyp", "human_score", "P", "R", "SYS"}`` |
+| foil | foilv1.0_test_2017.json | COCO layout; annotations with "foil", "foil_word", "target_word" |
+| pascal-50s | pair_pascal.mat, with consensus_pascal.mat | MATLAB 5 |
+| detailcaps | DetailCaps-4870's Parquet, or JSON lines | GT_Caption_*, one column for each model, GPT4_Eval |
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError, nearest
+from tellapart.evaluation.meta.judgements import (
+    ComparedPair,
+    Judgements,
+    RatedCaption,
+    without_own_reference,
+    without_reference_captions,
+)
+from tellapart.evaluation.meta.references import PictureReferences, open_references, require_references
+from tellapart.utils.json_text import parse_json
+
+_FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
+_ANSWERS = range(1, 11)
+_DROPPED = "captions-that-are-references:left-out"
+_TAKEN_OUT = "captions-that-are-references:out-of-their-references"
+
+
+def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:
+    """Human judgements of a file. Its layout is recognised unless it is named. Raises `UsageError`."""
+    if layout is not None and layout not in LAYOUTS:
+        raise UsageError(f"no layout of judgements is called '{layout}'{nearest(layout, LAYOUTS)}")
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file; expected human judgements ({', '.join(LAYOUTS)})")
+    name = layout or _recognise(path)
+    found = LAYOUTS[name](path, references)
+    if not found.captions:
+        raise UsageError(f"{path}: holds no judged caption in the layout {name}; name another with --layout")
+    return found
+
+
+def _recognise(path: Path) -> str:
+    if path.suffix == ".mat":
+        return "pascal-50s"
+    if path.suffix == ".parquet":
+        return "detailcaps"
+    text = _text(path)
+    head = text.lstrip()[:4096]
+    first = text.partition("\n")[0]
+    if head.startswith("{") and _is_record(first):
+        return "detailcaps" if "GPT4_Eval" in first else "thumb"
+    if head.startswith("{"):
+        return "foil" if '"foil_word"' in text else "clipscore"
+    if "Answer.Q1Answer" in first:
+        return "composite"
+    cells = first.split("\t")
+    if len(cells) == 5 and "#" in cells[1]:
+        rows = [line.split("\t") for line in text.splitlines()[:2000] if line.strip()]
+        return "flickr8k-cf" if all(_is_share(row) for row in rows) else "flickr8k-expert"
+    raise UsageError(f"{path}: the layout is not recognised; name it with --layout ({', '.join(LAYOUTS)})")
+
+
+def _is_record(line: str) -> bool:
+    try:
+        return "hyp" in (value := json.loads(line)) or "GPT4_Eval" in value
+    except ValueError:
+        return False
+
+
+def _is_share(row: list[str]) -> bool:
+    """A row of CrowdFlower's: the third number is the fourth over the sum of the last two."""
+    try:
+        share, yes, no = map(float, row[2:5])
+    except ValueError:
+        return False
+    return yes + no > 0 and math.isclose(share, yes / (yes + no), abs_tol=0.01)
+
+
+def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
+    """Three experts' ratings from 1 to 4, each of them a judgement of its own (Hodosh et al. 2013)."""
+    rows = _flickr8k_rows(path, references, lambda cells: tuple(float(cell) for cell in cells))
+    return Judgements("flickr8k-expert", without_reference_captions(rows), rule=_DROPPED, judges="experts, 1-4")
+
+
+def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
+    """The share of people who say that the caption describes the picture; papers print tau-b."""
+    rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
+    kept = without_reference_captions(rows)
+    return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes")
+
+
+def _flickr8k_rows(
+    path: Path, references: Sequence[Path], ratings_of: Callable[[list[str]], tuple[float, ...]]
+) -> list[RatedCaption]:
+    known = open_references(references, path, _FLICKR8K, "captions and references are named by id")
+    rows, missing = [], []
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        cells = line.rstrip("\r\n").split("\t")
+        if len(cells) != 5:
+            raise UsageError(
+                f"{path}, line {number}: has {len(cells)} columns; expected picture, caption id, 3 numbers"
+            )
+        try:
+            ratings = ratings_of(cells[2:])
+        except (ValueError, ZeroDivisionError):
+            raise UsageError(f"{path}, line {number}: {'/'.join(cells[2:])} are no ratings") from None
+        caption, own = known.caption(cells[1]), known.of(cells[0])
+        if caption is None or not own:
+            missing.append(cells[0] if not own else cells[1])
+        else:
+            rows.append(RatedCaption(cells[0], caption, own, ratings))
+    require_references(missing, len(rows) + len(missing), path)
+    return rows
+
+
+def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
+    """The JSON of the CLIPScore authors: a rating a record; records of one caption are joined."""
+    joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
+    for entry in _entries(path, _json(path), dict):
+        own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
+        for judged in entry.get("human_judgement", ()):
+            rating = float(judged.get("rating", math.nan))
+            if not math.isnan(rating):
+                key = (str(judged.get("image_path", entry.get("image_path"))), " ".join(judged["caption"].split()))
+                joined.setdefault(key, (own, []))[1].append(rating)
+    rows = [RatedCaption(*key, own, tuple(ratings)) for key, (own, ratings) in joined.items()]
+    binary = all(0 <= rating <= 1 for row in rows for rating in row.ratings)
+    kept = without_reference_captions(rows)
+    return Judgements("clipscore", kept, tau="b" if binary else "c", rule=_DROPPED)
+
+
+def composite(path: Path, references: Sequence[Path]) -> Judgements:
+    """Correctness or thoroughness from 1 to 5 (Aditya et al. 2018); one rating for each caption."""
+    expected = (*_FLICKR8K, "results_20130124.token", "captions_val2014.json")
+    known = open_references(references, path, expected, "it has no references")
+    rows, missing = [], []
+    for record in csv.DictReader(io.StringIO(_text(path)), delimiter=";"):
+        picture = (record.get("Input.image_url") or "").rpartition("/")[2]
+        for number in _ANSWERS:
+            caption, answer = record.get(f"Input.text{number}"), record.get(f"Answer.Q{number}Answer")
+            if not picture or not caption or not (answer or "").strip():
+                continue
+            if own := known.of(picture):
+                rows.append(RatedCaption(picture, caption, own, (_rating(path, answer),)))
+            else:
+                missing.append(picture)
+    require_references(missing, len(rows) + len(missing), path)
+    return Judgements("composite", without_own_reference(rows), rule=_TAKEN_OUT, judges="crowd, 1-5")
+
+
+def thumb(path: Path, references: Sequence[Path]) -> Judgements:
+    """THumB 1.0's total score of precision and recall, minus penalties (Kasai et al. 2022)."""
+    beside = path.parent / "mscoco_references.json"
+    if not references and beside.is_file():
+        lines = [parse_json(line) for line in _text(beside).splitlines() if line.strip()]
+        known = PictureReferences({str(line["seg_id"]): list(line["refs"]) for line in lines}, {})
+    else:
+        known = open_references(references, path, (beside.name,), "it has no references")
+    rows, missing = [], []
+    for line in _text(path).splitlines():
+        if not line.strip():
+            continue
+        record = parse_json(line)
+        own = known.of(str(record.get("seg_id"))) or known.of(str(record.get("image")))
+        score = (_rating(path, record.get("human_score")),)
+        if own:
+            rows.append(RatedCaption(str(record["image"]), record["hyp"], own, score, str(record.get("SYS", ""))))
+        else:
+            missing.append(str(record.get("image")))
+    require_references(missing, len(rows) + len(missing), path)
+    return Judgements("thumb", without_own_reference(rows), rule=_TAKEN_OUT, judges="trained annotators")
+
+
+def foil(path: Path, references: Sequence[Path]) -> Judgements:
+    """A right caption against the same one with a wrong word (Shekhar et al. 2017): accuracy on pairs."""
+    known = open_references(references, path, ("captions_val2014.json",), "it has no references")
+    by_caption: dict[str, dict[bool, list[dict[str, Any]]]] = {}
+    for annotation in _entries(path, _json(path).get("annotations", ()), dict):
+        is_foil = bool(annotation.get("foil")) and annotation.get("foil_word") != "ORIG"
+        by_caption.setdefault(str(annotation["id"]), {}).setdefault(is_foil, []).append(annotation)
+    rows: list[RatedCaption] = []
+    pairs, missing = [], []
+    for found in by_caption.values():
+        for wrong in found.get(True, ()):
+            for right in found.get(False, ())[:1]:
+                picture = str(right["image_id"])
+                own = RatedCaption(picture, right["caption"], known.of(picture))
+                if not (kept := without_own_reference([own])):
+                    missing.append(picture)
+                    continue
+                # Both are measured against the references without the right caption.
+                pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
+                rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
+    require_references(missing, len(pairs) + len(missing), path)
+    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # words are too many for columns of a table
+    return Judgements("foil", tuple(rows), one, tau="", rule=_TAKEN_OUT, judges="by construction")
+
+
+def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
+    """Detailed captions of three models with scores of GPT-4, as the public file has them (Dong et al. 2024)."""
+    rows, without = [], 0
+    for number, record in enumerate(_detailcaps_records(path)):
+        own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)
+        scores = record.get("GPT4_Eval")
+        scores = parse_json(scores) if isinstance(scores, str) else scores
+        if not own or not isinstance(scores, dict):
+            without += 1
+            continue
+        picture = str(record.get("image", number))
+        for model, score in scores.items():
+            if isinstance(record.get(model), str) and isinstance(score, int | float | str):
+                rows.append(RatedCaption(picture, record[model], own, (_rating(path, score),), model))
+    notes = (f"{without:,} pictures have no scores or no references, and are left out",) if without else ()
+    return Judgements("detailcaps", tuple(rows), judges="GPT-4, not people", notes=notes)
+
+
+def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".parquet":
+        yield from (parse_json(line) for line in _text(path).splitlines() if line.strip())
+        return
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        from tellapart.errors import MissingExtra
+
+        raise MissingExtra("parquet", f"{path.name}, a Parquet file,") from None
+    table = parquet.ParquetFile(path)
+    names = [name for name in table.schema_arrow.names if name != "binary"]  # the pictures' bytes
+    for batch in table.iter_batches(batch_size=256, columns=names):
+        yield from batch.to_pylist()
+
+
+def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
+    """See `tellapart.evaluation.meta.pascal`."""
+    from tellapart.evaluation.meta.pascal import read_pascal
+
+    return read_pascal(path)
+
+
+def _rating(path: Path, value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        raise UsageError(f"{path}: '{value}' is no rating; expected a number") from None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return parse_json(_text(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON ({error})") from None
+
+
+def _entries(path: Path, value: Any, kind: type) -> list[Any]:
+    found = list(value.values()) if isinstance(value, dict) else list(value)
+    if not all(isinstance(entry, kind) for entry in found):
+        raise UsageError(f"{path}: expected an object with one object for each entry; name the layout with --layout")
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        return path.read_text(encoding="latin-1")  # Composite's files are of a spreadsheet
+
+
+Reader = Callable[[Path, Sequence[Path]], Judgements]
+LAYOUTS: dict[str, Reader] = {
+    "flickr8k-expert": flickr8k_expert,
+    "flickr8k-cf": flickr8k_crowdflower,
+    "clipscore": clipscore_json,
+    "composite": composite,
+    "thumb": thumb,
+    "foil": foil,
+    "pascal-50s": pascal_50s,
+    "detailcaps": detailcaps,
+}
