@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent / "tellapart"
 LAYERS = [
     "errors types progress utils",
     "images metrics models scenes web",
-    "data report rewards scorers",
+    "data facts report rewards scorers",
     "boost captioners features objectives",
     "bags inference recipe",
     "evaluation integrations review",

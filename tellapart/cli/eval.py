@@ -76,6 +76,12 @@ def evaluate(
     pairs: Annotated[
         str, typer.Option(help="Paired tests: first (each system against the first one), or all (every two).")
     ] = "first",
+    synonyms: Annotated[
+        Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
+    ] = None,
+    instances: Annotated[
+        Path | None, typer.Option(help="For CHAIR: COCO's instances_*.json, whose objects count as there too.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.")
     ] = None,
@@ -139,6 +145,8 @@ def evaluate(
         pairs=pairs,
         device=device,
         precision=precision,
+        synonyms=synonyms,
+        instances=instances,
     )
     if out is not None:
         formats.write(out, formats.FORMATS[chosen_format](results))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from tellapart.facts.synonyms import Synonyms
 from tellapart.metrics.resampling import Statistic
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class EvalContext:
     extra_ND: np.ndarray | None = None  # features of pictures that are candidates only
     origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of these sets
     emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
+    synonyms: Synonyms = field(default_factory=Synonyms)  # of objects, for CHAIR and facts
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)  # COCO's objects by picture, for CHAIR
     _kept: dict[Hashable, Any] = field(default_factory=dict)
     _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
 
@@ -93,6 +96,10 @@ class EvalContext:
             self._kept[key] = make()
         kept: T = self._kept[key]
         return kept
+
+    def kept(self, key: Hashable) -> Any:
+        """What `once` has kept for ``key``; None where it was never asked."""
+        return self._kept.get(key)
 
     @property
     def loaded_scorer(self) -> EvalScorer:

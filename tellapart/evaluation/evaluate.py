@@ -27,6 +27,7 @@ from tellapart.evaluation.model_inputs import (
     load_text_encoder_from,
     notes_on_cut_texts,
 )
+from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, read_object_inputs
 from tellapart.evaluation.retrieval import per_set
 from tellapart.evaluation.selection import choose
 from tellapart.evaluation.slots import HUMAN_CHOICES, caption_lists, human_slots, system_slots
@@ -64,6 +65,7 @@ def evaluate(
     words: int = 0,
     inputs: CandidateInputs | None = None,
     pairs: str = "first",
+    objects: ObjectInputs | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -81,7 +83,7 @@ def evaluate(
     alike. ``words`` adds so many adjectives and nouns that are most each system's own
     (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
     (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
-    every two systems.
+    every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts.
     """
     ids = _same_ids(systems, items)
     all_references, notes = _references(ids, items, references)
@@ -91,7 +93,7 @@ def evaluate(
     # People's references are measured for their diversity where that is asked for, not by default.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
-    settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf}
+    settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf, **(objects or ObjectInputs()).settings()}
     sets = inputs or CandidateInputs()
 
     def context_of(model: EvalScorer | None, features: np.ndarray | None, **more: Any) -> EvalContext:
@@ -114,6 +116,7 @@ def evaluate(
             if not name or metric.for_eval_scorers:
                 comparison.measure(metric, where, scorer=name, chance=chance)
     comparison.finish()
+    results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
         texts_by_system = {
@@ -218,6 +221,8 @@ def run_eval(
     pairs: str = "first",
     device: str = "auto",
     precision: str = "auto",
+    synonyms: Path | None = None,
+    instances: Path | None = None,
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
@@ -227,8 +232,8 @@ def run_eval(
     (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and
     the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
-    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well. Torch
-    is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
+    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well.
+    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Torch is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
     run on ``device`` in ``precision``, of which ``auto`` is fp32 here (`tellapart.models.device`); the results'
     ``hardware`` says on what they ran. For the rest see `evaluate`.
     """
@@ -238,6 +243,7 @@ def run_eval(
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
     if pairs not in PAIRS:
         raise UsageError(f"--pairs is '{pairs}'; expected one of {', '.join(PAIRS)}")
+    objects = read_object_inputs(synonyms, instances)
     if words:
         check_words(len(captions) + (human is not None))
     _check_choices(scorer, long_texts, emscore_idf)
@@ -290,6 +296,7 @@ def run_eval(
         words=words,
         inputs=inputs,
         pairs=pairs,
+        objects=objects,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable

@@ -28,7 +28,8 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
     ids throughout, the target first among the candidates, scores are cosines by candidate. Where the truth of the
     items is known, a system has ``"claims": {"correct", "of", "false": [[start, end, why]]}`` as well: which characters
-    of its caption claim what is not so (`tellapart.scenes.truth.mark_caption`). The first system
+    of its caption claim what is not so (`tellapart.scenes.truth.mark_caption`); without a truth, what a metric of facts
+    could not verify. The first system
     is the baseline: sets where a later system hits and it misses ("won"), the reverse ("lost"), where all miss and
     where all hit, in fixed shares, each kind spread evenly over the data. Empty where no look-alike metric was
     computed.
@@ -54,7 +55,10 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: in
                 "candidates": [results.ids[row]],
                 "references": references.get(results.ids[row], []),
                 "systems": {
-                    name: {"caption": captions[row], **claims(captions[row], truth.get(results.ids[row]))}
+                    name: {
+                        "caption": captions[row],
+                        **(claims(captions[row], truth.get(results.ids[row])) or _marked(results, name, row)),
+                    }
                     for name, captions in results.captions.items()
                 },
             }
@@ -126,6 +130,15 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
     return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
 
 
+def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
+    """`claims` of a caption that a metric of facts has verified; empty where none did."""
+    marks = results.extra.get("marks", {}).get(system, ())
+    if not len(marks):
+        return {}
+    verdict = marks[row]
+    return {"claims": {"correct": round(verdict.correct), "of": round(verdict.claims), "false": list(verdict.false)}}
+
+
 def _set(
     results: Results,
     found: dict[str, Retrieval],
@@ -148,7 +161,7 @@ def _set(
                     key: round(float(score), 4) for key, score in zip(members, own.scores(question), strict=True)
                 },
                 "picked": results.ids[int(own.picked_N[row])],
-                **claims(results.captions[name][row], truth.get(target)),
+                **(claims(results.captions[name][row], truth.get(target)) or _marked(results, name, row)),
             }
             for name, own in found.items()
         },

@@ -27,7 +27,7 @@ POS = ("adjective", "noun")
 # HanTa speaks CLAWS 5. Proper nouns (NP0) are another part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
 # Words with inner hyphens, and the pieces that the tagger's own corpus cuts off: don't is "do n't", dog's is "dog 's".
-_TOKEN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
+WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +109,27 @@ LONGEST_WORD = 100
 
 
 @cache
-def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
+def _tagger() -> Any:
     from HanTa.HanoverTagger import HanoverTagger
 
-    tagger = HanoverTagger("morphmodel_en.pgz")
+    return HanoverTagger("morphmodel_en.pgz")
+
+
+def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
+    """(lemma in lower case, CLAWS 5 tag) of each word of a sentence; HanTa's."""
+    # The tagger's time grows with the square of a word's length, and no word is as long as this.
+    tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
+    return [(lemma.lower(), tag) for _, lemma, tag in tagged]
+
+
+@cache
+def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
+    """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
-        # The tagger's time grows with the square of a word's length, and no word is as long as this.
-        tokens = [token[:LONGEST_WORD] for token in _TOKEN.findall(caption.replace("’", "'"))]
-        tagged = tagger.tag_sent(tokens) if tokens else []
-        return [(word.lower(), lemma.lower(), pos) for word, lemma, pos in tagged if not pos.startswith("PU")]
+        words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]
+        tagged = zip(words, tag_words(words), strict=True)
+        return [(word.lower(), lemma, tag) for word, (lemma, tag) in tagged if not tag.startswith("PU")]
 
     return analyse
 

@@ -207,10 +207,14 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
     """The true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
-    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    return check_claims(parse_caption(caption) if isinstance(caption, str) else caption, scene)[0]
+
+
+def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list[tuple[Words, str]]]:
+    """`count_claims` of a parsed caption, and the words of each false claim with the reason."""
     count = _count(parsed, scene)
     things = len(scene.objects)
-    return ClaimCounts(
+    counts = ClaimCounts(
         claims=count.claims,
         correct=count.correct,
         bound=count.bound,
@@ -223,6 +227,7 @@ def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
         repetitions=_repetitions(parsed, scene),
         words=len(parsed.words),
     )
+    return counts, count.false
 
 
 def _repetitions(parsed: ParsedCaption, scene: Scene) -> int:

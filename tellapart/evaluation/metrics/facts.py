@@ -1,0 +1,223 @@
+"""Claims of captions: objects, attributes and relations, verified by references, by a scene's truth, or by a scorer.
+
+One extractor (`tellapart.facts.extract`), three verifiers; the name of a metric says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.facts.verdict import Verdict, rate_statistic, rates
+from tellapart.facts.words import check_tagger
+from tellapart.metrics.resampling import Statistic
+from tellapart.metrics.results import CLOSE, TRUTH
+from tellapart.utils.registry import Direction
+
+Verify = Callable[[EvalContext, Slot], list[Verdict]]
+_NAMES = ("precision", "recall", "f")
+_CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Dong et al. 2024)
+
+
+def by_references(context: EvalContext, slot: Slot) -> list[Verdict]:
+    """A claim is true where a reference makes it."""
+    from tellapart.facts.verify_references import verify_references
+
+    return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
+
+
+def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
+    """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
+    from tellapart.facts.chair import Chair
+
+    if not context.synonyms:
+        check_tagger()
+    chair = Chair(context.synonyms, context.instances)
+    names = iter(_pictures(context))
+    return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
+
+
+def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
+    """The exact truth of `scenes`."""
+    from tellapart.facts.verify_scenes import verify_scene
+    from tellapart.progress import track
+
+    assert context.items is not None
+    pairs = list(zip(slot.captions, context.items, strict=True))
+    return context.once(
+        ("verdicts", "exact", id(slot)),
+        lambda: [verify_scene(caption, item.truth) for caption, item in track(pairs, label="extracting claims")],
+    )
+
+
+def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
+    """A claim is as likely true as it is likelier here than at the other pictures."""
+    from tellapart.facts.verify_scorer import verify_scorer
+
+    return context.once(
+        ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.encode)
+    )
+
+
+def _each(
+    context: EvalContext, slot: Slot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
+) -> list[Verdict]:
+    from tellapart.progress import track
+
+    pairs = list(zip(slot.captions, slot.references or [], strict=True))
+    return context.once(
+        ("verdicts", name, id(slot)),
+        lambda: [verify(caption, references) for caption, references in track(pairs, label="extracting claims")],
+    )
+
+
+def _pictures(context: EvalContext) -> list[str]:
+    """What COCO's instances may call each picture: its id, else its file."""
+    if context.items is None:
+        return list(context.ids)
+    return [
+        next((name for name in (id_, item.picture.name) if name in context.instances), id_)
+        for id_, item in zip(context.ids, context.items, strict=True)
+    ]
+
+
+def rate(verify: Verify, which: int, context: EvalContext, slot: Slot) -> Measurement:
+    """Precision, recall or F × 100; of a corpus, counts are summed over captions before dividing."""
+    verdicts = verify(context, slot)
+    counts = [np.array(verdict.counts()) for verdict in verdicts]
+    return Measurement(100 * rates(verdicts)[:, which], Corpus(counts, partial(_rate_of, which)))
+
+
+def _rate_of(which: int, rows: list[np.ndarray]) -> Statistic:
+    return rate_statistic(np.array(rows), which)
+
+
+def capture_like(context: EvalContext, slot: Slot) -> Measurement:
+    """(5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
+
+    The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
+    """
+    from tellapart.facts.verify_references import verify_references
+
+    value_N = np.zeros(len(slot.captions))
+    for kind, weight in _CAPTURE_WEIGHTS.items():
+        verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
+        # A kind that neither side has claims of is no disagreement.
+        f_N = [v.f if v.expected else float(not v.claims) for v in _each(context, slot, f"facts:{kind}", verify)]
+        value_N += weight * np.array(f_N)
+    return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
+
+
+def hallucinates(context: EvalContext, slot: Slot) -> Measurement:
+    """CHAIR_s: 100 for a caption with an object that is not there, else 0."""
+    return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
+
+
+def chair_i(context: EvalContext, slot: Slot) -> Measurement:
+    """CHAIR_i: the share of named objects that are not there × 100, summed over captions before dividing."""
+    verdicts = by_objects(context, slot)
+    wrong = [np.array([v.claims - v.correct, v.claims, 0.0, 0.0]) for v in verdicts]
+    return Measurement(100 * (1 - rates(verdicts)[:, 0]), Corpus(wrong, partial(_rate_of, 0)))
+
+
+def _extractor(context: EvalContext) -> str:
+    from importlib.metadata import version
+
+    named = f"|synonyms:{context.synonyms.name}" if context.synonyms else "|synonyms:none"
+    return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"
+
+
+def _register(
+    name: str,
+    factory: Callable[[EvalContext, Slot], Measurement],
+    needs: tuple[str, ...],
+    signature: Signature,
+    label: str,
+    help: str,
+    group: str,
+    direction: Direction = "higher",
+    aliases: tuple[str, ...] = (),
+    check: Callable[[], object] = check_tagger,
+) -> None:
+    METRICS.register(
+        ContextMetric(
+            name=name, factory=factory, needs=needs, signature=signature, label=label, help=help, group=group,
+            direction=direction, aliases=aliases, check=check,
+        )
+    )  # fmt: skip
+
+
+_MEANING = {
+    "precision": "per cent of a caption's claims (objects, attributes, relations) that {true}",
+    "recall": "per cent of {all} that captions state",
+    "f": "claims of captions that {true}, and how many of {all} they state: F of both",
+}
+_VERIFIERS: dict[str, tuple[Verify, str, str, str, str, str]] = {
+    "facts": (by_references, "references", "a reference makes", "the references' facts", "references", CLOSE),
+    "facts_exact": (by_truth, "truth", "are true of the scene", "the scene's facts", "scene's truth", TRUTH),
+}
+for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
+    for _which, _rate in enumerate(_NAMES):
+        _register(
+            _name if _rate == "f" else f"{_name}_{_rate}",
+            partial(rate, _verify, _which),
+            (_need,),
+            lambda context, rate=_rate, by=_need: f"{rate},sums|{_extractor(context)}|verifier:{by}",  # type: ignore[misc]
+            f"facts, {'F' if _rate == 'f' else _rate} ({_label})",
+            _MEANING[_rate].format(true=_true, all=_all),
+            _group,
+        )
+_register(
+    "facts_scorer",
+    partial(rate, by_scorer, 0),
+    ("pictures", "scorer", "two"),
+    lambda context: (
+        f"precision,graded|{_extractor(context)}|verifier:scorer,share-of-other-pictures-below|"
+        f"scorer:{context.scorer_name()}"
+    ),
+    "facts, support by the scorer",
+    "how much likelier a caption's claims are here than at the other pictures, to the scorer; 50 is chance",
+    CLOSE,
+)
+_register(
+    "capture_like",
+    capture_like,
+    ("references",),
+    lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym",
+    "CAPTURE-like",
+    "F of objects, attributes and relations against the references', weighted 5:5:2 as CAPTURE weighs them",
+    CLOSE,
+)
+
+
+def _objects(context: EvalContext) -> str:
+    if not context.synonyms:
+        return f"objects:references,extracted|{_extractor(context)}"
+    both = "references,instances" if context.instances else "references"
+    return f"objects:{both}|synonyms:{context.synonyms.name}"
+
+
+def _nothing_missing() -> None:
+    """CHAIR is computed where it is named only; with a file of synonyms it needs no tagger."""
+
+
+_register(
+    "chair_i", chair_i, ("references",), lambda context: f"wrong/named,sums|{_objects(context)}", "CHAIR_i",
+    "per cent of the objects that captions name that the references (and instances) do not have", CLOSE, "lower",
+    ("chairi", "chair"), _nothing_missing,
+)  # fmt: skip
+_register(
+    "chair_s", hallucinates, ("references",), lambda context: f"captions-with-a-wrong-one|{_objects(context)}",
+    "CHAIR_s", "per cent of captions that name an object that the references (and instances) do not have", CLOSE,
+    "lower", ("chairs",), _nothing_missing,
+)  # fmt: skip
+_register(
+    "chair_coverage", partial(rate, by_objects, 1), ("references",),
+    lambda context: f"named/there,sums|{_objects(context)}", "coverage",
+    "per cent of the objects of the references (and instances) that captions name", CLOSE, "higher",
+    ("coverage", "chaircoverage", "cover"), _nothing_missing,
+)  # fmt: skip

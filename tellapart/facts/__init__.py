@@ -1,0 +1,1 @@
+"""Claims of captions: objects, attributes, relations; and verifiers that say which of them are true."""

@@ -1,0 +1,446 @@
+"""One generic extractor: objects, attributes and relations out of any English caption, by rules over tags.
+
+A noun phrase is a run of content words; its last noun is the object, the words before it are attributes. What stands
+between two phrases (a preposition, a verb, both) is a relation; a verb without an object is an action of its subject.
+"The dog" is a dog that was named before where nothing contradicts it. It knows no vocabulary beside English function
+words, and reads names, negation and pronouns across sentences poorly: `docs/long-captions.md` lists its blind spots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from tellapart.facts.words import Word, sentences
+
+# Several words that act as one preposition; the noun in them is no object.
+_SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
+_COMPLEX = {
+    *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
+      for tail in ("of", "from", "side of", "hand side of")),
+    *(f"{lead} {side} of" for side in _SIDES for lead in ("in", "on", "at", "along", "by")),
+    *("next to", "close to", "near to", "adjacent to", "similar to", "due to", "opposite to", "attached to"),
+    *("in between", "out of", "away from", "inside of", "outside of", "on to", "up to", "such as", "as well as"),
+    *("higher than", "lower than", "larger than", "smaller than", "taller than", "bigger than"),
+    *("along with", "together with", "full of", "filled with", "covered in", "surrounded by", "made of"),
+}  # fmt: skip
+_LONGEST = max(len(phrase.split()) for phrase in _COMPLEX)
+# "A photo of a dog" and "the image shows a dog" are about a dog.
+_ABOUT = frozenset(
+    [
+        "image",
+        "picture",
+        "photo",
+        "photograph",
+        "scene",
+        "view",
+        "shot",
+        "close-up",
+        "closeup",
+        "illustration",
+        "drawing",
+        "painting",
+        "clip",
+        "video",
+        "footage",
+        "graphic",
+        "icon",
+        "rendering",
+        "depiction",
+        "snapshot",
+    ]
+)
+_GROUPS = frozenset(
+    [
+        "group",
+        "bunch",
+        "couple",
+        "pair",
+        "number",
+        "lot",
+        "set",
+        "collection",
+        "row",
+        "variety",
+        "type",
+        "kind",
+        "piece",
+        "part",
+    ]
+)
+_PLACES = frozenset(["background", "foreground"])
+_NUMBERS = {
+    word: number
+    for number, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], 1)
+}
+_RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
+_NO_ACTION = frozenset(
+    [
+        "be",
+        "have",
+        "do",
+        "show",
+        "depict",
+        "feature",
+        "see",
+        "appear",
+        "seem",
+        "contain",
+        "include",
+        "find",
+        "look",
+        "capture",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A word of an object: "red", or "jump left" of "jumps left". ``action``: it is a verb's."""
+
+    text: str
+    lemma: str
+    spans: tuple[tuple[int, int], ...]
+    action: bool = False
+
+
+@dataclass(slots=True)
+class Mention:
+    """An object that the caption names. ``count`` is the numeral's ("two dogs": 2)."""
+
+    text: str
+    lemma: str
+    spans: list[tuple[int, int]]
+    attributes: list[Attribute] = field(default_factory=list)
+    count: int = 1
+    count_span: tuple[int, int] | None = None
+
+    def add(self, attribute: Attribute) -> None:
+        """Add an attribute, or another place where it is stated."""
+        for number, own in enumerate(self.attributes):
+            if own.lemma == attribute.lemma:
+                self.attributes[number] = Attribute(own.text, own.lemma, own.spans + attribute.spans, own.action)
+                return
+        self.attributes.append(attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``text`` as the caption has it, ``lemma`` without auxiliaries; mentions by number. "between" has two objects."""
+
+    text: str
+    lemma: str
+    subject: int
+    objects: tuple[int, ...]
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What a caption claims. ``loose``: attributes bound to no object."""
+
+    mentions: tuple[Mention, ...]
+    relations: tuple[Relation, ...]
+    loose: tuple[Attribute, ...] = ()
+
+
+@lru_cache(maxsize=65536)
+def extract(caption: str) -> Extraction:
+    """The claims of a caption. Never fails; a text without a noun claims nothing. The result is shared: leave it."""
+    parser = _Parser()
+    for words in sentences(caption):
+        parser.sentence(words)
+    return Extraction(tuple(parser.mentions), tuple(parser.relations), tuple(parser.loose))
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self.mentions: list[Mention] = []
+        self.relations: list[Relation] = []
+        self.loose: list[Attribute] = []
+        self.start_sentence()
+
+    def start_sentence(self) -> None:
+        self.current = -1  # the mention that a relation starts from
+        self.clause = -1  # the subject of the clause
+        self.subject = -1  # of the last relation: in "a on b and under c" a is the subject of both
+        self.link: list[Word] = []  # words since the last mention that may relate it to the next
+        self.joined = False  # whether "and" stands in the link
+        self.copula = False
+        self.between: list[int] = []
+        self.between_text: list[Word] = []
+
+    def sentence(self, words: Sequence[Word]) -> None:
+        self.start_sentence()
+        at = 0
+        while at < len(words):
+            if length := _complex_preposition(words, at):
+                self.link += [replace(word, tag="PRP") for word in words[at : at + length]]
+                at += length
+            elif at and words[at - 1].text in _RELATIVE and words[at].is_a("NN2"):
+                self.function_word(replace(words[at], tag="VVZ"))  # "that floats": the tagger took it for a noun
+                at += 1
+            elif end := _phrase_end(words, at):
+                at = self.phrase(words, at, end)
+            else:
+                self.function_word(words[at])
+                at += 1
+        self.close()
+
+    def function_word(self, word: Word) -> None:
+        if word.text in ("and", "or", "&") or (word.after_break and word.is_a("CJ")):
+            if self.link or not self.between:
+                self.finish_action()
+            self.joined = True
+        elif word.is_a("VB"):
+            self.finite()
+            self.copula = True
+        elif word.text in _RELATIVE or word.is_a("DTQ", "PNQ"):
+            self.finish_action()
+            self.joined = self.copula = False
+            self.clause = self.current
+        elif word.is_a("VV", "PRP", "PRF", "AVP", "AV0", "CJS", "POS", "ORD") or word.text in ("to", "'s"):
+            if word.after_break and self.link:
+                self.finish_action()
+            if word.is_a("VVZ", "VVB", "VVD"):
+                self.finite()
+            self.link.append(word)
+        elif word.is_a("PNP", "EX0"):
+            self.finish_action()
+            self.joined = False
+            if word.is_a("PNP") and self.current < 0 and self.mentions:
+                self.current = 0
+
+    def finite(self) -> None:
+        """A finite verb is of the clause's subject: "a boy in a red shirt is riding" says what the boy does."""
+        if self.clause >= 0 and not self.link and not self.between and not self.joined:
+            self.current = self.clause
+
+    def phrase(self, words: Sequence[Word], start: int, end: int) -> int:
+        """Read the noun phrase words[start:end]; return where it ended."""
+        lead = start
+        count, count_word, definite = 1, None, False
+        while lead < end and words[lead].is_a("AT", "DT", "DPS", "CRD"):
+            word = words[lead]
+            definite = definite or word.text == "the"
+            if word.is_a("CRD"):
+                count, count_word = _NUMBERS.get(word.text, int(word.text) if word.text.isdigit() else 1), word
+            lead += 1
+        run, end, verb = _run(words, lead, end)
+        if not run:
+            return max(end, start + 1)
+        head, before = _head(run, article=lead > start and words[lead - 1].is_a("AT"))
+        if head is None:
+            self.predicate(run, leading=lead > start)
+            return end
+        if head.lemma in _ABOUT and self.is_about(words, end):
+            self.link, self.copula = [], False
+            return end
+        if head.lemma in _GROUPS and end < len(words) and words[end].is_a("PRF"):
+            return end + 1  # "a group of people": the people
+        if head.lemma in _PLACES:
+            self.link = []
+            return end
+        mention = self.mention(head, before, 1 if count > 20 else count, count_word, definite)
+        self.relate(mention)
+        if verb is not None:
+            self.function_word(replace(verb, tag="VVZ"))
+            return end + 1
+        return end
+
+    def is_about(self, words: Sequence[Word], end: int) -> bool:
+        """Whether "image" opens the caption: followed by "of" or a verb."""
+        following = words[end] if end < len(words) else None
+        return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
+
+    def mention(self, head: Word, before: Sequence[Word], count: int, count_word: Word | None, definite: bool) -> int:
+        attributes = [Attribute(w.text, w.lemma, ((w.start, w.end),)) for w in before]
+        at = self.earlier(head, attributes) if definite else -1
+        if at < 0:
+            span = (count_word.start, count_word.end) if count_word is not None else None
+            self.mentions.append(Mention(head.text, head.lemma, [], [], count, span))
+            at = len(self.mentions) - 1
+        self.mentions[at].spans.append((head.start, head.end))
+        for attribute in attributes:
+            self.mentions[at].add(attribute)
+        return at
+
+    def earlier(self, head: Word, attributes: Sequence[Attribute]) -> int:
+        """The last mention that "the red dog" can mean: one of the same noun that has these attributes, or has none."""
+        wanted = {attribute.lemma for attribute in attributes}
+        for at in range(len(self.mentions) - 1, -1, -1):
+            old = self.mentions[at]
+            if old.lemma == head.lemma and (not wanted or wanted <= {own.lemma for own in old.attributes}):
+                return at
+        return -1
+
+    def predicate(self, run: Sequence[Word], leading: bool) -> None:
+        """Adjectives without a noun: of the subject after "is", else of nothing."""
+        for word in run:
+            attribute = Attribute(word.text, word.lemma, ((word.start, word.end),))
+            if self.copula and self.current >= 0 and not self.link and not leading:
+                self.mentions[self.current].add(attribute)
+            else:
+                self.loose.append(attribute)
+
+    def relate(self, mention: int) -> None:
+        """Relate the subject to a new mention by the words between them; it becomes the current one."""
+        link, self.link = self.link, []
+        text = [word for word in link if not word.is_a("AV0") or word.text in _AMONG]
+        if self.between:
+            self.close_between(mention, link)
+        elif text and self.current >= 0:
+            subject = self.subject if self.joined and self.subject >= 0 else self.current
+            if any(word.text in ("between", "amid") or word.text == "flanked" for word in text):
+                self.between, self.between_text, self.subject = [subject, mention], link, subject
+            else:
+                self.add_relation(link, subject, mention)
+        elif self.copula and self.current >= 0 and not self.joined:
+            # "the animal is a dog": two names of one object.
+            self.subject = self.current
+        else:
+            self.subject = self.clause = mention
+        if self.clause < 0 or (self.clause == self.current and any(word.is_a("POS") for word in link)):
+            self.clause = mention  # "the dog's collar is": the collar
+        self.current, self.joined, self.copula = mention, False, False
+
+    def close_between(self, mention: int, link: Sequence[Word]) -> None:
+        """The second of the two that something is between; anything else starts anew."""
+        subject, first = self.between
+        words, self.between = self.between_text, []
+        if link or not self.joined:
+            self.add_relation(words, subject, first)
+            if link:
+                self.add_relation(link, first, mention)
+            return
+        span = (words[0].start, words[-1].end)
+        self.relations.append(Relation("between", "between", subject, (first, mention), span))
+
+    def add_relation(self, link: Sequence[Word], subject: int, mention: int) -> None:
+        if subject == mention:
+            return
+        if any(word.is_a("POS") or word.text == "'s" for word in link):
+            self.relations.append(_relation("have", [*link], subject, (mention,)))
+            return
+        verbs = [word for word in link if word.is_a("VV")]
+        places = [word for word in link if not word.is_a("VV")]
+        by = bool(places) and places[-1].text in ("by", "with", "than") and verbs and verbs[-1].is_a("VVN", "VVD")
+        if verbs and any(word.is_a("PRP", "PRF", "CJS") or word.text == "to" for word in places) and not by:
+            # "sits on": where it is, and what it does.
+            self.act(subject, [word for word in verbs if word.lemma not in _NO_ACTION])
+            link = places
+        lemma = " ".join(word.text if not word.is_a("VV") else word.lemma for word in link)
+        self.relations.append(_relation(lemma, link, subject, (mention,)))
+        self.subject = subject
+
+    def act(self, subject: int, verbs: Sequence[Word]) -> None:
+        if verbs and subject >= 0:
+            text, lemma = (" ".join(getattr(word, name) for word in verbs) for name in ("text", "lemma"))
+            spans = tuple((word.start, word.end) for word in verbs)
+            self.mentions[subject].add(Attribute(text, lemma, spans, action=True))
+
+    def finish_action(self) -> None:
+        """A verb without an object: "a star that slides left"."""
+        link, self.link = self.link, []
+        if self.between:
+            subject, first = self.between
+            words, self.between = self.between_text, []
+            self.add_relation(words, subject, first)
+        verbs = [number for number, word in enumerate(link) if word.is_a("VV") and word.lemma not in _NO_ACTION]
+        if verbs and self.current >= 0:
+            self.act(self.current, link[verbs[0] :])
+
+    def close(self) -> None:
+        self.joined = False
+        self.finish_action()
+
+
+_AMONG = frozenset(
+    ["underneath", "below", "above", "behind", "beneath", "inside", "outside", "beside", "alongside", "atop", "nearby"]
+)
+
+
+def _relation(lemma: str, link: Sequence[Word], subject: int, objects: tuple[int, ...]) -> Relation:
+    text = " ".join(word.text for word in link)
+    return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
+
+
+def _complex_preposition(words: Sequence[Word], at: int) -> int:
+    for length in range(min(_LONGEST, len(words) - at), 1, -1):
+        if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
+            return length
+    return 0
+
+
+def _phrase_end(words: Sequence[Word], at: int) -> int:
+    """Where a noun phrase that starts here can end at most; 0 where none starts."""
+    word = words[at]
+    if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in _RELATIVE):
+        return 0
+    end = at + 1
+    while end < len(words) and not words[end].after_break and not _complex_preposition(words, end):
+        if not words[end].is_a(*_INSIDE) and not _adverb_inside(words, end):
+            break
+        if words[end].is_a("AT", "DPS") and not words[end - 1].is_a("DT0"):
+            break
+        end += 1
+    return end
+
+
+_INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VVG", "VVB", "VVZ")
+
+
+def _adverb_inside(words: Sequence[Word], at: int) -> bool:
+    """Whether an adverb stands within a phrase: "a very large dog"."""
+    if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
+        return False
+    if words[at - 1].is_a("NN"):
+        return words[at + 1].is_a("NN1")
+    before = words[at - 1].is_a("AT", "DT", "DPS", "CRD", "AJ", "AV0")
+    return before and words[at + 1].is_a("AJ", "NN", "AV0", "VVN", "VVD", "VVG")
+
+
+def _run(words: Sequence[Word], start: int, end: int) -> tuple[list[Word], int, Word | None]:
+    """The content words of one phrase, where it ends, and the verb there that the tagger took for a noun.
+
+    A verb behind a noun is no part of the phrase.
+    """
+    singular = start > 0 and words[start - 1].text in ("a", "an", "one", "another")
+    noun = False
+    for at in range(start, end):
+        word = words[at]
+        following = words[at + 1] if at + 1 < end else None
+        if word.is_a("VV"):
+            modifies = following is not None and following.is_a("NN", "AJ", "NP", "VVN", "VVD")
+            if word.is_a("VVG"):
+                modifies = modifies and not noun
+            elif noun:
+                modifies = modifies and following is not None and following.is_a("NN1", "NN0", "AJ") and singular
+            if word.is_a("VVZ", "VVB") or not modifies:
+                return list(words[start:at]), at, None
+        elif noun and singular and word.is_a("NN2") and words[at - 1].is_a("NN1"):
+            return list(words[start:at]), at, word  # "a disk floats": its "noun" is a verb
+        noun = noun or word.is_a("NN", "NP")
+    return list(words[start:end]), end, None
+
+
+def _head(run: Sequence[Word], article: bool) -> tuple[Word | None, list[Word]]:
+    """The object's noun and the words before it; None for adjectives alone.
+
+    Behind an article something is named, though the tagger saw adjectives only.
+    """
+    run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
+    nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
+    if not nouns and article and run:
+        nouns = [len(run) - 1]
+    if not nouns:
+        return None, list(run)
+    last = nouns[-1] if nouns[-1] == len(run) - 1 or nouns[-1] > 0 else len(run) - 1
+    head = run[last]
+    return head, [word for word in run[:last] if not word.is_a("ORD")] + list(run[last + 1 :])
+
+
+def _is_attribute(run: Sequence[Word], place: int) -> bool:
+    """An adverb right before a noun is an adjective that the tagger missed; before an adjective it says how much."""
+    return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))

@@ -1,0 +1,167 @@
+"""Verifiers of claims: a scene's truth, references, a scorer; CHAIR against the authors' rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Cli
+from real_data import DATA
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.facts.chair import Chair, read_instances
+from tellapart.facts.synonyms import read_synonyms
+from tellapart.facts.verdict import Verdict, rates
+from tellapart.facts.verify_references import verify_references
+from tellapart.facts.verify_scenes import verify_scene
+from tellapart.facts.verify_scorer import verify_scorer
+from tellapart.metrics.correlation import spearman
+from tellapart.scenes import Scenes
+from tellapart.scenes.truth import count_claims
+
+pytest.importorskip("HanTa")
+
+SYNONYMS = """person, girl, boy, man, woman, kid, people
+bicycle, bike, cycle
+dog, puppy, beagle
+chair, seat, stool
+toilet
+fire hydrant
+hot dog
+bird, ostrich, owl
+tie
+couch, sofa
+"""
+
+
+@pytest.fixture
+def synonyms_file(tmp_path: Path) -> Path:
+    (tmp_path / "synonyms.txt").write_text(SYNONYMS)
+    return tmp_path / "synonyms.txt"
+
+
+def scene_captions(scenes: int) -> list[tuple[str, object]]:
+    """For every scene four captions, true and false: its own, its full description, a look-alike's, a stranger's."""
+    world = Scenes(n=scenes, split="test", seed=1, detail=0.7)
+    truth = [world[number] for number in range(scenes)]
+    rows = []
+    for number, scene in enumerate(truth):
+        others = (truth[number ^ 1], truth[(number + scenes // 2) % scenes])
+        rows += [(scene.references[0], scene), (scene.description, scene)]
+        rows += [(others[0].references[1], scene), (others[1].references[2], scene)]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "scenes", [pytest.param(40, id="160 captions"), pytest.param(500, id="2000 captions", marks=pytest.mark.long)]
+)
+def test_facts_agree_with_the_exact_truth(scenes: int) -> None:
+    """The generic extractor with the exact verifier ranks captions as the world's own grammar does."""
+    exact, ours = [], []
+    for caption, scene in scene_captions(scenes):
+        counts = count_claims(caption, scene)  # type: ignore[arg-type]
+        exact.append(Verdict(counts.claims, counts.correct, counts.attributes, counts.recalled))
+        ours.append(verify_scene(caption, scene))  # type: ignore[arg-type]
+    exact_N3, ours_N3 = rates(exact), rates(ours)
+    known_N = ~np.isnan(exact_N3[:, 0]) & ~np.isnan(ours_N3[:, 0])
+    assert known_N.mean() > 0.99
+    found = [spearman(exact_N3[known_N, which], ours_N3[known_N, which]) for which in range(3)]
+    print("Spearman's rho of precision, recall, F:", [round(value, 3) for value in found])
+    assert min(found) >= 0.95
+
+
+def test_the_exact_verifier_marks_false_words() -> None:
+    scene = Scenes(n=4, split="test", seed=1)[0]
+    shape = scene.objects[0].attributes[0]
+    caption = f"a {shape} on a zebra next to a {'star' if shape != 'star' else 'moon'} and a tree and a bell and a ring"
+    found = verify_scene(caption, scene)
+    assert found.claims > found.correct > 0
+    assert all(why and caption[start:end].isalpha() for start, end, why in found.false)
+    assert shape not in {caption[start:end] for start, end, _ in found.false}
+
+
+def test_references_make_a_claim_true(synonyms_file: Path) -> None:
+    references = ["A brown dog runs on green grass.", "A puppy with a ball."]
+    found = verify_references("a brown beagle runs on red grass", references)
+    caption = "a brown beagle runs on red grass"
+    assert {caption[start:end] for start, end, _ in found.false} == {"brown", "beagle", "runs", "on", "red"}
+    known = read_synonyms(synonyms_file)
+    found = verify_references(caption, references, known)
+    # objects dog, grass; brown, run of the dog; on: all true but the red grass
+    assert (found.claims, found.correct) == (6, 5) and [caption[a:b] for a, b, _ in found.false] == ["red"]
+    assert found.recall == pytest.approx(5 / 8)  # not: green grass, ball, with
+    assert np.isnan(verify_references("", references).precision) and verify_references("", references).f == 0
+
+
+def test_chair_is_the_authors_count(synonyms_file: Path) -> None:
+    chair = Chair(read_synonyms(synonyms_file))
+    assert [name for name, *_ in chair.objects("Two Men and a puppy on a toilet seat, bikes, baby bird")] == [
+        "person", "dog", "toilet", "bicycle", "bird",
+    ]  # fmt: skip
+    found = chair.verify("A man sits on a chair with a hot dog and a dog", ["A woman eats hot dogs.", "People, seat"])
+    assert (found.claims, found.correct, found.expected, found.recalled) == (4, 3, 3, 3)
+    assert found.false == ((43, 46, "no such object in the references"),)
+
+
+def test_chair_in_eval_with_cocos_instances(cli: Cli, synonyms_file: Path, tmp_path: Path) -> None:
+    captions = {"000000000042": "a dog near a bicycle", "000000000073": "a dog on a couch"}
+    for name, value in (("captions", captions), ("references", {key: ["A puppy."] for key in captions})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    instances = {
+        "images": [{"id": 42, "file_name": "000000000042.jpg"}, {"id": 73, "file_name": "000000000073.jpg"}],
+        "categories": [{"id": 2, "name": "bicycle"}, {"id": 63, "name": "couch"}],
+        "annotations": [{"image_id": 42, "category_id": 2}],
+    }
+    (tmp_path / "instances_val2017.json").write_text(json.dumps(instances))
+    words = ["eval", "--captions", tmp_path / "captions.json", "--references", tmp_path / "references.json"]
+    words += ["--metrics", "chair_i,chair_s,coverage", "--synonyms", synonyms_file, "--json"]
+    value = json.loads(cli(*words, "--instances", tmp_path / "instances_val2017.json").out)
+    found = {name: interval["value"] for name, interval in value["systems"]["captions"].items()}
+    assert found == pytest.approx({"chair_i": 25.0, "chair_s": 50.0, "chair_coverage": 100.0})
+    assert "instances|synonyms:synonyms.txt@" in value["signatures"]["chair_i"]
+    without = json.loads(cli(*words).out)["systems"]["captions"]
+    assert without["chair_i"]["value"] == 50.0 and without["chair_s"]["value"] == 100.0
+    assert "add --synonyms FILE" in cli(*words[:-3], "--instances", tmp_path / "instances_val2017.json").line
+
+
+def test_wrong_files_of_objects_are_one_line(tmp_path: Path, synonyms_file: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(UsageError, match="one object a line"):
+        read_synonyms(tmp_path / "empty.txt")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(UsageError, match="is no COCO instances file"):
+        read_instances(tmp_path / "list.json", read_synonyms(synonyms_file))
+
+
+def test_a_scorer_supports_what_is_likelier_here() -> None:
+    """Three pictures of one thing each, and a text tower that is a bag of the same words."""
+    names = ["dog", "cat", "bus"]
+
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.array([[float(name in text) for name in names] for text in texts])
+
+    found = verify_scorer(["a dog and a cat", "a cat", "nothing"], np.eye(3), encode)  # type: ignore[arg-type]
+    assert found[0].precision == pytest.approx((1 + 0.25) / 2) and found[1].precision == 1
+    assert [reason for *_, reason in found[0].false] == ["likelier at other pictures"]
+    assert found[0].expected == 0 and np.isnan(found[0].recall)
+
+
+@pytest.mark.data
+def test_facts_on_real_photos_prefer_the_pictures_own_captions() -> None:
+    """COCO's captions against the other four of their picture, and against those of the next picture."""
+    value = json.loads((DATA / "coco280" / "captions.json").read_text())
+    texts: dict[str, list[str]] = {}
+    for annotation in value["annotations"]:
+        texts.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+    ids = list(texts)[:60]
+    own = {id_: texts[id_][0] for id_ in ids}
+    wrong = {id_: texts[ids[number - 1]][0] for number, id_ in enumerate(ids)}
+    references = {id_: texts[id_][1:] for id_ in ids}
+    names = ["facts", "capture_like", "chair_i", "chair_coverage"]
+    found = evaluate({"own": own, "wrong": wrong}, references=references, metrics=names).systems
+    for name in names:
+        better, worse = ("wrong", "own") if name == "chair_i" else ("own", "wrong")
+        assert found[better][name].low > found[worse][name].high, name
