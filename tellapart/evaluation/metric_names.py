@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tellapart.evaluation.registry import Metric
 from tellapart.evaluation.several import SUFFIXES
 
-_ALIKE = 0.75  # below this, two names are no misspelling of each other: 'chair' is not 'cider'
+_ALIKE = 0.75  # below this, two names are no misspelling of each other: 'choir' is not 'cider'
 _SHORTEST_START = 4  # letters of a name that may stand for the whole in a suggestion
 
 

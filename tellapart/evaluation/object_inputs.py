@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext, Slot
     from tellapart.facts.verdict import Verdict
 
-_MARKED_BY = ("facts", "chair", "scorer")  # whose marks a page shows, the first that was computed
+_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
 
 
 @dataclass(frozen=True)

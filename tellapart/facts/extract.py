@@ -3,7 +3,7 @@
 A noun phrase is a run of content words; its last noun is the object, the words before it are attributes. What stands
 between two phrases (a preposition, a verb, both) is a relation; a verb without an object is an action of its subject.
 "The dog" is a dog that was named before where nothing contradicts it. It knows no vocabulary beside English function
-words, and reads names, negation and pronouns across sentences poorly: `docs/long-captions.md` lists its blind spots.
+words, and reads names, negation and pronouns across sentences poorly (blind spots: `docs/howto/long-captions.md`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Support of a claim: the share of the other pictures at which the scorer's cosine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,9 +17,24 @@ from tellapart.facts.verdict import Span, Verdict
 CHANCE = 0.5
 UNLIKELY = "likelier at other pictures"
 _BLOCK = 512
+_SENTENCE = re.compile(r"[^\s.!?][^.!?]*(?:[.!?](?=\S)[^.!?]*)*[.!?]*")
 
 
-def sentences_of(extraction: Extraction) -> list[tuple[str, tuple[tuple[int, int], ...]]]:
+Parts = list[tuple[str, tuple[tuple[int, int], ...]]]  # texts, and where the caption says them
+
+
+def whole_sentences(caption: str) -> Parts:
+    """The sentences of a caption as they stand."""
+    found = [(match[0], match.start()) for match in _SENTENCE.finditer(caption)]
+    return [(text.strip(), ((start, start + len(text.rstrip())),)) for text, start in found if text.strip()]
+
+
+def claim_sentences(caption: str) -> Parts:
+    """`sentences_of` the claims of a caption."""
+    return sentences_of(extract(caption))
+
+
+def sentences_of(extraction: Extraction) -> Parts:
     """A short text for every claim, with the claim's places: "a dog", "a red dog", "a dog on a sofa"."""
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     names = [mention.text for mention in extraction.mentions]
@@ -34,15 +50,19 @@ def sentences_of(extraction: Extraction) -> list[tuple[str, tuple[tuple[int, int
 
 
 def verify_scorer(
-    captions: Sequence[str], image_ND: np.ndarray, encode: Callable[[Sequence[str]], np.ndarray]
+    captions: Sequence[str],
+    image_ND: np.ndarray,
+    encode: Callable[[Sequence[str]], np.ndarray],
+    parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
     """The graded precision of each caption's claims at its own picture. Features are normalised.
 
-    ``encode``: texts to features, M×D. Raises `ValueError` for fewer than two pictures.
+    ``parts_of``: what is verified, its claims or `whole_sentences`. ``encode``: texts to features, M×D. Raises
+    `ValueError` for fewer than two pictures.
     """
     if len(image_ND) < 2:
         raise ValueError("a claim is compared at other pictures: there must be at least two")
-    claims = [sentences_of(extract(caption)) for caption in captions]
+    claims = [parts_of(caption) for caption in captions]
     texts = list(dict.fromkeys(text for own in claims for text, _ in own))
     feature_MD = encode(texts) if texts else np.zeros((0, image_ND.shape[1]))
     row = {text: number for number, text in enumerate(texts)}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tellapart.scenes import Scene, Scenes
+from tellapart.scenes.vocabulary import SHAPES
 
 PHOTOS = 48
 
@@ -58,6 +59,18 @@ def write_captions(folder: Path, scenes: list[Scene]) -> None:
         (folder / f"{stem}.txt").write_text("\n".join(captions) + "\n")
     rows = [{"image": name, "captions": scene.references} for name, scene in zip(names, scenes, strict=True)]
     (folder / "references.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_judgements(folder, names, scenes)
+
+
+def write_judgements(folder: Path, names: list[str], scenes: list[Scene]) -> None:
+    """Experts' ratings and references as Flickr8k has them, and objects with synonyms as CHAIR has them."""
+    tokens = [
+        f"{n}#{k}\t{text}\n" for n, scene in zip(names, scenes, strict=True) for k, text in enumerate(scene.references)
+    ]
+    (folder / "Flickr8k.token.txt").write_text("".join(tokens))
+    rows = [f"{n}\t{names[i - k]}#0\t1\t{1 + k}\t{1 + (i + k) % 4}\n" for i, n in enumerate(names) for k in (1, 2)]
+    (folder / "ExpertAnnotations.txt").write_text("".join(rows))
+    (folder / "synonyms.txt").write_text("\n".join(", ".join(words) for words in SHAPES.values()) + "\n")
 
 
 def write_coco(folder: Path, scenes: list[Scene]) -> None:

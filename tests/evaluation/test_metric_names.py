@@ -46,7 +46,7 @@ def test_metrics_answer_to_the_names_of_the_coco_tools_and_of_the_papers(typed, 
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("chair", "; type --metrics list to see them all"),
+        ("cedar wood", "; type --metrics list to see them all"),
         ("sacrebleu-x", "; type --metrics list to see them all"),
         ("cidre", "; did you mean 'cider'?"),
         ("metor", "; did you mean 'meteor'?"),

@@ -17,7 +17,7 @@ from tellapart.facts.synonyms import read_synonyms
 from tellapart.facts.verdict import Verdict, rates
 from tellapart.facts.verify_references import verify_references
 from tellapart.facts.verify_scenes import verify_scene
-from tellapart.facts.verify_scorer import verify_scorer
+from tellapart.facts.verify_scorer import verify_scorer, whole_sentences
 from tellapart.metrics.correlation import spearman
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
@@ -165,3 +165,10 @@ def test_facts_on_real_photos_prefer_the_pictures_own_captions() -> None:
     for name in names:
         better, worse = ("wrong", "own") if name == "chair_i" else ("own", "wrong")
         assert found[better][name].low > found[worse][name].high, name
+
+
+def test_sentences_have_places() -> None:
+    caption = " A dog runs at 3.5 km/h.  It is wet! Good"
+    found = whole_sentences(caption)
+    assert [text for text, _ in found] == ["A dog runs at 3.5 km/h.", "It is wet!", "Good"]
+    assert [caption[start:end] for _, ((start, end),) in found] == [text for text, _ in found]

@@ -63,6 +63,16 @@ def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
     )
 
 
+def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
+    """As `by_scorer`, of the caption's sentences."""
+    from tellapart.facts.verify_scorer import verify_scorer, whole_sentences
+
+    return context.once(
+        ("verdicts", "sentences", id(slot)),
+        lambda: verify_scorer(slot.captions, context.images, context.encode, whole_sentences),
+    )
+
+
 def _each(
     context: EvalContext, slot: Slot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
 ) -> list[Verdict]:
@@ -151,6 +161,10 @@ def _register(
     )  # fmt: skip
 
 
+def _nothing_missing() -> None:
+    """For a metric that is computed where it is named only, and needs no tagger."""
+
+
 _MEANING = {
     "precision": "per cent of a caption's claims (objects, attributes, relations) that {true}",
     "recall": "per cent of {all} that captions state",
@@ -184,6 +198,16 @@ _register(
     CLOSE,
 )
 _register(
+    "sentence_support",
+    partial(rate, by_sentences, 0),
+    ("pictures", "scorer", "two"),
+    lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
+    "sentences, support by the scorer",
+    "how much likelier a caption's sentences are here than at the other pictures, to the scorer; 50 is chance",
+    CLOSE,
+    check=_nothing_missing,
+)
+_register(
     "capture_like",
     capture_like,
     ("references",),
@@ -201,23 +225,19 @@ def _objects(context: EvalContext) -> str:
     return f"objects:{both}|synonyms:{context.synonyms.name}"
 
 
-def _nothing_missing() -> None:
-    """CHAIR is computed where it is named only; with a file of synonyms it needs no tagger."""
-
-
 _register(
     "chair_i", chair_i, ("references",), lambda context: f"wrong/named,sums|{_objects(context)}", "CHAIR_i",
     "per cent of the objects that captions name that the references (and instances) do not have", CLOSE, "lower",
-    ("chairi", "chair"), _nothing_missing,
+    ("chair",), _nothing_missing,
 )  # fmt: skip
 _register(
     "chair_s", hallucinates, ("references",), lambda context: f"captions-with-a-wrong-one|{_objects(context)}",
     "CHAIR_s", "per cent of captions that name an object that the references (and instances) do not have", CLOSE,
-    "lower", ("chairs",), _nothing_missing,
+    "lower", (), _nothing_missing,
 )  # fmt: skip
 _register(
     "chair_coverage", partial(rate, by_objects, 1), ("references",),
     lambda context: f"named/there,sums|{_objects(context)}", "coverage",
     "per cent of the objects of the references (and instances) that captions name", CLOSE, "higher",
-    ("coverage", "chaircoverage", "cover"), _nothing_missing,
+    ("coverage", "cover"), _nothing_missing,
 )  # fmt: skip
