@@ -233,7 +233,8 @@ def run_eval(
     the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
     ``distractors`` the specification of pictures beyond these that every caption has to be told from as well.
-    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Torch is loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
+    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Torch is
+    loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
     run on ``device`` in ``precision``, of which ``auto`` is fp32 here (`tellapart.models.device`); the results'
     ``hardware`` says on what they ran. For the rest see `evaluate`.
     """
