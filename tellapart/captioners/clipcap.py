@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -181,22 +182,43 @@ class ClipCapModel(PreTrainedModel):
         logits_BTV: torch.Tensor = self.language_model.get_output_embeddings()(hidden_BTH)
         return logits_BTV
 
+    def prefix(self, visual: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
+        """What the language model reads before a caption, B×P×H: the picture, then the tokens of a prompt."""
+        prefix_BPH: torch.Tensor = self.mapper(visual)
+        if not prompt_ids:
+            return prefix_BPH
+        ids_T = torch.tensor(prompt_ids, device=prefix_BPH.device)
+        prompt_TH = self.language_model.get_input_embeddings()(ids_T).to(prefix_BPH.dtype)
+        return torch.cat([prefix_BPH, prompt_TH.expand(len(prefix_BPH), -1, -1)], dim=1)
+
     def hidden(
-        self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor | None = None
+        self,
+        visual: torch.Tensor,
+        tokens_RT: torch.Tensor,
+        valid_RT: torch.Tensor | None = None,
+        prompt_ids: Sequence[int] = (),
     ) -> torch.Tensor:
         """Last hidden states R×T×H; with R = B·S the prefix of a picture is read once for its S rows."""
-        prefix_BPH = self.mapper(visual)
+        prefix_BPH = self.prefix(visual, prompt_ids)
         check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
         valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
         return hidden_after_prefix(self.language_model, prefix_BPH, tokens_RT, valid_RT.sum(1))
 
 
 class ClipCap(Captioner):
-    """`ClipCapModel` as a captioner."""
+    """`ClipCapModel` as a captioner.
+
+    ``prompt`` stands between the picture and every caption and is no part of the caption.
+    """
 
     model: ClipCapModel
+    options: ClassVar = {"prompt": str}
     sees_clips = True
     pixels_in_threads = True
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
+        super().__init__(model, tokenizer, processor, name)
+        self.prompt_ids = list(tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else []
 
     @property
     def view(self) -> str:
@@ -208,19 +230,20 @@ class ClipCap(Captioner):
 
     @property
     def _prefix_positions(self) -> int:
-        """Positions that the prefix takes: the mapper's own number, or one for each cell of each frame."""
+        """Positions before a caption: the mapper's own number, or one for each cell of each frame; and the prompt's."""
+        asked = len(self.prompt_ids)
         if self.model.config.mapper != "linear":
-            return int(self.model.config.prefix_length)
+            return int(self.model.config.prefix_length) + asked
         from PIL import Image
 
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
-        return blank_1PD.shape[1] * self.frames
+        return int(blank_1PD.shape[1]) * self.frames + asked
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.encode(pixels_BCHW.to(self.device, self.dtype))
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        return self.model.hidden(visual, tokens_RT, valid_RT)
+        return self.model.hidden(visual, tokens_RT, valid_RT, self.prompt_ids)
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         layer = self.model.language_model.get_output_embeddings()
@@ -235,7 +258,7 @@ class ClipCap(Captioner):
                     f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
                     f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others with --features"
                 )
-            prefix_BPH = self.model.mapper(visual)
+            prefix_BPH = self.model.prefix(visual, self.prompt_ids)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
             quick = decoding.kind != "beam" and supports_cache(self.model.language_model)
             write = generate_after_prefix if quick else self.generate_with_transformers

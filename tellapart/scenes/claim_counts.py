@@ -64,6 +64,9 @@ class ClaimCounts:
         return self.recalled / self.attributes
 
 
+Fact = tuple[object, ...]
+"""What of a scene a true claim states: an attribute of an object, a relation of two objects, or the ground."""
+
 # Reasons why a claim is false, as pages print them.
 NOWHERE = "not in the picture"
 ELSEWHERE = "true of another object only"
@@ -73,13 +76,15 @@ TOO_MANY = "more than there are"
 
 
 class _ClaimCounter:
-    """The tally of one caption. ``false`` has the words of each false claim, and the reason."""
+    """The tally of one caption. ``false`` has the words of each false claim, and the reason; ``true`` has the words of
+    each true one, and which fact of the scene it states."""
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
         self.claims = self.correct = self.bound = self.binding = self.invented = 0
         self.wrong_relations = self.conflicts = self.recalled = 0
         self.false: list[tuple[Words, str]] = []
+        self.true: list[tuple[Words, Fact]] = []
 
     def mention(self, mention: Mention, at: int) -> None:
         thing = self.facts[at] if at >= 0 else None
@@ -99,6 +104,7 @@ class _ClaimCounter:
                 if len(values) == 1:
                     self.correct += 1
                     self.recalled += 1
+                    self.true.append((mention.words.get((FIELDS[slot], value), ()), (FIELDS[slot], thing)))
                     continue
                 self.conflicts += 1
                 why = CONTRADICTED
@@ -120,6 +126,7 @@ class _ClaimCounter:
             elif len(grounds) == 1:
                 self.correct += 1
                 self.recalled += 1
+                self.true += [(words, ("ground",)) for words in parsed.claim_words.grounds]
                 continue
             else:
                 self.conflicts += 1
@@ -149,6 +156,8 @@ class _ClaimCounter:
             for other in others:
                 if group[first] != group[other]:
                     self.recalled += 1
+                    words = parsed.claim_words.relations[parsed.relations.index(claim)]
+                    self.true.append((words, ("relation", *sorted((first, other)))))
                     old, new = group[other], group[first]
                     group = [new if number == old else number for number in group]
 
@@ -186,6 +195,25 @@ class MarkedCaption:
     claims: int
     correct: int
     false: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedClaim:
+    """One claim of a caption: ``words`` by number, and the ``fact`` that it states; None where it is false."""
+
+    words: Words
+    fact: Fact | None
+
+
+def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
+    """The claims of a caption one by one, by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
+
+    True claims that state no fact of their own are left out: a number of objects, an attribute of no object, a relation
+    that follows from others. So are claims without words. Never raises.
+    """
+    count = _count(parse_caption(caption), scene)
+    stated = [StatedClaim(words, fact) for words, fact in count.true]
+    return [claim for claim in (*stated, *(StatedClaim(words, None) for words, _ in count.false)) if claim.words]
 
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:

@@ -32,6 +32,8 @@ class SceneTruth:
     length: int = 1
     count: int = 5
     """How many references there are."""
+    full: bool = False
+    """Whether the references are full descriptions."""
 
     @property
     def name(self) -> str:

@@ -1,6 +1,15 @@
 """Captions against the truth of a scene: the public functions of `claim_counts`, `listener` and `scene_graph`."""
 
-from .claim_counts import ClaimCounts, MarkedCaption, caption_rates, corpus_rates, count_claims, mark_caption
+from .claim_counts import (
+    ClaimCounts,
+    MarkedCaption,
+    StatedClaim,
+    caption_rates,
+    corpus_rates,
+    count_claims,
+    mark_caption,
+    stated_claims,
+)
 from .listener import listener_accuracy, listener_probabilities
 from .parser import Mention, ParsedCaption, parse_caption
 from .scene_graph import GraphScore, corpus_scene_graph_f, scene_graph_f
@@ -11,6 +20,7 @@ __all__ = [
     "MarkedCaption",
     "Mention",
     "ParsedCaption",
+    "StatedClaim",
     "caption_rates",
     "corpus_rates",
     "corpus_scene_graph_f",
@@ -20,4 +30,5 @@ __all__ = [
     "mark_caption",
     "parse_caption",
     "scene_graph_f",
+    "stated_claims",
 ]

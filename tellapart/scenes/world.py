@@ -15,7 +15,7 @@ from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
 from .families import Content, base, members
-from .grammar import describe, full_description
+from .grammar import describe, full_description, paraphrases
 from .random_stream import RandomStream, digest, permuted
 from .render import draw
 from .scene_truth import SceneTruth
@@ -32,7 +32,9 @@ class Scene(SceneTruth):
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """References: true, short, each detail with probability ``detail``."""
+        """True, short, each detail with probability ``detail``; or full descriptions, `description` first."""
+        if self.full:
+            return (self.description, *paraphrases(self, self.count))[: self.count]
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
@@ -100,6 +102,7 @@ class Scenes(Sequence[Scene]):
     size        width and height in pixels
     references  how many a scene has
     frames      more than 1 makes clips of moving objects
+    full        references are full descriptions in place of ``detail``: the plainest wording, then paraphrases
 
     The order of the members is a fixed permutation of all ``n``, so that a family is spread out. A scene
     is named after its place before that permutation: with equal settings, an id means one scene whatever
@@ -118,6 +121,7 @@ class Scenes(Sequence[Scene]):
         size: int = 64,
         references: int = 5,
         frames: int = 1,
+        full: bool = False,
     ) -> None:
         if domain not in DOMAINS:
             raise UsageError(f"scenes have no domain '{domain}'{nearest(domain, DOMAINS)}")
@@ -133,7 +137,7 @@ class Scenes(Sequence[Scene]):
             raise UsageError(f"detail of scenes is a probability, not {detail!r}; type detail=0.3")
         self.n, self.seed, self.split, self.domain = n, seed, split, domain
         self.detail, self.family, self.size = float(detail), family, size
-        self.references, self.frames = references, frames
+        self.references, self.frames, self.full = references, frames, full
         self._stream = ("clips" if frames > 1 else "scenes", domain, split, seed)
         self._order_key = digest("order", *self._stream, n)
 
@@ -171,6 +175,7 @@ class Scenes(Sequence[Scene]):
             size=self.size,
             length=self.frames,
             count=self.references,
+            full=self.full,
         )
 
     def _name(self, slot: int) -> str:

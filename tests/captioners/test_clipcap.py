@@ -217,3 +217,21 @@ def test_pickled_weights_are_not_loaded(tiny_captioner: Path, tmp_path: Path) ->
     (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "pytorch_model.bin")
     with pytest.raises(TellapartError, match="safetensors"):
         load_captioner(str(tmp_path / "m"))
+
+
+def test_a_prompt_stands_before_every_caption_and_is_no_part_of_it(tiny_captioner: Path, tmp_path: Path) -> None:
+    """Teacher-forced after the prompt, a caption scores as the rest of a caption that begins with the prompt."""
+    plain: Any = load_captioner(str(tiny_captioner))
+    prompt = next(word for word in ("a", "the", "on") if word in plain.tokenizer.get_vocab())
+    asked: Any = load_captioner(f"{tiny_captioner}?prompt={prompt}")
+    visual = torch.randn(3, plain.model.config.visual_size)
+    tokens = torch.tensor([[5, 6, 3]] * 6)
+    whole = torch.cat([torch.full((6, 1), plain.tokenizer.convert_tokens_to_ids(prompt)), tokens], dim=1)
+    rest = plain.logits(visual, whole, whole >= 0)[:, 1:]
+    assert torch.allclose(asked.logits(visual, tokens, tokens >= 0), rest, atol=1e-5)
+    greedy = Decoding(kind="greedy", max_tokens=4)
+    first = asked.generate(visual, greedy).tokens_RT[:, 0]
+    assert torch.equal(first, rest[::2, 0].argmax(-1))
+    assert asked.max_caption_tokens == plain.max_caption_tokens - 1
+    asked.save(tmp_path / "saved")
+    assert load_captioner(str(tmp_path / "saved")).prompt_ids == asked.prompt_ids  # type: ignore[attr-defined]

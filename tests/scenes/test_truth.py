@@ -22,6 +22,7 @@ from tellapart.scenes.truth import (
     mark_caption,
     parse_caption,
     scene_graph_f,
+    stated_claims,
 )
 
 
@@ -55,6 +56,17 @@ def test_the_words_of_false_claims_are_marked(text: str, false: list[str], corre
     marked = mark_caption(text, scene())
     assert (marked.correct, marked.claims) == (correct, claims)
     assert [f"{text[start:end]}: {why}" for start, end, why in marked.false] == false
+
+
+def test_a_full_description_states_every_fact_once() -> None:
+    for one in Scenes(30, split="test", full=True, references=3):
+        for text in one.references:
+            claims = stated_claims(text, one)
+            assert len({claim.fact for claim in claims}) == len(claims) == count_claims(text, one).attributes
+    text = "a blue star left of a ring on sand"
+    stated = {" ".join(text.split()[word] for word in c.words): c.fact for c in stated_claims(text, scene())}
+    assert stated["star"] == ("shape", ("star", "red", "small", "striped", ""))
+    assert [word for word, fact in stated.items() if fact is None] == ["blue", "ring", "sand"]
 
 
 @given(st.text(alphabet=st.sampled_from([*" ,.İßa", *"two red blue star hearts left of ring on sand"]), max_size=60))

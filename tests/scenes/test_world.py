@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Object, Scene, Scenes
 from tellapart.scenes.families import split_class
@@ -192,6 +193,17 @@ def test_the_key_is_of_the_content() -> None:
     for a, b in zip(plain, generic, strict=True):
         assert a.key() == b.key()
         assert a.references != b.references
+
+
+def test_full_descriptions_as_references() -> None:
+    scene = Scenes(20, full=True, references=3)[4]
+    assert scene.references[0] == scene.description and len(set(scene.references)) == 3
+    assert Scenes(20, full=True, references=1)[4].references == (scene.description,)
+    assert scene.key() == Scenes(20)[4].key(), "the picture is the same"
+    spec = "scenes:plain?n=20&full=true&references=1"
+    assert [item.references for item in open_data(spec)] == [(each.description,) for each in Scenes(20)]
+    with pytest.raises(UsageError, match="full=yes is neither left out nor true"):
+        open_data("scenes:plain?n=20&full=yes")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ INTEGER_KEYS = {
 KEYS = {
     **INTEGER_KEYS,
     "detail": "how often a reference names a detail, 0 to 1",
+    "full": "`true`: references are full descriptions, the plainest wording first",
     "stills": "`true`: the frames of clips as pictures of their own",
 }
 DEFAULT_N = 500
@@ -52,6 +53,10 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if str(path) not in ("", "."):
         wanted["domain"] = str(path)
     scenes = Scenes(**{"n": DEFAULT_N, **wanted})
+    if (full := options.text("full")) not in ("", "true"):
+        raise UsageError(f"{options.spec}: full={full} is neither left out nor true; type full=true")
+    if full:
+        wanted["full"] = True
     stills = options.text("stills")
     if stills not in ("", "true") or (stills and scenes.frames == 1):
         raise UsageError(f"{options.spec}: stills=true takes the frames of clips apart; type frames=4&stills=true")
