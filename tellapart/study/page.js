@@ -220,6 +220,7 @@ function ready() {
 }
 
 async function send() {
+  if (state.phase !== "practice" && state.phase !== "items") return;
   if (pending) return afterFeedback();
   if (groups().some((group) => chosen(group) < 0)) return;
   const body = { position: state.position, options: groups().map(chosen), revision: state.revision };

@@ -83,7 +83,8 @@ CONSENT = (
     "“Leave”, which also deletes your answers if you ask for it.",
     "What is stored: your answers, the time that each took and, where a recruiting platform sent you, the identifier "
     "that it gave you. We use the identifier only to pay you and delete it afterwards; it is never published. We store "
-    "no name, no address, no cookies, and nothing about your device.",
+    "no name, no address and nothing about your device. Your browser keeps a random number, so that you can pause and "
+    "go on later.",
     "Answers without identifiers are published together with the results, so that others can check them.",
 )
 TASKS = {
