@@ -19,7 +19,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics.results import Pair
 from tellapart.metrics.significance import Interval
 from tellapart.study.agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
-from tellapart.study.bootstrap import Floats, Ratings, difference, interval, means, resampled_means
+from tellapart.study.bootstrap import Draws, Floats, Ratings, difference, interval, means, resampled_means
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.exclusion import control_errors, exclusion
 from tellapart.study.questions import ASPECTS, MORE, WRONG, option_counts, questions
@@ -197,8 +197,12 @@ def ratings_of(study: Study, answers: Sequence[Answer]) -> dict[str, Ratings]:
 def _figures(study: Study, answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Interval]], list[Pair]]:
     values, drawn, n = _resampled(study, answers)
     confidence = study.settings.analysis.confidence
+    bounds = (1.0, 5.0) if study.kind == "rate" else (0.0, 100.0)
     systems = {
-        name: {m: interval(float(values[m][s]), drawn[m][:, s], n[m][s], confidence) for m in METRICS[study.kind]}
+        name: {
+            metric: interval(float(values[metric][s]), drawn[metric][s], n[metric][s], confidence, bounds)
+            for metric in METRICS[study.kind]
+        }
         for s, name in enumerate(study.systems)
     }
     pairs = []
@@ -211,17 +215,16 @@ def _figures(study: Study, answers: Sequence[Answer]) -> tuple[dict[str, dict[st
                 continue
             own = _resampled(study, met)
         for metric in METRICS[study.kind]:
-            value_S, drawn_RS, n_S = own[0][metric], own[1][metric], own[2][metric]
-            found = difference(
-                float(value_S[b] - value_S[a]), drawn_RS[:, b] - drawn_RS[:, a], n_S[a] + n_S[b], confidence
-            )
+            value_S, draws, n_S = own[0][metric], own[1][metric], own[2][metric]
+            gain = float(value_S[b] - value_S[a])
+            found = difference(gain, draws[b] - draws[a], n_S[a] + n_S[b], confidence)
             pairs.append(Pair(*names, metric, found))
     return systems, pairs
 
 
 def _resampled(
     study: Study, answers: Sequence[Answer]
-) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, list[int]]]:
+) -> tuple[dict[str, Floats], dict[str, Draws], dict[str, list[int]]]:
     """Of each metric the systems' values, their resamples and their numbers of ratings."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
@@ -230,7 +233,13 @@ def _resampled(
     n = {m: [int(size) for size in np.bincount(r.system_M, minlength=count)] for m, r in found.items()}
     if study.kind == "rate":
         values[F1] = harmonic(values[ASPECTS[0]], values[ASPECTS[1]])
-        drawn[F1] = harmonic(drawn[ASPECTS[0]], drawn[ASPECTS[1]])
+        one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # the same seeds: resample by resample
+        drawn[F1] = Draws(
+            harmonic(one.person_R, other.person_R),
+            harmonic(one.item_R, other.item_R),
+            harmonic(one.rating_R, other.rating_R),
+            one.clusters,
+        )
         n[F1] = n[ASPECTS[0]]
     return values, drawn, n
 

@@ -1,13 +1,17 @@
 """Intervals for means over ratings that share participants and items.
 
-The *pigeonhole bootstrap* (Owen 2007): participants and items are drawn with replacement, each by itself, and a rating
-weighs the product of the two counts. It takes both for samples, and never gives too small an interval where ratings of
-one participant, or of one item, are alike.
+Participants and items are both samples. The variance is that of two-way clustering (Cameron, Gelbach and Miller 2011):
+of a bootstrap over participants, plus that over items, minus that over single ratings, which both contain; each is
+resampled with replacement, whole clusters at a time. The interval is Student's, with one degree of freedom less than
+the smaller number of clusters. Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings
+three times: for answers of yes and no, intervals are then up to 1.7 times too wide.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +20,7 @@ from tellapart.metrics.resampling import bootstrap_weights
 from tellapart.metrics.significance import Difference, Interval
 
 Floats = npt.NDArray[np.float64]
+NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -31,25 +36,55 @@ class Ratings:
         return len(self.value_M)
 
 
-def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> Floats:
+@dataclass(frozen=True)
+class Draws:
+    """A number, or S of them, in R resamples of participants, of items and of single ratings; and how many there are
+    of each."""
+
+    person_R: Floats
+    item_R: Floats
+    rating_R: Floats
+    clusters: tuple[int, int, int]
+
+    def __getitem__(self, system: int) -> Draws:
+        """The draws of one system."""
+        return Draws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
+
+    def __sub__(self, other: Draws) -> Draws:
+        """The draws of a difference: resample by resample."""
+        return Draws(
+            self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
+        )
+
+    def standard_error(self) -> float:
+        """By two-way clustering; never below that of participants or items alone. NaN for a single cluster."""
+        parts = []
+        for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
+            known_R = drawn_R[np.isfinite(drawn_R)]
+            parts.append(float(known_R.var()) * count / (count - 1) if count > 1 and len(known_R) > 1 else NAN)
+        person, item, rating = parts
+        return math.sqrt(max(person + item - rating, person, item)) if math.isfinite(sum(parts)) else NAN
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom."""
+        return min(self.clusters[:2]) - 1
+
+
+def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> Draws:
     """Each system's mean in each resample, R×S; NaN where a resample has no rating of it."""
-    participants, person_M = np.unique(ratings.participant_M, return_inverse=True)
-    items, item_M = np.unique(ratings.item_M, return_inverse=True)
-    sums, counts = [], []
-    people, things = (
-        np.concatenate(list(bootstrap_weights(len(own), resamples, 2 * seed + place)))
-        for place, own in enumerate((participants, items))
-    )
     member_MS = np.eye(systems)[ratings.system_M]
-    value_MS = member_MS * ratings.value_M[:, None]
-    step = max(1, 4_000_000 // max(1, len(ratings)))
-    for start in range(0, resamples, step):
-        part = slice(start, start + step)
-        weight_RM = people[part][:, person_M] * things[part][:, item_M]
-        sums.append(weight_RM @ value_MS)
-        counts.append(weight_RM @ member_MS)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.concatenate(sums) / np.concatenate(counts), float)
+    both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
+    drawn, clusters = [], []
+    for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, np.arange(len(ratings)))):
+        names, row_M = np.unique(axis_M, return_inverse=True)
+        sums_GC = np.zeros((len(names), 2 * systems))
+        np.add.at(sums_GC, row_M, both_MC)
+        sums_RC = np.concatenate([w @ sums_GC for w in bootstrap_weights(len(names), resamples, 3 * seed + place)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drawn.append(np.asarray(sums_RC[:, :systems] / sums_RC[:, systems:], float))
+        clusters.append(len(names))
+    return Draws(drawn[0], drawn[1], drawn[2], (clusters[0], clusters[1], clusters[2]))
 
 
 def means(ratings: Ratings, systems: int) -> Floats:
@@ -59,26 +94,31 @@ def means(ratings: Ratings, systems: int) -> Floats:
         return np.asarray(ratings.value_M @ member_MS / member_MS.sum(0), float)
 
 
-def interval(value: float, drawn_R: Floats, n: int, confidence: float) -> Interval:
-    """A value with the percentiles of its resamples."""
-    low, high = _percentiles(drawn_R, confidence)
-    return Interval(value, low, high, n)
+def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
+    """A value with its interval, within the bounds of the scale."""
+    half = student_quantile(confidence, draws.freedom) * draws.standard_error()
+    return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
 
-def difference(value: float, drawn_R: Floats, n: int, confidence: float) -> Difference:
-    """A difference with the percentiles of its resamples, and twice the share of them on the other side of zero."""
-    low, high = _percentiles(drawn_R, confidence)
-    known = drawn_R[np.isfinite(drawn_R)]
-    p = float("nan")
-    if len(known):
-        p = min(1.0, 2 * (1 + min((known <= 0).sum(), (known >= 0).sum())) / (len(known) + 1))
-    return Difference(value, low, high, n, float(p))
+def difference(value: float, draws: Draws, n: int, confidence: float) -> Difference:
+    """A difference with its interval and its two-sided p-value."""
+    error = draws.standard_error()
+    half = student_quantile(confidence, draws.freedom) * error
+    p = NAN if not math.isfinite(error) or draws.freedom < 1 else 1.0
+    if math.isfinite(p) and value:
+        p = 0.0 if not error else 2 * (1 - NormalDist().cdf(_as_normal(abs(value) / error, draws.freedom)))
+    return Difference(value, value - half, value + half, n, p)
 
 
-def _percentiles(drawn_R: Floats, confidence: float) -> tuple[float, float]:
-    known = drawn_R[np.isfinite(drawn_R)]
-    if not len(known):
-        return float("nan"), float("nan")
-    tail = 50 * (1 - confidence)
-    low, high = np.percentile(known, [tail, 100 - tail])
-    return float(low), float(high)
+def student_quantile(confidence: float, freedom: int) -> float:
+    """The half width of a central interval of Student's t, by Wallace's (1959) approximation: within 1.2 % from three
+    degrees of freedom on. NaN below one."""
+    if freedom < 1:
+        return NAN
+    z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(z * z / freedom))
+
+
+def _as_normal(t: float, freedom: int) -> float:
+    """The normal deviate with the tail of a t: the inverse of `student_quantile`."""
+    return (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -102,8 +103,8 @@ def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generat
     """Whether one simulated study's interval leaves out zero, on the right side."""
     ratings = simulated_ratings(assumed, items, raters, rng)
     value_S = means(ratings, 2)
-    drawn_RS = resampled_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 31)))
-    found = difference(float(value_S[1] - value_S[0]), drawn_RS[:, 1] - drawn_RS[:, 0], 0, assumed.confidence)
+    draws = resampled_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 29)))
+    found = difference(float(value_S[1] - value_S[0]), draws[1] - draws[0], 0, assumed.confidence)
     return found.low > 0 if assumed.difference > 0 else found.high < 0
 
 
@@ -165,6 +166,7 @@ def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
     return PERSON_LOGIT, item / math.sqrt(2), item / math.sqrt(2)
 
 
+@lru_cache(256)
 def center(mean: float, spread: float) -> float:
     """The log-odds around which answers with this spread have this mean."""
     low, high = -60.0, 60.0
@@ -174,6 +176,7 @@ def center(mean: float, spread: float) -> float:
     return (low + high) / 2
 
 
+@lru_cache(256)
 def spread_for(mean: float, agreement: float) -> float:
     """The standard deviation of items, in log-odds, with which two answers to one item correlate so."""
     low, high = 0.0, 40.0

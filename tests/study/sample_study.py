@@ -58,7 +58,7 @@ def make_material(count: int = 60, *, hostile: bool = False) -> Material:
     scenes = scenes_of(count)
     items = [Item(scene.id, Photo(scene), tuple(scene.references)) for scene in scenes]
     captions = {
-        "plain": {scene.id: min(scene.references, key=len) for scene in scenes},
+        "mle_base": {scene.id: min(scene.references, key=len) for scene in scenes},
         "smile": {scene.id: f"{scene.description} ({n})" for n, scene in enumerate(scenes)},
     }
     if hostile:

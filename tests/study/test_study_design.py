@@ -69,7 +69,7 @@ def test_blocks_are_latin_squares(tmp_path: Path, kind: str) -> None:
     """Each picture once per participant, all systems equally often, and every item in every condition."""
     study = make_study(tmp_path / "s", kind, make_material(120), items=12, block=6, human="first")
     conditions = 3
-    assert study.systems == ("human", "plain", "smile") and len(study.blocks) == 2 * conditions
+    assert study.systems == ("human", "mle_base", "smile") and len(study.blocks) == 2 * conditions
     asked: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for block in study.blocks:
         trials = [study.trials[number] for number, _ in block]
@@ -175,7 +175,7 @@ def test_what_cannot_be_made_is_one_line(tmp_path: Path, change: dict, told: str
     if "features" in change:
         material = replace(material, features_ND=None)
     if change.pop("one", False):
-        material = replace(material, captions={"plain": material.captions["plain"]})
+        material = replace(material, captions={"mle_base": material.captions["mle_base"]})
     change.pop("features", None)
     with pytest.raises(UsageError, match=told):
         make_study(tmp_path / "s", change.pop("kind", "pick"), material, **change)

@@ -1,0 +1,461 @@
+"""A participation over HTTP: nothing is lost, nothing counts twice, nothing that is sent can harm."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sample_study import Clock, answer, browser, edit_settings, make_study
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.study.analysis import analyse
+from tellapart.study.design import CONTROL, ITEM, Study
+from tellapart.study.session import Conflict, Full, StudySession, Unknown
+from tellapart.study.simulate import Effects, Log, Script, Web, local_server
+from tellapart.study.store import AnswerStore
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return make_study(tmp_path_factory.mktemp("study") / "s")
+
+
+@pytest.fixture
+def served(made: Study, tmp_path: Path) -> Iterator[tuple[Study, AnswerStore, str]]:
+    with AnswerStore(made, tmp_path / "answers.sqlite") as store, local_server(made, store) as url:
+        yield made, store, url
+
+
+def start(session: StudySession, name: str = "") -> tuple[str, dict[str, Any]]:
+    return session.begin(name, "", "")
+
+
+def walk(session: StudySession, token: str, state: dict[str, Any], until: int | None = None) -> dict[str, Any]:
+    """Answer 0 to every item up to a position."""
+    while state["phase"] in ("practice", "items") and (until is None or state["position"] < until):
+        state = session.answer(token, state["position"], [0], state["revision"])
+    return state
+
+
+def solved(session: StudySession, token: str, state: dict[str, Any], number: int) -> dict[str, Any]:
+    """Answer everything, control items as expected, and finish."""
+    one = session.store.participants()[number - 1]
+    places = session.study.order(one.block, one.ordinal, one.seed)
+    while state["phase"] in ("practice", "items"):
+        shown = session.study.shown_options(places[state["position"]], [0])
+        state = session.answer(token, state["position"], shown, 0)
+    return session.finish(token)
+
+
+# What the browser gets.
+
+
+def test_neither_target_nor_system_nor_file_reaches_the_browser(served: tuple[Study, AnswerStore, str]) -> None:
+    study, _, url = served
+    web, state = browser(url, "somebody")
+    seen = [json.dumps(web.json("/api/study"))]
+    pictures: set[str] = set()
+    while state["phase"] in ("practice", "items"):
+        seen.append(json.dumps({k: v for k, v in state.items() if k != "feedback"}))
+        pictures |= set(state["task"]["pictures"])
+        assert set(state["task"]) == {"captions", "pictures"}
+        state = answer(web, state, [1])
+    text = " ".join(seen)
+    units = {trial.unit for trial in study.trials}
+    names = {name for trial in study.trials for name in trial.pictures}
+    for secret in (*study.systems, *(re.escape(unit) for unit in units), *names, *(name[:16] for name in names)):
+        assert not re.search(rf"(?<![\w]){secret}(?![\w])", text), secret
+    assert "control" not in text and study.stamp not in text and "target" not in text
+    assert all(re.fullmatch(r"/pictures/[0-9a-f]{32}", address) for address in pictures)
+    other, state = browser(url, "another")
+    shown = set(state["task"]["pictures"])
+    assert not shown & pictures, "another participant has other addresses"
+    status, content = other.ask(next(iter(shown)))
+    assert status == 200 and hashlib.sha256(content).hexdigest()[:32] in {name[:32] for name in names}
+    for address in ("/pictures/0", f"/pictures/{next(iter(names))}", "/pictures/..%2fitems.json", "/items.json",
+                    "/../study.toml", "/pictures/../answers.sqlite", "/page.html", "/api/participants"):  # fmt: skip
+        assert other.ask(address)[0] in (404, 405), address
+
+
+def test_every_answer_carries_its_headers_and_other_sites_are_refused(served: tuple[Study, AnswerStore, str]) -> None:
+    import http.client
+
+    port = int(served[2].rsplit(":", 1)[1])
+
+    def ask(method: str, path: str, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request(method, path, b"{}" if method == "POST" else None, headers)
+        found = connection.getresponse()
+        found.read()
+        connection.close()
+        return found.status, found.headers
+
+    own = f"http://127.0.0.1:{port}"
+    for path in ("/", "/page.js", "/page.css", "/base.css", "/api/study", "/api/state", "/nothing"):
+        policy = ask("GET", path)[1]["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+        assert "set-cookie" not in ask("GET", path)[1]
+    assert ask("GET", "/", Host="evil.example")[0] == 403
+    assert ask("POST", "/api/decline", Origin="https://evil.example")[0] == 403
+    assert ask("POST", "/api/decline")[0] == 403, "a request that names no origin"
+    assert ask("POST", "/api/decline", Origin=own)[0] == 200
+
+
+# One item after the other.
+
+
+def test_back_by_one_step_and_no_further(made: Study, tmp_path: Path) -> None:
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store)
+        token, state = start(session)
+        state = walk(session, token, state, until=2)
+        assert not state["can_go_back"], "not into the practice"
+        with pytest.raises(Conflict):
+            session.back(token)
+        state = session.answer(token, 2, [1], 0)
+        earlier = session.back(token)
+        assert (earlier["position"], earlier["answer"], earlier["can_go_back"]) == (2, [1], False)
+        changed = session.answer(token, 2, [3], earlier["revision"])
+        assert changed["position"] == 3 and session.back(token)["answer"] == [3]
+        assert session.answer(token, 2, [3], 2)["position"] == 3, "going on without a change"
+        state = session.answer(token, 3, [0], 0)
+        with pytest.raises(Conflict):
+            session.answer(token, 2, [0], 2)
+        state = walk(session, token, state)
+        assert state["phase"] == "review" and session.back(token)["phase"] == "items"
+        assert session.finish(token)["phase"] == "complete"
+        with pytest.raises(Conflict):
+            session.back(token)
+        assert [a.revision for a in store.answers() if a.position == 2] == [2], (
+            "the log keeps both, the last one stands"
+        )
+
+
+def test_double_submit_and_two_windows(made: Study, tmp_path: Path) -> None:
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store)
+        token, state = start(session)
+        state = walk(session, token, state, until=3)
+        again = [session.answer(token, 3, [2], 0) for _ in range(3)]
+        assert [one["position"] for one in again] == [4, 4, 4] and len(store.answers()) == 4
+        with pytest.raises(Conflict) as behind:  # the other window still shows item 3 and answers otherwise
+            session.answer(token, 3, [1], 0)
+        assert behind.value.state["position"] == 4 and store.answers()[3].revision == 1
+        threads = [threading.Thread(target=lambda n=n: _quiet(session, token, 4, n % 4)) for n in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows = [answer for answer in store.answers() if answer.position == 4]
+        assert len(rows) == 1 and rows[0].revision == 1 and session.state(token)["position"] == 5
+
+
+def _quiet(session: StudySession, token: str, position: int, option: int) -> None:
+    with contextlib.suppress(Conflict):
+        session.answer(token, position, [option], 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/api/answer", {"position": 1, "options": [0], "revision": 0}, 409),  # ahead
+        ("/api/answer", {"position": 99, "options": [0], "revision": 0}, 400),
+        ("/api/answer", {"position": -1, "options": [0], "revision": 0}, 400),
+        ("/api/answer", {"position": True, "options": [0], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [4], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [-1], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [True], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": ["0"], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [0, 0], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [], "revision": 0}, 400),
+        ("/api/answer", {"position": 0, "options": [0]}, 400),
+        ("/api/answer", [], 400),
+        ("/api/answer", {"note": "n" * 70_000}, 400),
+        ("/api/begin", {"identifier": "x"}, 400),  # no consent
+        ("/api/begin", {"consent": "yes"}, 400),
+        ("/api/begin", {"consent": True, "identifier": "../x"}, 400),
+        ("/api/begin", {"consent": True, "identifier": "x" * 300}, 400),
+        ("/api/export", {}, 404),
+    ],
+)
+def test_tampering_is_refused_and_changes_nothing(
+    served: tuple[Study, AnswerStore, str], path: str, body: Any, status: int
+) -> None:
+    _, store, url = served
+    web, state = browser(url, "honest")
+    found, content = web.ask(path, body)
+    assert found == status, content
+    assert status == 404 or "\n" not in json.loads(content)["error"]
+    assert store.answers() == [] and len(store.participants()) == 1
+    assert web.json("/api/state")["task"] == state["task"]
+
+
+def test_a_strangers_token_opens_nothing(served: tuple[Study, AnswerStore, str]) -> None:
+    _, store, url = served
+    browser(url, "honest")
+    for token in ("", "x", "x" * 5000, "' OR 1=1 --", "\u00e9"):
+        web = Web(url, Log())
+        web.token = token.encode("utf-8").decode("latin-1")
+        for path, body in (("/api/state", None), ("/api/answer", {"position": 0, "options": [0], "revision": 0}),
+                           ("/api/back", {}), ("/api/finish", {}), ("/api/withdraw", {})):  # fmt: skip
+            assert web.ask(path, body)[0] == 401
+    assert store.answers() == []
+
+
+def test_it_goes_on_after_closing_on_the_same_and_on_another_device(made: Study, tmp_path: Path) -> None:
+    clock = Clock()
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store, clock)
+        token, state = start(session, "p1")
+        state = walk(session, token, state, until=4)
+        clock.now += 60
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:  # the server was started anew
+        session = StudySession(made, store, clock)
+        resumed = session.state(token)
+        assert resumed["position"] == 4 and resumed["task"]["captions"] == state["task"]["captions"]
+        assert resumed["task"]["pictures"] == state["task"]["pictures"]
+        clock.now += 5
+        other, state = start(session, "p1")
+        assert other != token and state["position"] == 4 and len(store.participants()) == 1
+        clock.now += 7
+        session.answer(other, 4, [0], 0)
+        assert store.answers()[-1].seconds == 7, "time counts from when the page was shown last"
+        assert session.state(token)["position"] == 5, "the first device goes on as well"
+
+
+# Quotas, time-outs, codes.
+
+
+def test_blocks_are_reserved_with_a_time_out_and_the_study_gets_full(made: Study, tmp_path: Path) -> None:
+    clock = Clock()
+    assert made.quota == 6  # three systems, two raters
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store, clock)
+        tokens = [start(session, f"p{n}")[0] for n in range(6)]
+        assert sorted(one.block for one in store.participants()) == [0, 0, 1, 1, 2, 2]
+        assert sorted(one.ordinal for one in store.participants()) == [0, 0, 0, 1, 1, 1]
+        with pytest.raises(Full):
+            start(session, "late")
+        assert session.full() == {"phase": "full", "code": made.settings.recruitment.screened_out, "return_url": ""}
+        clock.now += 60 * made.settings.recruitment.timeout_minutes - 1
+        session.state(tokens[0])  # a sign of life
+        clock.now += 2
+        _, state = start(session, "late")
+        late = store.participants()[-1]
+        assert state["phase"] == "practice" and late.block != store.participants()[0].block
+        mates = [
+            one.number - 1 for one in store.participants() if one.block == late.block and one.number != late.number
+        ]
+        assert session.state(tokens[mates[0]])["phase"] == "practice", "there is still room for one who comes back"
+        assert session.state(tokens[mates[1]])["phase"] == "expired", "and none for a second"
+        assert session.state(tokens[mates[1]])["code"] == made.settings.recruitment.screened_out
+
+
+def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s", raters=1)
+    study = edit_settings(study, completed="DONE", no_consent="NOPE", return_url="https://app.prolific.com/x?cc=")
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        session = StudySession(study, store)
+        assert session.decline() == {
+            "phase": "no_consent",
+            "code": "NOPE",
+            "return_url": "https://app.prolific.com/x?cc=NOPE",
+        }
+        token, state = start(session, "p1")
+        assert "DONE" not in json.dumps([session.public(), state]), "no code before the end"
+        assert session.finish(token)["phase"] == "practice", "finishing early gives no code"
+        done = solved(session, token, state, 1)
+        assert done == {"phase": "complete", "code": "DONE", "return_url": "https://app.prolific.com/x?cc=DONE"}
+        assert session.finish(token) == done and session.state(token) == done
+        assert start(session, "p1")[1] == done, "the same person cannot take part twice"
+        assert store.refusals() == {"no consent": 1} and len(store.participants()) == 1
+
+
+def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
+    study = edit_settings(make_study(tmp_path / "s"), require_id=True)
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        session = StudySession(study, store)
+        with pytest.raises(UsageError, match="only to participants of a recruiting platform"):
+            start(session)
+        assert start(session, "5f1e")[1]["phase"] == "practice"
+
+
+def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:
+    for replaced, left in ((True, 1), (False, 0)):
+        study = edit_settings(make_study(tmp_path / f"s{replaced}", raters=1), replace_excluded=replaced)
+        with AnswerStore(study, tmp_path / f"{replaced}.sqlite") as store:
+            session = StudySession(study, store)
+            people = [start(session, f"p{n}") for n in range(3)]
+            for number, (token, state) in enumerate(people[:2], 1):
+                solved(session, token, state, number)
+            token, state = people[2]
+            one = store.participants()[2]
+            places = study.order(one.block, one.ordinal, one.seed)
+            while state["phase"] in ("practice", "items"):  # always the wrong picture
+                state = session.answer(token, state["position"], study.shown_options(places[state["position"]], [1]), 0)
+            assert session.finish(token)["phase"] == "complete", "who is excluded is paid all the same"
+            assert [one.excluded for one in store.participants()] == ["", "", "2 of 2 control items wrong"]
+            with contextlib.nullcontext() if left else pytest.raises(Full):
+                start(session, "next")
+            assert [one.name for one in analyse(study, store).counted] == ["P1", "P2"]
+
+
+def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_path: Path) -> None:
+    study = edit_settings(make_study(tmp_path / "s"), screen_out_early=True, max_control_errors=0)
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        session = StudySession(study, store)
+        token, state = start(session)
+        one = store.participants()[0]
+        places = study.order(one.block, one.ordinal, one.seed)
+        first = next(n for n, place in enumerate(places) if study.trials[place.trial].role == CONTROL)
+        state = walk(session, token, state, until=first)
+        wrong = study.shown_options(places[first], [1])
+        state = session.answer(token, first, wrong, 0)
+        assert state["phase"] == "items", "the last answer can still be changed"
+        assert session.back(token)["position"] == first
+        session.answer(token, first, wrong, 1)
+        state = session.answer(token, first + 1, [0], 0)
+        assert state == {"phase": "screened_out", "code": study.settings.recruitment.screened_out, "return_url": ""}
+        with pytest.raises(Conflict):
+            session.answer(token, first + 2, [0], 0)
+
+
+# Privacy.
+
+
+def test_withdrawing_and_forgetting_leave_nothing_on_the_disk(made: Study, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with AnswerStore(made, path) as store:
+        session = StudySession(made, store)
+        people = {name: start(session, name) for name in ("IDENTIFIER-ONE", "IDENTIFIER-TWO", "IDENTIFIER-THREE")}
+        for token, state in people.values():
+            walk(session, token, state)
+        ended = session.withdraw(people["IDENTIFIER-ONE"][0])
+        assert ended["phase"] == "withdrawn" and {answer.participant for answer in store.answers()} == {2, 3}
+        assert start(session, "IDENTIFIER-ONE")[1]["phase"] == "withdrawn", "and cannot take part again"
+        assert store.forget("IDENTIFIER-TWO") and not store.forget("IDENTIFIER-TWO")
+        with pytest.raises(Unknown):
+            session.state(people["IDENTIFIER-TWO"][0])
+        assert {answer.participant for answer in store.answers()} == {3}
+        assert store.forget_identifiers() == 2 and store.identities() == {}
+        assert {answer.participant for answer in store.answers()} == {3}
+    files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"IDENTIFIER" not in files
+    for token, _ in people.values():
+        assert token.encode() not in files, "only digests of tokens are stored"
+
+
+# The stamp.
+
+
+def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s")
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        store.set_stamp(study.stamp, 1.0)
+        changed = edit_settings(study, max_control_errors=0)
+        store.set_stamp(changed.stamp, 2.0)  # nobody has begun: the design may still change
+        assert [stamp for _, stamp, _ in store.stamps()] == [changed.stamp]
+        session = StudySession(changed, store)
+        token, state = start(session)
+        store.set_stamp(changed.stamp, 3.0)
+        assert len(store.stamps()) == 1
+        back = edit_settings(changed, max_control_errors=1)
+        with pytest.raises(UsageError, match="changed after 1 participants began"):
+            store.set_stamp(back.stamp, 4.0)
+        store.set_stamp(back.stamp, 5.0, "one mistake is human")
+        assert store.stamps()[-1] == (5.0, back.stamp, "one mistake is human")
+        solved(session, token, state, 1)
+        assert any("not the one that was stamped" in note for note in analyse(changed, store).notes)
+        assert not any("stamped" in note for note in analyse(back, store).notes)
+    with pytest.raises(UsageError, match="answers to another study"):
+        AnswerStore(made, tmp_path / "a.sqlite")
+
+
+# kill -9.
+
+
+def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Path) -> None:
+    """A server in a process of its own is killed among answers of four participants, and started again."""
+    store_path = tmp_path / "answers.sqlite"
+    command = [sys.executable, "-m", "tellapart", "study", "serve", str(made.folder), "--store", str(store_path)]
+
+    def serve(port: int) -> tuple[subprocess.Popen[str], str]:
+        server = subprocess.Popen([*command, "--port", str(port)], stderr=subprocess.PIPE, text=True)
+        assert server.stderr is not None
+        line = server.stderr.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert found and "6 participants wanted" in line, line
+        return server, found[0]
+
+    server, url = serve(0)
+    acknowledged: dict[str, list[tuple[int, list[int]]]] = {f"p{n}": [] for n in range(4)}
+    tokens: dict[str, str] = {}
+
+    def take(name: str) -> None:
+        web, state = browser(url, name)
+        tokens[name] = web.token
+        try:
+            while state["phase"] in ("practice", "items"):
+                position, option = state["position"], (state["position"] + len(name)) % 4
+                state = answer(web, state, [option])
+                acknowledged[name].append((position, [option]))
+                if sum(map(len, acknowledged.values())) == 14:
+                    server.send_signal(signal.SIGKILL)
+        except TellapartError:
+            pass  # the server is gone
+
+    threads = [threading.Thread(target=take, args=(name,)) for name in acknowledged]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.wait(20) == -signal.SIGKILL and sum(map(len, acknowledged.values())) >= 14
+    server, url = serve(int(url.rsplit(":", 1)[1]))
+    try:
+        with AnswerStore(made, store_path) as store:
+            numbers = {own[0]: number for number, own in store.identities().items()}
+            saved = {(one.participant, one.position): one.options for one in store.answers()}
+            people = {one.number: one for one in store.participants()}
+            for name, own in acknowledged.items():
+                one = people[numbers[name]]
+                places = made.order(one.block, one.ordinal, one.seed)
+                for position, option in own:
+                    assert saved[one.number, position] == made.canonical_options(places[position], option)
+            assert len(saved) <= sum(map(len, acknowledged.values())) + 4
+        for name, own in acknowledged.items():
+            web = Web(url, Log())
+            web.token = tokens[name]
+            state = web.json("/api/state")
+            assert state["phase"] == "review" or state["position"] >= len(own), "and everybody goes on where they were"
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+
+
+def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: Path) -> None:
+    other = make_study(tmp_path / "other", seed=9)
+    with AnswerStore(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
+        web = Web(url, Log())
+        with pytest.raises(TellapartError, match="not the one in this folder"):
+            Script(other, Effects.of(other), "careful", "s").take(web, Log(), 0, "x")
+        web.close()
+
+
+def test_items_are_each_answered_once(made: Study, tmp_path: Path) -> None:
+    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+        session = StudySession(made, store)
+        token, state = start(session)
+        solved(session, token, state, 1)
+        trials = [answer.trial for answer in store.answers()]
+        assert len(trials) == len(set(trials)) == 2 + 6 + 2
+        assert sum(made.trials[trial].role == ITEM for trial in trials) == 6
