@@ -44,6 +44,9 @@ SUBSTITUTIONS = {
 
 # Options that make a command small: the beginning of a command, and what is added to it.
 ADDED = {
+    "tellapart study create pick": "--candidates 4 --controls 2 --max-cosine 1 --raters 2",
+    "tellapart study create rate": "--pictures 6 --raters 2",
+    "tellapart study create compare": "--pictures 6 --raters 2",
     "tellapart finetune": "--batch-size 10 --max-tokens 6 --scorer models/scorer",
     "tellapart eval --captions five_samples.jsonl": "--allow-missing",  # random weights write empty ones
     "tellapart train": (
@@ -74,6 +77,10 @@ NOT_RUN = {
     "tellapart caption runs/answers": "captions with the model of the command before",
     "tellapart caption runs/NAME": "needs a run and files of region features; tests/features makes some",
     "tellapart train ndlb_": "trains three recipes for minutes; tests/test_papers.py and tests/recipe read them all",
+    "tellapart study serve": "a server that runs until Ctrl-C; tests/study drives it",
+    "tellapart study simulate pick": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
+    "tellapart study simulate rate": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
+    "tellapart study simulate compare": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart tables": "trains for minutes; tests/claims does it on little data",
 }
 

@@ -1,0 +1,142 @@
+"""The commands as a stranger types them; a rehearsal of each kind finds what was planted and excludes the random."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from command_line import Cli
+from sample_study import make_material, make_study
+
+from tellapart.study.analysis import analyse
+from tellapart.study.design import open_study
+from tellapart.study.export import export
+from tellapart.study.rehearse import rehearse
+from tellapart.study.report import page, to_json
+from tellapart.study.simulate import RANDOM
+from tellapart.study.store import AnswerStore
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("pick", "accuracy"), ("rate", "descriptiveness"), ("compare", "more")])
+def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
+    tmp_path: Path, kind: str, metric: str
+) -> None:
+    study = make_study(tmp_path / "s", kind, make_material(), items=8, block=8, controls=5, raters=8, candidates=3)
+    done = rehearse(study, 24, 0.1, 0.15, ["mle_base=0.2", "smile=0.8"], at_once=6, seed=3)
+    assert done.counts == {"careful": 18, "hasty": 2, "random": 4}
+    with AnswerStore(study, done.store) as store:
+        results = analyse(study, store)
+        names = {number: own[0] for number, own in store.identities().items()}
+        random = {f"P{number}" for number, name in names.items() if done.log.characters[name] == RANDOM}
+        excluded = {one.name for one in results.people if one.excluded}
+        assert random and random <= excluded, "whoever answers at random is excluded"
+        careful = {f"P{number}" for number, name in names.items() if done.log.characters[name] == "careful"}
+        assert len(excluded & careful) <= 1
+        pair = next(p for p in results.pairs if p.metric == metric and (p.a, p.b) == ("mle_base", "smile"))
+        assert pair.difference.low > 0 and pair.difference.p < 0.01
+        planted = {"pick": (20, 80), "rate": (1.8, 4.2), "compare": (20, 80)}[kind]
+        slack = 0.8 if kind == "rate" else 20
+        for system, expected in zip(("mle_base", "smile"), planted, strict=True):
+            assert results.systems[system][metric].value == pytest.approx(expected, abs=slack)
+
+        value = to_json(results)
+        assert set(value["systems"]["smile"][metric]) == {"value", "low", "high", "n"}
+        assert json.loads(json.dumps(value, allow_nan=False))["study"]["excluded"].keys() == excluded
+        assert study.stamp[:16] in value["signatures"][metric]
+        html = page(results, "tellapart study report")
+        assert all(f"excluded: {name}: " in html for name in excluded) and study.stamp in html
+        assert "SIMULATED" not in html and "SIMULATED" not in json.dumps(value), "no identifier in a report"
+
+        exported = export(study, store, tmp_path / "out")
+        assert exported["answers"] == sum(one.items for one in results.people)
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {"answers.csv", "answers.json"}
+        text = "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+        assert "SIMULATED" not in text and not any(code in text for code in codes(study)) and "20" in text
+        rows = list(csv.DictReader((tmp_path / "out" / "answers.csv").open()))
+        counted = [row for row in rows if row["role"] == "item" and row["counted"] == "1" and row["system"] == "smile"]
+        if kind == "pick":
+            assert 100 * sum(row["correct"] == "1" for row in counted) / len(counted) == pytest.approx(
+                results.systems["smile"]["accuracy"].value
+            )
+        export(study, store, tmp_path / "paid", with_ids=True)
+        people = list(csv.DictReader((tmp_path / "paid" / "identifiers.csv").open()))
+        assert {row["participant"]: row["identifier"] for row in people} == {f"P{n}": name for n, name in names.items()}
+
+
+def codes(study: object) -> list[str]:
+    own = study.settings.recruitment  # type: ignore[attr-defined]
+    return [own.completed, own.screened_out, own.no_consent]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "metric"), [("pick", "accuracy"), ("rate", "f1"), ("compare", "more")])
+def test_one_command_rehearses_a_study_of_each_kind(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, metric: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli("study", "simulate", kind, "--json")
+    assert done.status == 0, done.err
+    value = json.loads(done.out)
+    pair = next(p for p in value["pairs"] if p["metric"] == metric and (p["a"], p["b"]) == ("vague", "detailed"))
+    assert pair["low"] > 0
+    assert (tmp_path / f"rehearsal-{kind}" / "simulated" / "report.html").is_file()
+
+
+def test_from_pictures_to_the_table(
+    cli: Cli, tmp_path: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    material = make_material(40)
+    for number, item in enumerate(material.items):
+        item.picture.image().save(photos / f"{number:02}.jpg")
+        (photos / f"{number:02}.txt").write_text("\n".join(item.references))
+    for name, own in material.captions.items():
+        lines = [json.dumps({"image": f"{n:02}.jpg", "caption": own[i.id]}) for n, i in enumerate(material.items)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    create = ["study", "create", "pick", "photos", "--scorer", tiny_scorer, "--captions", "mle_base.jsonl",
+              "--captions", "smile.jsonl", "--candidates", "4", "--controls", "2", "--max-cosine", "1", "-o", "s"]  # fmt: skip
+    done = cli(*create)
+    assert done.status == 0 and "write title, consent.researcher" in done.out, done.err
+    assert "a study is there already" in cli(*create).line
+    refused = cli("study", "serve", "s", "--port", "0").line
+    assert "title, consent.researcher, consent.institution, consent.contact" in refused and "--preview" in refused
+    assert "no answers there yet" in cli("study", "report", "s").line
+    done = cli("study", "simulate", "s", "--participants", "4", "--random", "0", "--hasty", "0", "--json")
+    assert done.status == 0 and json.loads(done.out)["simulated"]["ends"] == {"complete": 3, "full": 1}
+    done = cli("study", "report", "s", "--store", "s/simulated/answers.sqlite")
+    assert done.status == 0 and re.search(r"human +\d+\.\d \[", done.out) and (tmp_path / "s" / "report.html").is_file()
+    done = cli("study", "forget", "s", "--id", "SIMULATED0.0", "--store", "s/simulated/answers.sqlite")
+    assert done.status == 0 or "no participant" in done.err
+    assert "forget whom?" in cli("study", "forget", "s").line
+    assert cli("study", "forget", "s", "--all-ids", "--store", "s/simulated/answers.sqlite").status == 0
+    assert open_study(tmp_path / "s").quota == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("report", "nothing"), "not the folder of a study"),
+        (("simulate", "nothing"), "not the folder of a study"),
+        (("plan", "guess", "--difference", "0.1"), "a study of 'guess'"),
+        (("plan", "pick", "--difference", "0.7"), "expected both systems between 0 and 1"),
+        (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
+        (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
+        (("create", "rate", "nowhere"), "nowhere"),
+        (("simulate", "s", "--effect", "simle=0.5"), "did you mean 'smile'"),
+        (("simulate", "s", "--random", "0.9", "--hasty", "0.2"), "leave some participants careful"),
+        (("simulate", "s", "--url", "ftp://x"), "expected an address such as"),
+        (("report", "s", "--store", "text"), "not a file of answers"),
+    ],
+)
+def test_wrong_commands_are_one_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path / "s")
+    (tmp_path / "text").write_text("no database" * 200)
+    assert told in cli("study", *words).line
