@@ -24,7 +24,7 @@ from tellapart.study.store import AnswerStore
 def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
     tmp_path: Path, kind: str, metric: str
 ) -> None:
-    study = make_study(tmp_path / "s", kind, make_material(), items=8, block=8, controls=5, raters=8, candidates=3)
+    study = make_study(tmp_path / "s", kind, make_material(90), items=8, block=8, controls=5, raters=8, candidates=5)
     done = rehearse(study, 24, 0.1, 0.15, ["mle_base=0.2", "smile=0.8"], at_once=6, seed=3)
     assert done.counts == {"careful": 18, "hasty": 2, "random": 4}
     with AnswerStore(study, done.store) as store:
@@ -98,8 +98,9 @@ def test_from_pictures_to_the_table(
     for name, own in material.captions.items():
         lines = [json.dumps({"image": f"{n:02}.jpg", "caption": own[i.id]}) for n, i in enumerate(material.items)]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-    create = ["study", "create", "pick", "photos", "--scorer", tiny_scorer, "--captions", "mle_base.jsonl",
-              "--captions", "smile.jsonl", "--candidates", "4", "--controls", "2", "--max-cosine", "1", "-o", "s"]  # fmt: skip
+    captions = ["--captions", "mle_base.jsonl", "--captions", "smile.jsonl"]
+    small = ["--candidates", 4, "--controls", 2, "--max-cosine", 1]
+    create = ["study", "create", "pick", "photos", "--scorer", tiny_scorer, *captions, *small, "-o", "s"]
     done = cli(*create)
     assert done.status == 0 and "write title, consent.researcher" in done.out, done.err
     assert "a study is there already" in cli(*create).line
