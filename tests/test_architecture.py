@@ -17,7 +17,7 @@ LAYERS = [
     "images metrics models scenes web",
     "data facts report rewards scorers",
     "boost captioners features objectives",
-    "bags inference recipe",
+    "bags inference judges recipe",
     "evaluation integrations review",
     "training",
     "bench claims study",

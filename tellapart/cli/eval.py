@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.common import MEASURING, App
 from tellapart.cli.devices import Device, ExactPrecision
+from tellapart.cli.judge_options import LEDGER, JudgeLedger, JudgePrompts, LlmJudge
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say, typed_command
@@ -82,6 +83,12 @@ def evaluate(
     instances: Annotated[
         Path | None, typer.Option(help="For CHAIR: COCO's instances_*.json, whose objects count as there too.")
     ] = None,
+    llm_judge: LlmJudge = None,
+    judge_ledger: JudgeLedger = LEDGER,
+    judge_prompts: JudgePrompts = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.")
     ] = None,
@@ -101,6 +108,7 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.evaluate import run_eval
+    from tellapart.evaluation.judge_inputs import JudgeInputs
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:
@@ -147,6 +155,7 @@ def evaluate(
         precision=precision,
         synonyms=synonyms,
         instances=instances,
+        judge=JudgeInputs(llm_judge, judge_ledger, judge_prompts, questions),
     )
     if out is not None:
         formats.write(out, formats.FORMATS[chosen_format](results))

@@ -1,4 +1,4 @@
-"""``tellapart study judges``: metrics against people's judgements."""
+"""``tellapart study judges``, metrics against people; ``study arena``, captions against each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from tellapart.cli.common import App
+from tellapart.cli.judge_options import LEDGER, JudgeLedger, JudgePrompts, LlmJudge
 from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
 
 app = App()
 
@@ -43,6 +45,34 @@ def judges(
     found = agreement_with_people(
         file, references or (), layout, names, data=data, scorer=scorer, resamples=resamples, seed=seed
     )
+    show(found.to_json(), found.table, as_json)
+    for note in found.notes:
+        say(f"note: {note}")
+
+
+@app.command()
+def arena(
+    captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
+    data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
+    llm_judge: LlmJudge = None,
+    judge_ledger: JudgeLedger = LEDGER,
+    judge_prompts: JudgePrompts = None,
+    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Compare the ids that all files have.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
+    from tellapart.evaluation.arena import run_arena
+    from tellapart.evaluation.judge_inputs import JudgeInputs
+    from tellapart.utils.messages import say
+
+    judge = JudgeInputs(llm_judge, judge_ledger, judge_prompts).open()
+    if judge is None:
+        raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
+    found = run_arena(captions, data, judge, resamples=resamples, seed=seed, allow_missing=allow_missing)
     show(found.to_json(), found.table, as_json)
     for note in found.notes:
         say(f"note: {note}")

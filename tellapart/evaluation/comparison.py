@@ -54,8 +54,9 @@ class Comparison:
 
     def measure(self, metric: Metric, context: EvalContext, *, scorer: str = "", chance: bool = False) -> None:
         """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
+        measured = self._measured(metric, context, scorer)
+        scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
         key = f"{metric.name}@{scorer}" if scorer else metric.name
-        measured = self._measured(metric, key, context)
         if chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
@@ -77,7 +78,7 @@ class Comparison:
             self.results.pairs += [Pair(a, b, key, difference) for (a, b), difference in test.differences().items()]
         detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
 
-    def _measured(self, metric: Metric, key: str, context: EvalContext) -> dict[str, Measurement]:
+    def _measured(self, metric: Metric, context: EvalContext, scorer: str) -> dict[str, Measurement]:
         started = time.monotonic()
         found = {
             system: measured
@@ -85,7 +86,8 @@ class Comparison:
             if not (system == HUMAN and self._has_no_references(metric, slots))
             and (measured := metric.measure(context, slots)) is not None
         }
-        detail(f"measured {key} of {len(found)} systems in {time.monotonic() - started:.2f} s")
+        by = f" by {scorer}" if scorer else ""
+        detail(f"measured {metric.name}{by} of {len(found)} systems in {time.monotonic() - started:.2f} s")
         return found
 
     def _describe(

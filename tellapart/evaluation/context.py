@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tellapart.evaluation.protocols import EvalScorer, TokenScorer
     from tellapart.evaluation.retrieval import CandidateSets, Retrieval
     from tellapart.evaluation.text_encoder import TextEncoder
+    from tellapart.judges.judge import Judge
+    from tellapart.judges.measures import ChoiceQuestion
     from tellapart.metrics.bert_score import BERTScore
     from tellapart.metrics.embedding import EMScore
     from tellapart.scenes.truth import ClaimCounts
@@ -87,6 +89,8 @@ class EvalContext:
     emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
     synonyms: Synonyms = field(default_factory=Synonyms)  # of objects, for CHAIR and facts
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)  # COCO's objects by picture, for CHAIR
+    judge: Judge | str | None = None  # a name: it is not opened yet
+    questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)  # by picture, for CaptionQA
     _kept: dict[Hashable, Any] = field(default_factory=dict)
     _long: dict[str, int] = field(default_factory=dict)  # texts beyond the window, and pieces of them that were cut
 
@@ -117,6 +121,12 @@ class EvalContext:
         """The language model of an evaluation that has one."""
         assert self.language_model is not None and not isinstance(self.language_model, str)
         return self.language_model
+
+    @property
+    def loaded_judge(self) -> Judge:
+        """The judge of an evaluation that has one."""
+        assert self.judge is not None and not isinstance(self.judge, str)
+        return self.judge
 
     @property
     def loaded_text_encoder(self) -> TextEncoder:

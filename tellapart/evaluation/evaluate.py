@@ -19,6 +19,7 @@ from tellapart.evaluation.comparison import CHANCE, HUMAN, PAIRS, Comparison
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
 from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
+from tellapart.evaluation.judge_inputs import JudgeInputs
 from tellapart.evaluation.model_inputs import (
     features_of,
     hardware_of,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.protocols import EvalScorer
     from tellapart.evaluation.text_encoder import TextEncoder
+    from tellapart.judges.judge import Judge
+    from tellapart.judges.measures import ChoiceQuestion
     from tellapart.types import Item
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
@@ -66,6 +69,8 @@ def evaluate(
     inputs: CandidateInputs | None = None,
     pairs: str = "first",
     objects: ObjectInputs | None = None,
+    judge: Judge | None = None,
+    questions: Mapping[str, Sequence[ChoiceQuestion]] | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -83,7 +88,8 @@ def evaluate(
     alike. ``words`` adds so many adjectives and nouns that are most each system's own
     (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
     (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
-    every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts.
+    every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts. ``judge`` is a model
+    behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id.
     """
     ids = _same_ids(systems, items)
     all_references, notes = _references(ids, items, references)
@@ -93,7 +99,13 @@ def evaluate(
     # People's references are measured for their diversity where that is asked for, not by default.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
-    settings |= {"long_texts": long_texts, "emscore_idf": emscore_idf, **(objects or ObjectInputs()).settings()}
+    settings |= {
+        "judge": judge,
+        "questions": questions or {},
+        "long_texts": long_texts,
+        "emscore_idf": emscore_idf,
+        **(objects or ObjectInputs()).settings(),
+    }
     sets = inputs or CandidateInputs()
 
     def context_of(model: EvalScorer | None, features: np.ndarray | None, **more: Any) -> EvalContext:
@@ -126,6 +138,7 @@ def evaluate(
             associated_words(texts_by_system, words),
             f"{WORDS}|{tagger_signature()}",
         )
+    results.notes += judge.notes() if judge is not None else []
     results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder)
     return results
 
@@ -223,6 +236,7 @@ def run_eval(
     precision: str = "auto",
     synonyms: Path | None = None,
     instances: Path | None = None,
+    judge: JudgeInputs | None = None,
 ) -> Results:
     """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
 
@@ -233,7 +247,8 @@ def run_eval(
     the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
     `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
     ``distractors`` the specification of pictures beyond these that every caption has to be told from as well.
-    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Torch is
+    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``,
+    ``judge`` a judge and the questions for it. Torch is
     loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
     run on ``device`` in ``precision``, of which ``auto`` is fp32 here (`tellapart.models.device`); the results'
     ``hardware`` says on what they ran. For the rest see `evaluate`.
@@ -270,6 +285,8 @@ def run_eval(
     # Before anything slow: a wrong name, a missing option.
     trial = EvalContext(ids, items, all_references, scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = language_model, bertscore
+    judged = judge or JudgeInputs()
+    trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
     choose(metrics, trial)
     names = [name for name in (scorer, *eval_scorers) if name is not None]
     models, readable = load_scorers(names, items, notes, device, precision)
@@ -298,6 +315,8 @@ def run_eval(
         inputs=inputs,
         pairs=pairs,
         objects=objects,
+        judge=judged.open(),
+        questions=trial.questions,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable

@@ -66,6 +66,16 @@ NEEDS: dict[str, Need] = {
         "a text encoder",
         "add --bertscore roberta-large, or a model's folder",
     ),
+    "judge": Need(
+        lambda context: context.judge is not None,
+        "a judge",
+        "add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1",
+    ),
+    "questions": Need(
+        lambda context: bool(context.questions),
+        "questions about the pictures",
+        "add --questions FILE, in CaptionQA's layout",
+    ),
     "several": Need(
         lambda context: context.several,
         "several captions of a picture",

@@ -101,6 +101,10 @@ class Metric(Entry[Callable[..., Any]]):
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
         return next((NEEDS[need].message for need in self.needs if not NEEDS[need].has(context)), None)
 
+    def tag(self, context: EvalContext) -> str:
+        """What the name in results says of who measured it; empty for most."""
+        return ""
+
     def variant(self, context: EvalContext) -> str:
         """What stands behind the name in a signature."""
         return self.signature if isinstance(self.signature, str) else self.signature(context)

@@ -82,6 +82,9 @@ NOT_RUN = {
     "tellapart study simulate rate": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate compare": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart tables": "trains for minutes; tests/claims does it on little data",
+    "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
+    "--llm-judge": "needs a server; tests/judges has one",
+    "tellapart study arena": "needs a server; tests/judges has one",
 }
 
 

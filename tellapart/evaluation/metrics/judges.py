@@ -1,0 +1,154 @@
+"""Metrics that a judge behind a server measures; its name and the days of its answers are part of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
+
+if TYPE_CHECKING:
+    from tellapart.facts.verdict import Verdict
+
+_RATES = ("precision", "recall", "f")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeMetric(ContextMetric):
+    """A metric of one caption by a judge. ``prompts``: those that it asks with, for the signature."""
+
+    prompts: tuple[str, ...] = ()
+
+    def tag(self, context: EvalContext) -> str:
+        """The judge and the days on which it answered."""
+        return context.loaded_judge.tag()
+
+    def variant(self, context: EvalContext) -> str:
+        """What it computes, its prompts, the judge and the days."""
+        from tellapart.judges.prompts import read_prompt
+
+        judge = context.loaded_judge
+        prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
+        return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
+
+    def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
+        """What reports say of it; ``scorer`` is the judge's tag."""
+        own = super().info(candidates)
+        return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
+
+
+def clair(context: EvalContext, slot: Slot) -> Measurement:
+    """CLAIR × 100."""
+    from tellapart.judges.measures import clair
+
+    return Measurement(100 * clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+
+
+def rating(context: EvalContext, slot: Slot) -> Measurement:
+    """Paper 1's rating, 1 to 10."""
+    from tellapart.judges.measures import rating
+
+    return Measurement(rating(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+
+
+def dcscore(rate: str, context: EvalContext, slot: Slot) -> Measurement:
+    """A part of DCScore × 100, mean over captions."""
+    return Measurement(np.array([np.nan if v is None else 100 * getattr(v, rate) for v in _verdicts(context, slot)]))
+
+
+def _verdicts(context: EvalContext, slot: Slot) -> list[Verdict | None]:
+    from tellapart.judges.measures import dcscore
+
+    assert context.items is not None
+    pictures = [item.picture for item in context.items]
+    return context.once(
+        ("dcscore", id(slot)),
+        lambda: dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
+    )
+
+
+def captionqa(which: int, context: EvalContext, slot: Slot) -> Measurement:
+    """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
+    from tellapart.judges.measures import captionqa
+
+    questions, judge = context.questions, context.loaded_judge
+    found = context.once(
+        ("captionqa", id(slot)), lambda: captionqa(judge, context.ids, slot.captions, questions, context.seed)
+    )
+    weight_N = np.array([len(questions.get(id_, ())) for id_ in context.ids])
+    return Measurement(100 * found[which], weight_N=weight_N)
+
+
+def _by_name() -> None:
+    """Computed where it is named only: it costs money."""
+
+
+def _register(
+    name: str,
+    factory: Callable[[EvalContext, Slot], Measurement],
+    needs: tuple[str, ...],
+    signature: str,
+    label: str,
+    help: str,
+    prompts: tuple[str, ...],
+    aliases: tuple[str, ...] = (),
+    digits: int = 1,
+) -> None:
+    METRICS.register(
+        JudgeMetric(
+            name=name, factory=factory, needs=(*needs, "judge"), signature=signature, label=label, help=help,
+            direction="higher", group=CLOSE, prompts=prompts, aliases=aliases, digits=digits, check=_by_name,
+        )
+    )  # fmt: skip
+
+
+_register(
+    "clair",
+    clair,
+    ("references",),
+    "0-100",
+    "CLAIR",
+    "how likely a judge finds it that caption and references describe the same picture, out of 100",
+    ("clair",),
+)
+_register(
+    "smile_rating",
+    rating,
+    ("references",),
+    "1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
+    "rating",
+    "a judge's rating from 1 to 10 against the first reference: helpfulness, relevance, accuracy, detail (paper 1)",
+    ("rating",),
+    digits=2,
+)
+_DCSCORE = {
+    "precision": "per cent of a caption's units of information that a judge finds true of the picture",
+    "recall": "per cent of what references and caption truly say that the caption says, to a judge",
+    "f": "DCScore: F of the precision and recall of a caption's units of information, to a judge",
+}
+for _rate in _RATES:
+    _register(
+        "dcscore" if _rate == "f" else f"dcscore_{_rate}",
+        partial(dcscore, _rate),
+        ("references", "pictures"),
+        f"{_rate},mean-of-captions|recall:(Q+T)/(O+T)",
+        "DCScore" if _rate == "f" else f"DCScore, {_rate}",
+        _DCSCORE[_rate],
+        ("dcscore_verify", "dcscore_units", "dcscore_match"),
+    )
+for _which, _label in enumerate(("score", "accuracy")):
+    _register(
+        "captionqa" if _which == 0 else "captionqa_accuracy",
+        partial(captionqa, _which),
+        ("questions",),
+        f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
+        f"CaptionQA, {_label}",
+        f"{_label} of a judge who answers questions about the picture from the caption alone, out of 100",
+        ("captionqa",),
+    )

@@ -1,0 +1,72 @@
+"""What a judge's answer says: JSON in it, a number, a letter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_LETTER = re.compile(r"\b([A-Z])\b")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def json_in(text: str) -> Any:
+    """The first JSON object or list in an answer, past reasoning and code fences; None where there is none."""
+    text = text.rpartition("</think>")[2]
+    decoder = json.JSONDecoder()
+    for match in re.finditer(r"[\[{]", text):
+        try:
+            return decoder.raw_decode(text[match.start() :])[0]
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
+    """The number under ``key``, else the first in the answer; None where it is outside ``low`` … ``high``."""
+    value = json_in(text)
+    found = value.get(key) if isinstance(value, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        match = _NUMBER.search(text.rpartition("</think>")[2]) if found is None else None
+        found = match[0] if match else None
+    try:
+        number = float(found) if found is not None else None
+    except ValueError:
+        return None
+    return number if number is not None and low <= number <= high else None
+
+
+def strings_in(text: str) -> list[str] | None:
+    """A list of distinct texts, in order; None where the answer is no such list."""
+    value = json_in(text)
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        return None
+    return list(dict.fromkeys(part.strip() for part in value if part.strip()))
+
+
+def flags_in(text: str, count: int) -> list[bool] | None:
+    """``count`` times true or false; None where the answer is no such list."""
+    value = json_in(text)
+    whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
+    return value if whole else None
+
+
+def places_in(text: str, count: int, most: int) -> list[int] | None:
+    """``count`` whole numbers from 0 to ``most``; None where the answer is no such list."""
+    value = json_in(text)
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    return value if all(type(part) is int and 0 <= part <= most for part in value) else None
+
+
+def letter_in(text: str, options: int) -> int | None:
+    """The place of the option that an answer names by its letter; None where it names none.
+
+    The last line counts first: models that explain themselves end with the letter.
+    """
+    lines = [line for line in text.rpartition("</think>")[2].strip().splitlines() if line.strip()]
+    for line in reversed(lines):
+        found = [ord(letter) - ord("A") for letter in _LETTER.findall(line.upper() if len(line) <= 4 else line)]
+        if found := [place for place in found if place < options]:
+            return found[-1]
+    return None

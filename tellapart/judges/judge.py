@@ -1,0 +1,186 @@
+"""A model as a judge: it answers questions about captions, and every answer is kept in a ledger.
+
+The ledger is that of `tellapart.boost`: an answer is kept under its prompt, the model, the picture and the question. An
+interrupted evaluation asks nothing twice. An answer that cannot be read is asked once more; where that cannot be read
+either, the judge has abstained, which is counted. Beside the ledger, ``LEDGER.dates.json`` has the days on which each
+model was asked: a served model changes, so the days are part of a metric's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.boost.job import Job, Tally
+from tellapart.boost.ledger import Ledger, address
+from tellapart.boost.types import Backend, Message, Request, Stage, prices_of
+from tellapart.errors import PictureError, TellapartError
+from tellapart.judges.prompts import Prompt
+from tellapart.progress import Progress
+from tellapart.types import Item, Picture
+from tellapart.utils.files import replace_text
+from tellapart.utils.json_text import parse_json
+from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
+LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000  # for the estimate alone
+Check = Callable[[str], bool]  # whether an answer can be read
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: what stands in the prompt's places, and the picture that is shown with it, if any."""
+
+    id: str
+    values: Mapping[str, str]
+    picture: Picture | None = None
+
+
+class NoPicture:
+    """Stands where a question has no picture."""
+
+    name = "no picture"
+
+    def key(self) -> str:
+        """The same for all."""
+        return "none"
+
+    def image(self) -> Image.Image:
+        """Raises `PictureError`: there is none to see."""
+        raise PictureError("the question has no picture")
+
+
+@dataclass
+class Judge:
+    """A backend with its ledger. ``abstained`` counts questions without a usable answer, ``tally`` all, by prompt.
+
+    retry: options of `tellapart.boost.retry.RetryingBackend`.
+    """
+
+    backend: Backend
+    ledger: Path
+    prompts: Path | None = None
+    in_flight: int = 16
+    retry: Mapping[str, Any] = field(default_factory=dict)
+    abstained: Counter[str] = field(default_factory=Counter)
+    questions: Counter[str] = field(default_factory=Counter)
+    tally: dict[str, Tally] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """The model's name without the kind of its backend."""
+        return self.backend.name.partition(":")[2].rsplit("/", 1)[-1] or self.backend.name
+
+    def tag(self) -> str:
+        """Model and days, as they stand behind a metric's name: "gpt-4o 2026-11-22"."""
+        days = self._dates().get(self.backend.name, [])
+        when = days[0] if len(days) == 1 else f"{days[0]}…{days[-1]}" if days else _today()
+        return f"{self.model} {when}"
+
+    def ask(self, prompt: Prompt, questions: Sequence[Question], usable: Check) -> list[str | None]:
+        """The answer to each question in order; None where the judge abstains.
+
+        Prints what is going to be asked, and the price where the backend has prices. Raises `TellapartError` where the
+        server failed; the answers up to then are kept, and the same call asks for the others only.
+        """
+        items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
+        stage = self._stage(prompt, items, usable)
+        found: list[str | None] = []
+        unanswered = 0
+        with Ledger(self.ledger) as ledger:
+            self._announce(prompt, stage, items, ledger)
+            job = Job([stage], ledger, self.in_flight, **self.retry)
+            with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
+                for done in job.run((_item(id_, question) for id_, question in items.items()), progress.advance):
+                    found.append(done.texts.get(stage.name))
+                    unanswered += done.unanswered
+        tally = job.tally[stage.name]
+        self.tally[prompt.name] = tally
+        self.questions[prompt.name] += len(questions)
+        self.abstained[prompt.name] += sum(text is None for text in found)
+        if tally.asked:
+            self._note_date()
+        if unanswered:
+            raise TellapartError(
+                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer because the server failed; "
+                f"the same command asks only these, the others are in {self.ledger}"
+            )
+        return found
+
+    def notes(self) -> list[str]:
+        """Abstentions, where there were some."""
+        return [
+            f"{self.model} abstained from {count:,} of {self.questions[name]:,} questions ({name})"
+            for name, count in self.abstained.items()
+            if count
+        ]
+
+    def _stage(self, prompt: Prompt, items: Mapping[str, Question], usable: Check) -> Stage:
+        def request(item: Item, temperature: float, seed: int | None) -> Request:
+            question = items[item.id]
+            messages = (Message("user", prompt.fill(question.values)),)
+            return Request(messages, question.picture, temperature, prompt.max_tokens, seed=seed)
+
+        return Stage(
+            prompt.name,
+            self.backend,
+            prompt.text,
+            lambda item, _: request(item, 0.0, None),
+            lambda item, _, text: None if usable(text) else "cannot be read",
+            lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED),
+        )
+
+    def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
+        """How many requests are new, about how many tokens they have, and what they cost."""
+        new: dict[str, tuple[int, int]] = {}
+        for id_, question in items.items():
+            item = _item(id_, question)
+            request = stage.build_request(item, {})
+            try:
+                key = address(stage, item, request, 0)
+            except PictureError:
+                continue
+            if ledger.get(key) is None:
+                letters = sum(len(message.text) for message in request.messages)
+                shown = TOKENS_PER_PICTURE if request.picture is not None else 0
+                new[key] = (letters // LETTERS_PER_TOKEN + shown, request.max_tokens)
+        if not new:
+            return
+        tokens_in, tokens_out = (sum(pair[side] for pair in new.values()) for side in (0, 1))
+        line = f"{prompt.name}: {len(new):,} new requests to {self.model}, {len(items) - len(new):,} answers are kept; "
+        line += f"about {tokens_in:,} tokens in, at most {tokens_out:,} out"
+        if (prices := prices_of(self.backend)) is not None:
+            line += f"; at most about {(tokens_in * prices[0] + tokens_out * prices[1]) / 1e6:.2f} in the prices' unit"
+        say(line)
+
+    def _dates(self) -> dict[str, list[str]]:
+        try:
+            value = parse_json(self._dates_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return {str(name): sorted(map(str, days)) for name, days in value.items()} if isinstance(value, dict) else {}
+
+    def _note_date(self) -> None:
+        dates = self._dates()
+        dates[self.backend.name] = sorted({*dates.get(self.backend.name, []), _today()})
+        replace_text(self._dates_file, json.dumps(dates, indent=1) + "\n")
+
+    @property
+    def _dates_file(self) -> Path:
+        return self.ledger.with_name(f"{self.ledger.name}.dates.json")
+
+
+def _item(id_: str, question: Question) -> Item:
+    return Item(id_, question.picture if question.picture is not None else NoPicture())
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
