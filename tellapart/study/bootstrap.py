@@ -1,7 +1,7 @@
 """Intervals for means over ratings that share participants and items.
 
 Participants and items are both samples. The variance is that of two-way clustering (Cameron, Gelbach and Miller 2011):
-of a bootstrap over participants, plus that over items, minus that over single ratings, which both contain; each is
+of a bootstrap over participants, plus that over items, minus that over single answers, which both contain; each is
 resampled with replacement, whole clusters at a time. The interval is Student's, with one degree of freedom less than
 the smaller number of clusters. Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings
 three times: for answers of yes and no, intervals are then up to 1.7 times too wide.
@@ -38,7 +38,7 @@ class Ratings:
 
 @dataclass(frozen=True)
 class Draws:
-    """A number, or S of them, in R resamples of participants, of items and of single ratings; and how many there are
+    """A number, or S of them, in R resamples of participants, of items and of single answers; and how many there are
     of each."""
 
     person_R: Floats
@@ -76,7 +76,8 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []
-    for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, np.arange(len(ratings)))):
+    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # one may rate two systems
+    for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
         names, row_M = np.unique(axis_M, return_inverse=True)
         sums_GC = np.zeros((len(names), 2 * systems))
         np.add.at(sums_GC, row_M, both_MC)

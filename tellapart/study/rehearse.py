@@ -118,7 +118,7 @@ def scenes_study(kind: str, folder: Path) -> Study:
         items=30 if kind == "pick" else 40,
         candidates=6 if kind == "pick" else 2,
         block=20,
-        raters=4,
+        raters=10 if kind == "compare" else 4,  # which has a third of the blocks
         human="first" if kind != "compare" else "none",
         max_cosine=0.98,  # scenes are more alike than photos
         title="A rehearsal",
