@@ -231,6 +231,8 @@ def serve(
         raise UsageError(
             f"--public-url {public_url}: expected an address without a path, such as https://study.example.org"
         )
+    if preview and (store or amend):
+        raise UsageError("--preview keeps nothing, so --store and --amend have no effect; leave them out")
     study = open_study(folder)
     check_pictures(study)
     if (open_keys := study.settings.unwritten()) and not preview:

@@ -112,11 +112,18 @@ class SqliteDatabase:
                 raise StoreError(f"{self.name}: not saved ({error})") from None
 
     def compact(self) -> None:
-        """Write deleted rows out of the log and of the free pages, so that they cannot be read from the file."""
-        with self._lock:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._db.execute("VACUUM")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Write deleted rows out of the log and of the free pages, so that they cannot be read from the file.
+
+        Raises `StoreError` where another process works in the file for too long; the rows are deleted all the same.
+        """
+        try:
+            with self._lock:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.name}: deleted, but not yet overwritten in the file ({error}); type the same "
+                             "once more when nobody else works in it") from None  # fmt: skip
 
     def close(self) -> None:
         """See `Database`."""

@@ -128,6 +128,7 @@ def test_from_pictures_to_the_table(
         (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
         (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
         (("create", "rate", "nowhere"), "nowhere"),
+        (("serve", "s", "--preview", "--store", "x"), "--preview keeps nothing"),
         (("simulate", "s", "--effect", "simle=0.5"), "did you mean 'smile'"),
         (("simulate", "s", "--random", "0.9", "--hasty", "0.2"), "leave some participants careful"),
         (("simulate", "s", "--url", "ftp://x"), "expected an address such as"),
