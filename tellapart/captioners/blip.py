@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import copy
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import torch
+import torch.nn.functional as F
+from transformers import EncoderDecoderCache
 
 from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.patching import replaced_forward
+from tellapart.captioners.prefix import (
+    GOING,
+    CachedPrefix,
+    generate_after,
+    hidden_after,
+    no_cache_reason,
+    select_rows,
+    shares,
+)
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
@@ -41,18 +57,51 @@ class Blip(Captioner):
         return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        if len(tokens_RT) > len(visual) and self._shares():
+            return hidden_after(self._read(visual), tokens_RT, valid_RT.sum(1))
+        return self.hidden_plain(visual, tokens_RT)
+
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """`hidden` in one pass, the patches repeated for every caption."""
         visual_RPD = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
         start_RT = self._start(len(tokens_RT))
-        decoder = self.model.text_decoder
-        output = decoder.bert(
-            input_ids=torch.cat([start_RT, tokens_RT[:, :-1]], dim=1),
-            encoder_hidden_states=visual_RPD,
-            encoder_attention_mask=torch.ones(visual_RPD.shape[:2], dtype=torch.long, device=self.device),
-            is_decoder=True,
-        )
-        states_RTH = output.last_hidden_state[:, start_RT.shape[1] - 1 :]
-        hidden_RTH: torch.Tensor = decoder.cls.predictions.transform(states_RTH)
-        return hidden_RTH
+        read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
+        output = self.model.text_decoder.bert(input_ids=read_RT, encoder_hidden_states=visual_RPD, is_decoder=True)
+        return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
+
+    def _transform(self, states: torch.Tensor) -> torch.Tensor:
+        """The decoder's last states as its output layer reads them."""
+        hidden: torch.Tensor = self.model.text_decoder.cls.predictions.transform(states)
+        return hidden
+
+    def _shares(self) -> bool:
+        """Whether a picture can be read once for all its captions; if not, says so."""
+        return shares(self.name, no_cache_reason(self.model.text_decoder))
+
+    def _read(self, visual: torch.Tensor) -> PatchPrefix:
+        """What the decoder reads of B pictures: keys and values of their patches, and the prompt."""
+        bert = self.model.text_decoder.bert
+        start_BT = self._start(len(visual))
+        output = bert(input_ids=start_BT, encoder_hidden_states=visual, is_decoder=True, use_cache=True)
+        picture_B = torch.arange(len(visual), device=visual.device)
+        output_B1H = self._transform(output.last_hidden_state[:, -1:])
+        return PatchPrefix(output.past_key_values, output_B1H, self._extend, picture_N=picture_B)
+
+    def _extend(self, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+        assert isinstance(prefix, PatchPrefix)
+        bert = self.model.text_decoder.bert
+        layers = [layer.crossattention.self for layer in bert.encoder.layer]
+        with ExitStack() as stack:
+            for number, layer in enumerate(layers):
+                stack.enter_context(replaced_forward(layer, partial(prefix.attend, layer, number)))
+            output = bert(
+                input_ids=tokens_NT,
+                encoder_hidden_states=prefix.output_N1H,  # that there are some; `attend` has their keys and values
+                past_key_values=prefix.cache,
+                is_decoder=True,
+                use_cache=True,
+            )
+        return self._transform(output.last_hidden_state)
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         layer = self.model.text_decoder.cls.predictions.decoder
@@ -60,22 +109,82 @@ class Blip(Captioner):
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
-        start_BT = self._start(len(visual))
-        check_room(self.model.config.text_config, start_BT.shape[1], decoding.max_tokens)
+        check_room(self.model.config.text_config, len(self.start), decoding.max_tokens)
         with torch.no_grad():
-            tokens_RT = self.model.text_decoder.generate(
-                input_ids=start_BT,
-                attention_mask=torch.ones_like(start_BT),
-                encoder_hidden_states=visual,
-                encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
-                generation_config=config,
-                logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
-            )
-        return to_rollout(tokens_RT[:, start_BT.shape[1] :], self.tokenizer, [self.end], decoding.samples)
+            if decoding.kind != "beam" and self._shares():
+                scores = self.model.text_decoder.get_output_embeddings()
+                tokens_RT = generate_after(self._read(visual), scores, decoding, [self.end], uniform_RT)
+            else:
+                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
+        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
+
+    def generate_with_transformers(
+        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """New tokens R×T by transformers' ``generate``: any decoding, the patches repeated for every caption."""
+        start_BT = self._start(len(visual))
+        tokens_RT: torch.Tensor = self.model.text_decoder.generate(
+            input_ids=start_BT,
+            attention_mask=torch.ones_like(start_BT),
+            encoder_hidden_states=visual,
+            encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
+            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end]),
+            logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
+        )
+        return tokens_RT[:, start_BT.shape[1] :]
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision_model, "language_model": self.model.text_decoder}
 
     def _start(self, rows: int) -> torch.Tensor:
         return torch.tensor(self.start, device=self.device).expand(rows, -1)
+
+
+@dataclass
+class PatchPrefix(CachedPrefix):
+    """A prefix whose patches' keys and values stay one for each picture: the rows of a picture attend as one row.
+
+    ``picture_N``: the picture of each row, by its place among the patches in ``cache``.
+    """
+
+    picture_N: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    slots: tuple[torch.Tensor, int] | None = None
+
+    def rows(self, row_M: torch.Tensor) -> Self:
+        chosen, patches = copy.copy(self), self.cache.cross_attention_cache
+        chosen.output_N1H, picture_M = self.output_N1H[row_M], self.picture_N[row_M]
+        if picture_M.device.type == "cpu":  # elsewhere the host would wait to know which pictures are left
+            left_B, place_M = picture_M.unique(return_inverse=True)
+            if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:
+                patches, picture_M = select_rows(patches, left_B), place_M
+        chosen.picture_N = picture_M
+        chosen.cache = EncoderDecoderCache(select_rows(self.cache.self_attention_cache, row_M), patches)
+        chosen.slots = None
+        return chosen
+
+    def attend(self, module: Any, number: int, hidden_NTH: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+        """The forward of a cross-attention (`BlipTextSelfAttention`) of layer ``number``, for rows in any number."""
+        patches = self.cache.cross_attention_cache.layers[number]
+        B, heads = patches.keys.shape[:2]
+        N, T = hidden_NTH.shape[:2]
+        query_NTH = module.query(hidden_NTH)
+        slot_N, most = self._slots(B)
+        query_BSTH = query_NTH.new_zeros(B, most, T, query_NTH.shape[-1])
+        query_BSTH = query_BSTH.index_put((self.picture_N, slot_N), query_NTH)
+        mixed = F.scaled_dot_product_attention(
+            torch.unflatten(query_BSTH.flatten(1, 2), -1, (heads, -1)).transpose(1, 2),
+            patches.keys,
+            patches.values,
+            dropout_p=module.dropout.p if module.training else 0.0,
+        )
+        mixed_BSTH = torch.unflatten(mixed.transpose(1, 2).flatten(2), 1, (most, T))
+        return mixed_BSTH[self.picture_N, slot_N].view(N, T, -1), None
+
+    def _slots(self, pictures: int) -> tuple[torch.Tensor, int]:
+        """The place N of each row among those of its picture, and the most rows of a picture."""
+        if self.slots is None:
+            same_NN = self.picture_N[:, None] == self.picture_N[None, :]
+            slot_N = same_NN.tril(-1).sum(1)
+            most = int(slot_N.max()) + 1 if slot_N.device.type == "cpu" else len(slot_N) // pictures
+            self.slots = slot_N, most
+        return self.slots

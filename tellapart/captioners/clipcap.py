@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from transformers import (
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.captioners.prefix import generate_after_prefix, hidden_after_prefix, supports_cache
+from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
@@ -200,9 +201,29 @@ class ClipCapModel(PreTrainedModel):
     ) -> torch.Tensor:
         """Last hidden states R×T×H; with R = B·S the prefix of a picture is read once for its S rows."""
         prefix_BPH = self.prefix(visual, prompt_ids)
-        check_room(self.config.text_config, prefix_BPH.shape[1], tokens_RT.shape[1])
-        valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
-        return hidden_after_prefix(self.language_model, prefix_BPH, tokens_RT, valid_RT.sum(1))
+        model, S, P = self.language_model, len(tokens_RT) // len(visual), prefix_BPH.shape[1]
+        check_room(self.config.text_config, P, tokens_RT.shape[1])
+        if S > 1 and shares(f"ClipCap with {type(model).__name__}", no_cache_reason(model)):
+            valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
+            return hidden_after(read_prefix(model, prefix_BPH), tokens_RT, valid_RT.sum(1))
+        # Padding lies to the right of everything it could disturb: a causal model needs no mask.
+        embeds_RTH = model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
+        inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
+        hidden_RTH: torch.Tensor = model.base_model(inputs_embeds=inputs, use_cache=False).last_hidden_state[:, P - 1 :]
+        return hidden_RTH
+
+
+def read_prefix(model: Any, prefix_BPH: torch.Tensor) -> CachedPrefix:
+    """What the language model reads of pictures: their mapped prefixes."""
+    output = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
+    return CachedPrefix(output.past_key_values, output.last_hidden_state[:, -1:], partial(read_tokens, model))
+
+
+def read_tokens(model: Any, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+    embeds_NTH = model.get_input_embeddings()(tokens_NT).to(prefix.output_N1H.dtype)
+    output = model.base_model(inputs_embeds=embeds_NTH, past_key_values=prefix.cache, use_cache=True)
+    hidden_NTH: torch.Tensor = output.last_hidden_state
+    return hidden_NTH
 
 
 class ClipCap(Captioner):
@@ -260,15 +281,19 @@ class ClipCap(Captioner):
                 )
             prefix_BPH = self.model.prefix(visual, self.prompt_ids)
             check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
-            quick = decoding.kind != "beam" and supports_cache(self.model.language_model)
-            write = generate_after_prefix if quick else self.generate_with_transformers
-            tokens_RT = write(self.model.language_model, prefix_BPH, decoding, self.end, uniform_RT)
+            model = self.model.language_model
+            if decoding.kind != "beam" and shares(self.name, no_cache_reason(model)):
+                prefix = read_prefix(model, prefix_BPH)
+                scores = model.get_output_embeddings()
+                tokens_RT = generate_after(prefix, scores, decoding, [self.end], uniform_RT)
+            else:
+                tokens_RT = self.generate_with_transformers(model, prefix_BPH, decoding, self.end, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
 
     def generate_with_transformers(
         self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """`generate_after_prefix` with transformers' ``generate``: any decoding, every row as long as the longest."""
+        """`generate_after` with transformers' ``generate``: any decoding, every row as long as the longest."""
         pad, start = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
         config = decoding.generation_config(pad=pad, start=start, ends=[end])
         mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,8 +13,11 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.continuing import continued, continues, unshared_reason
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, find_module, first, layout_of, padded_left, placeholders, prompt_text
+from tellapart.captioners.patching import identity, replaced_forward
+from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, shares
 from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
@@ -156,6 +159,10 @@ class Hf(Captioner):
             )
         return torch.cat(rows)
 
+    def blank_visual(self) -> torch.Tensor:
+        """What `encode` gives of one blank picture."""
+        return self._encode_frozen(self.pixels([self._blank]))
+
     @property
     def _blank(self) -> Image.Image:
         from PIL import Image
@@ -276,7 +283,7 @@ class Hf(Captioner):
         training = self.model.training
         self.model.eval()
         with torch.no_grad(), torch.autocast(device, enabled=False):
-            visual = self._encode_frozen(self.pixels([self._blank]))
+            visual = self.blank_visual()
             tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
             scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
             with replaced_forward(self.output_layer, identity):
@@ -294,11 +301,19 @@ class Hf(Captioner):
         return (layer.weight, layer.bias) if self.plain else None
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        if len(tokens_RT) > len(visual) and self._shares():
+            return hidden_after(self.read(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
+        return self.hidden_plain(visual, tokens_RT, valid_RT)
+
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """`hidden` in one pass, the picture and its prompt repeated for every caption."""
         visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
-        if not self.plain:
+        with self.without_head():
             return self._run(visual_R, tokens_RT, valid_RT)
-        with replaced_forward(self.output_layer, identity):
-            return self._run(visual_R, tokens_RT, valid_RT)
+
+    def without_head(self) -> AbstractContextManager[None]:
+        """For the moment the model's output is what its output layer reads, where `head` says that this is enough."""
+        return replaced_forward(self.output_layer, identity) if self.plain else nullcontext()
 
     def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """The model's output at the T positions that score ``tokens``."""
@@ -334,17 +349,56 @@ class Hf(Captioner):
         return int(getattr(config, "decoder_start_token_id", None) or self.text_config.decoder_start_token_id)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        inputs = self._inputs(visual)
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
+        with torch.no_grad():
+            if decoding.kind != "beam" and self._shares():
+                scores = self.output_layer if self.plain else identity
+                prefix = self.read(visual, decoding.max_tokens)
+                tokens_RT = generate_after(prefix, scores, decoding, self.ends, uniform_RT, self.places)
+            else:
+                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
+        return to_rollout(tokens_RT, self.tokenizer, self.ends, decoding.samples)
+
+    def generate_with_transformers(
+        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
+        inputs = self._inputs(visual)
         before = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
         if not self.is_encoder_decoder:
             check_room(self.text_config, before, decoding.max_tokens)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
         config.suppress_tokens = self.places or None
-        with torch.no_grad(), self._precomputed_vision(), self._default_generation_settings():
+        with self._precomputed_vision(), self._default_generation_settings():
             samplers = token_samplers(decoding, uniform_RT, before)
-            tokens_RT = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
-        return to_rollout(tokens_RT[:, before:], self.tokenizer, self.ends, decoding.samples)
+            tokens_RT: torch.Tensor = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
+        return tokens_RT[:, before:]
+
+    # What is read once
+    def _shares(self) -> bool:
+        """Whether a picture and its prompt can be read once for all its captions; if not, says why."""
+        return shares(self.name, unshared_reason(self))
+
+    @cached_property
+    def continues(self) -> bool:
+        return continues(self)
+
+    @property
+    def pads_prompts(self) -> bool:
+        """Whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
+        return self.grids is not None or self.tiles is not None
+
+    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix:
+        """What the model reads of B pictures before captions of at most so many ``tokens``."""
+        inputs = self._inputs(visual)
+        if self.is_encoder_decoder:
+            inputs["decoder_input_ids"] = torch.full((len(visual), 1), self._decoder_start, device=self.device)
+        else:
+            check_room(self.text_config, inputs["input_ids"].shape[1], tokens)
+        last = {"logits_to_keep": 1} if "logits_to_keep" in self.accepted else {}
+        with self.without_head(), self._precomputed_vision():
+            output = self.model(**inputs, **last, use_cache=True)
+        return continued(self, inputs, output)
 
     @contextmanager
     def _default_generation_settings(self) -> Iterator[None]:
@@ -376,17 +430,3 @@ class Hf(Captioner):
     def save(self, folder: str | Path) -> None:
         super().save(folder)
         self.whole.save_pretrained(folder)
-
-
-def identity(states: torch.Tensor) -> torch.Tensor:
-    return states
-
-
-@contextmanager
-def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """For the moment ``module`` computes ``forward`` instead of what it learnt."""
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward

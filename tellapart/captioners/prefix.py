@@ -1,60 +1,143 @@
-"""A causal language model behind a prefix: what it read of a picture serves all the captions of that picture.
+"""What a model reads of a picture and its prompt is read once, for all the captions of that picture.
 
-Captions differ in length, and padding costs as much as words. So captions of like length are read together, and rows
-that have ended are left out while others are still being written.
+Captions differ in length, and padding costs as much as words. So captions of like length are scored together, and rows
+that have ended are left out while others are still being generated. `Prefix` says what a family has to provide.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import torch
 import torch.nn.functional as F
-from transformers import Cache
+from transformers import Cache, EncoderDecoderCache
 
 from tellapart.models.decoding import Decoding, next_token
+from tellapart.utils.messages import say
 
 GROUPS, AT_LEAST = 4, 32  # groups of like length, and rows in one
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on
 
+Scores = Callable[[torch.Tensor], torch.Tensor]  # outputs N×H to logits N×V
+
+
+class Prefix(Protocol):
+    """What was read of N pictures and of the tokens after them. Outputs are hidden states, or logits without a head."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def output_N1H(self) -> torch.Tensor:
+        """The output that scores the first token."""
+        ...
+
+    def rows(self, row_M: torch.Tensor) -> Self:
+        """These rows, each as often as it is named; what they read later leaves this prefix as it is."""
+        ...
+
+    def extend(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+        """Read further tokens: outputs N×T×H, one after each token."""
+        ...
+
+
+@dataclass
+class CachedPrefix:
+    """Keys and values of a model of transformers. ``forward(tokens_NT, prefix)`` reads further tokens into ``cache``.
+
+    ``mask_NP``: which positions of the prompts are tokens; None: all. ``position_N1``: the position of the first token,
+    where the model does not count by itself. ``encoded_NPD``: an encoder's states.
+    """
+
+    cache: Any
+    output_N1H: torch.Tensor
+    forward: Callable[[torch.Tensor, CachedPrefix], torch.Tensor]
+    mask_NP: torch.Tensor | None = None
+    position_N1: torch.Tensor | None = None
+    encoded_NPD: torch.Tensor | None = None
+    encoded_mask_NP: torch.Tensor | None = None
+    read: int = 0  # tokens after the prompt
+
+    def __len__(self) -> int:
+        return len(self.output_N1H)
+
+    @property
+    def device(self) -> torch.device:
+        return self.output_N1H.device
+
+    def rows(self, row_M: torch.Tensor) -> Self:
+        chosen = copy.copy(self)
+        chosen.cache = select_rows(self.cache, row_M)
+        for name in ("output_N1H", "mask_NP", "position_N1", "encoded_NPD", "encoded_mask_NP"):
+            if (tensor := getattr(self, name)) is not None:
+                setattr(chosen, name, tensor[row_M])
+        return chosen
+
+    def extend(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+        output_NTH = self.forward(tokens_NT, self)
+        self.read += tokens_NT.shape[1]
+        return output_NTH
+
+    def attention_mask(self, tokens: int) -> torch.Tensor | None:
+        """Of the prompt, of what was read after it, and of ``tokens`` more; None where nothing is padding."""
+        if self.mask_NP is None:
+            return None
+        return F.pad(self.mask_NP, (0, self.read + tokens), value=1)
+
+    def positions(self, tokens: int) -> torch.Tensor:
+        """The positions N×T of the next ``tokens``."""
+        assert self.position_N1 is not None
+        return self.position_N1 + self.read + torch.arange(tokens, device=self.position_N1.device)
+
 
 def supports_cache(model: Any) -> bool:
     """Whether the language model can go on from the keys and values of what it has read."""
+    return no_cache_reason(model) is None
+
+
+def no_cache_reason(model: Any) -> str | None:
+    """Why a model of transformers cannot go on from what it has read; None where it can."""
     asked = "is_activation_checkpointing"  # its name in newer transformers
     asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
+    if not model._supports_default_dynamic_cache() or model._is_stateful:
+        return f"a {model.config.model_type} model keeps no keys and values"
     if model.training and getattr(model, asked):
-        return False
-    return model._supports_default_dynamic_cache() and not model._is_stateful
+        return "gradient checkpointing keeps no keys and values"
+    return None
 
 
-def hidden_after_prefix(
-    model: Any, prefix_BPH: torch.Tensor, tokens_RT: torch.Tensor, length_R: torch.Tensor
-) -> torch.Tensor:
-    """Last hidden states R×T×H, position t in front of ``tokens[:, t]``; R = B·S, the S rows of a prefix together.
+_explained: set[str] = set()
 
-    Rows count up to their ``length``; beyond the longest of its group a row's states are zero.
+
+def shares(name: str, reason: str | None) -> bool:
+    """Whether pictures can be read once, which is where there is no ``reason`` against it; prints one once."""
+    line = f"{name}: the picture is read again for every caption, because {reason}"
+    if reason is not None and line not in _explained:
+        _explained.add(line)
+        say(line)
+    return reason is None
+
+
+def hidden_after(prefix: Prefix, tokens_RT: torch.Tensor, length_R: torch.Tensor) -> torch.Tensor:
+    """Outputs R×T×H, position t in front of ``tokens[:, t]``; R = B·S, the S rows of a picture together.
+
+    Rows count up to their ``length``; beyond the longest of its group a row's outputs are zero.
     """
-    S, embed = len(tokens_RT) // len(prefix_BPH), model.get_input_embeddings()
-    # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-    if S == 1 or tokens_RT.shape[1] == 1 or not supports_cache(model):
-        embeds_RTH = embed(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
-        inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
-        output = model.base_model(inputs_embeds=inputs, use_cache=False)
-        hidden_RTH: torch.Tensor = output.last_hidden_state[:, prefix_BPH.shape[1] - 1 :]
-        return hidden_RTH
-    read = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-    groups, states = length_groups(length_R), []
+    S = len(tokens_RT) // len(prefix)
+    groups, outputs = length_groups(length_R), []
     for row_N in groups:
-        longest, picture_N = int(length_R[row_N].max()), row_N // S
-        states_NTH = read.last_hidden_state[picture_N, -1:]
+        longest = int(length_R[row_N].max()) if len(groups) > 1 else tokens_RT.shape[1]
+        rows = prefix.rows(row_N // S)
+        output_NTH = rows.output_N1H
         if longest > 1:
-            embeds_NTH = embed(tokens_RT[row_N, : longest - 1]).to(prefix_BPH.dtype)
-            keys = select_rows(read.past_key_values, picture_N)
-            rest = model.base_model(inputs_embeds=embeds_NTH, past_key_values=keys, use_cache=True)
-            states_NTH = torch.cat([states_NTH, rest.last_hidden_state], dim=1)
-        states.append(F.pad(states_NTH, (0, 0, 0, tokens_RT.shape[1] - states_NTH.shape[1])))
-    return torch.cat(states)[torch.cat(groups).argsort()]
+            output_NTH = torch.cat([output_NTH, rows.extend(tokens_RT[row_N, : longest - 1])], dim=1)
+        outputs.append(F.pad(output_NTH, (0, 0, 0, tokens_RT.shape[1] - output_NTH.shape[1])))
+    return outputs[0] if len(groups) == 1 else torch.cat(outputs)[torch.cat(groups).argsort()]
 
 
 def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
@@ -65,39 +148,69 @@ def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
     ]  # fmt: skip
 
 
-def select_rows(keys: Cache, row_N: torch.Tensor) -> Cache:
-    """The keys and values of these rows, each as often as it is named; ``keys`` stay as they are."""
-    chosen = copy.copy(keys)
-    chosen.layers = [copy.copy(layer) for layer in keys.layers]
+def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
+    """The keys and values of these rows, each as often as it is named; ``cache`` stays as it is."""
+    if isinstance(cache, EncoderDecoderCache):
+        parts = (cache.self_attention_cache, cache.cross_attention_cache)
+        return EncoderDecoderCache(*(select_rows(part, row_N) for part in parts))
+    chosen: Cache = copy.copy(cache)
+    chosen.layers = [copy.copy(layer) for layer in cache.layers]
     chosen.batch_select_indices(row_N)
     return chosen
 
 
-def generate_after_prefix(
-    model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
+def generate_after(
+    prefix: Prefix,
+    scores: Scores,
+    decoding: Decoding,
+    ends: Sequence[int],
+    uniform_RT: torch.Tensor | None = None,
+    suppressed: Sequence[int] = (),
 ) -> torch.Tensor:
-    """Greedy captions after each prefix, or those drawn with ``uniform_RT``, R×T.
+    """Greedy captions after each prefix, or those drawn with ``uniform_RT``, R×T, without ``suppressed`` tokens.
 
-    What stands after a row's first ``end`` means nothing.
+    What stands after a row's first end means nothing. On a GPU the loop never waits for the device: rows stay, and
+    whether all have ended is looked at when the answer has arrived.
     """
-    R = len(prefix_BPH) * decoding.samples
-    row_N = torch.arange(R, device=prefix_BPH.device)
-    tokens_RT = row_N.new_full((R, decoding.max_tokens), end)
-    output = model(inputs_embeds=prefix_BPH, use_cache=True)
-    output.past_key_values.batch_repeat_interleave(decoding.samples)
-    scores_NV = output.logits[:, -1].repeat_interleave(decoding.samples, dim=0)
-    going_N = torch.ones_like(row_N, dtype=torch.bool)
+    B, device = len(prefix), prefix.device
+    row_N = torch.arange(B * decoding.samples, device=device)
+    tokens_RT = row_N.new_full((len(row_N), decoding.max_tokens), ends[0])
+    end_E, suppressed_K = torch.tensor(list(ends), device=device), torch.tensor(list(suppressed), device=device).long()
+    prefix = prefix.rows(row_N // decoding.samples)
+    output_N1H, going_N = prefix.output_N1H, torch.ones_like(row_N, dtype=torch.bool)
+    waiting = Waiting(device)
     for place in range(decoding.max_tokens):
-        word_N = next_token(scores_NV, decoding, None if uniform_RT is None else uniform_RT[row_N, place])
-        tokens_RT[row_N, place] = word_N
-        going_N &= word_N != end
-        going = int(going_N.sum())
+        scores_NV = scores(output_N1H[:, -1])
+        if len(suppressed):
+            scores_NV = scores_NV.index_fill(-1, suppressed_K, -torch.inf)
+        token_N = next_token(scores_NV, decoding, None if uniform_RT is None else uniform_RT[row_N, place])
+        tokens_RT[row_N, place] = token_N
+        going_N = going_N & ~torch.isin(token_N, end_E)
+        going = waiting.count(going_N)
         if not going or place + 1 == decoding.max_tokens:
             break
         if going <= GOING * len(row_N):
-            kept = going_N.nonzero()[:, 0]
-            output.past_key_values.batch_select_indices(kept)
-            row_N, word_N, going_N = row_N[kept], word_N[kept], going_N[kept]
-        output = model(input_ids=word_N[:, None], past_key_values=output.past_key_values, use_cache=True)
-        scores_NV = output.logits[:, -1]
+            kept_N = going_N.nonzero()[:, 0]
+            prefix, row_N, token_N, going_N = prefix.rows(kept_N), row_N[kept_N], token_N[kept_N], going_N[kept_N]
+        output_N1H = prefix.extend(token_N[:, None])
     return tokens_RT[:, : place + 1]
+
+
+class Waiting:
+    """How many rows go on: on a CPU at once; on a GPU all of them, until a count of none has been copied back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.at_once = device.type != "cuda"
+        self.copies: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+
+    def count(self, going_N: torch.Tensor) -> int:
+        if self.at_once:
+            return int(going_N.sum())
+        if any(event.query() and not int(copied) for copied, event in self.copies):
+            return 0
+        copied = torch.empty((), dtype=torch.long, pin_memory=True)
+        copied.copy_(going_N.sum(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self.copies.append((copied, event))
+        return len(going_N)

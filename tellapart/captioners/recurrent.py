@@ -17,6 +17,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import as_config
+from tellapart.captioners.prefix import generate_after, hidden_after
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -127,6 +128,40 @@ def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return visual_BPD, there_BP
 
 
+class RecurrentPrefix:
+    """What an LSTM remembers of N pictures before their captions; ``output_N1H`` appears with the first token."""
+
+    def __init__(self, model: RecurrentModel, state: State, values_NPH: torch.Tensor, there_NP: torch.Tensor) -> None:
+        self.model, self.state, self.values_NPH, self.there_NP = model, state, values_NPH, there_NP
+        self._output_N1H: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.values_NPH)
+
+    @property
+    def device(self) -> torch.device:
+        return self.values_NPH.device
+
+    @property
+    def output_N1H(self) -> torch.Tensor:
+        if self._output_N1H is None:
+            start_N1 = torch.full((len(self), 1), self.model.config.bos_token_id, device=self.values_NPH.device)
+            self._output_N1H = self.extend(start_N1)
+        return self._output_N1H
+
+    def rows(self, row_M: torch.Tensor) -> RecurrentPrefix:
+        state = tuple(x[row_M] for x in self.state)
+        chosen = RecurrentPrefix(self.model, state, self.values_NPH[row_M], self.there_NP[row_M])
+        chosen._output_N1H = None if self._output_N1H is None else self._output_N1H[row_M]
+        return chosen
+
+    def extend(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+        decoder = self.model.language_model
+        output_NTH, self.state = decoder(tokens_NT, self.state, self.values_NPH, self.there_NP)
+        hidden_NTH: torch.Tensor = output_NTH
+        return hidden_NTH
+
+
 class RecurrentModel(PreTrainedModel, GenerationMixin):
     """Vision encoder → one linear layer → LSTM. ``config_class`` is `RecurrentConfig`."""
 
@@ -162,15 +197,15 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         visual_BPD, there_BP = regions(visual)
         return self.mapper(visual_BPD), there_BP
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Hidden states R×T×H in front of each token, teacher-forced; R = B·S, the S captions of a picture together."""
-        samples = len(tokens_RT) // len(visual)
-        values_RPH, there_RP = (x.repeat_interleave(samples, dim=0) for x in self.look(visual))
-        start_R1 = torch.full_like(tokens_RT[:, :1], self.config.bos_token_id)
-        state = self.language_model.start(values_RPH, there_RP)
-        read_RT = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
-        hidden_RTH: torch.Tensor = self.language_model(read_RT, state, values_RPH, there_RP)[0]
-        return hidden_RTH
+        return hidden_after(self.read(visual), tokens_RT, valid_RT.sum(1))
+
+    def read(self, visual: torch.Tensor) -> RecurrentPrefix:
+        """What all captions of B pictures share. Each caption reads the start token itself, with dropout of its own."""
+        values_BPH, there_BP = self.look(visual)
+        state = self.language_model.start(values_BPH, there_BP)
+        return RecurrentPrefix(self, state, values_BPH, there_BP)
 
     def forward(
         self,
@@ -228,7 +263,7 @@ class Recurrent(Captioner):
         return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        hidden_RTH: torch.Tensor = self.model.hidden(visual, tokens_RT)
+        hidden_RTH: torch.Tensor = self.model.hidden(visual, tokens_RT, valid_RT)
         return hidden_RTH
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -236,20 +271,29 @@ class Recurrent(Captioner):
         return layer.weight, layer.bias
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        start, ends = self.model.config.bos_token_id, [self.end]
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=start, ends=ends)
-        start_B1 = torch.full((len(visual), 1), start, device=visual.device)
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            values_BPH, there_BP = self.model.look(visual)
-            tokens_RT = self.model.generate(
-                start_B1,
-                values=values_BPH,
-                there=there_BP,
-                generation_config=config,
-                logits_processor=token_samplers(decoding, uniform_RT, 1),
-            )
-        return to_rollout(tokens_RT[:, 1:], self.tokenizer, ends, decoding.samples)
+            if decoding.kind == "beam":
+                tokens_RT = self.generate_with_transformers(visual, decoding)
+            else:
+                head = self.model.language_model.head
+                tokens_RT = generate_after(self.model.read(visual), head, decoding, [self.end], uniform_RT)
+        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
+
+    def generate_with_transformers(
+        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
+        start = self.model.config.bos_token_id
+        values_BPH, there_BP = self.model.look(visual)
+        tokens_RT: torch.Tensor = self.model.generate(
+            torch.full((len(visual), 1), start, device=visual.device),
+            values=values_BPH,
+            there=there_BP,
+            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=start, ends=[self.end]),
+            logits_processor=token_samplers(decoding, uniform_RT, 1),
+        )
+        return tokens_RT[:, 1:]
 
     def parts(self) -> dict[str, nn.Module]:
         """``mapper`` is the linear layer in front of the LSTM, which is the ``language_model``."""

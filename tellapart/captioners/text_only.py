@@ -7,7 +7,7 @@ nor in SMILE's subset, and every objective, decoding and checkpoint is what it i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.patching import identity
+from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -72,19 +74,50 @@ class TextOnly(Captioner):
         raise UsageError(f"{self.name} is a language model without pictures")
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        if len(tokens_RT) > len(visual) and shares(self.name, no_cache_reason(self.model)):
+            return hidden_after(self.read(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
+        return self.hidden_plain(visual, tokens_RT)
+
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """`hidden` in one pass, the prompt repeated for every answer."""
         prompt_RP, there_RP = (x.repeat_interleave(len(tokens_RT) // len(visual), dim=0) for x in self.prompts(visual))
         P = prompt_RP.shape[1]
         check_room(self.text_config, P, tokens_RT.shape[1])
-        read = torch.cat([prompt_RP, tokens_RT[:, :-1]], dim=1)
-        mask = torch.cat([there_RP, torch.ones_like(tokens_RT[:, :-1], dtype=torch.bool)], dim=1).long()
-        inputs: dict[str, Any] = {"input_ids": read, "attention_mask": mask, "use_cache": False}
-        if self.takes_positions:  # a prompt begins at position 0, however long the row's others are
-            inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
-        if not self.linear:
-            logits_RTV: torch.Tensor = self.model(**inputs).logits[:, P - 1 :]
-            return logits_RTV
-        hidden_RTH: torch.Tensor = self.model.base_model(**inputs).last_hidden_state[:, P - 1 :]
-        return hidden_RTH
+        inputs = self._inputs(torch.cat([prompt_RP, tokens_RT[:, :-1]], dim=1), there_RP)
+        return self._outputs(self._run(inputs, use_cache=False))[:, P - 1 :]
+
+    def _inputs(self, ids_NT: torch.Tensor, there_NP: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the model reads of ``ids`` whose first P are prompts; its positions begin where a prompt begins."""
+        mask_NT = F.pad(there_NP, (0, ids_NT.shape[1] - there_NP.shape[1]), value=True).long()
+        inputs = {"input_ids": ids_NT, "attention_mask": mask_NT}
+        if self.takes_positions:
+            inputs["position_ids"] = (mask_NT.cumsum(1) - 1).clamp(min=0)
+        return inputs
+
+    def _run(self, inputs: Mapping[str, torch.Tensor], **settings: Any) -> Any:
+        return (self.model.base_model if self.linear else self.model)(**inputs, **settings)
+
+    def _outputs(self, output: Any) -> torch.Tensor:
+        """Last states; logits where they are more than one layer of them."""
+        outputs: torch.Tensor = output.last_hidden_state if self.linear else output.logits
+        return outputs
+
+    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix:
+        """What the model reads of B prompts before answers of at most so many ``tokens``."""
+        prompt_BP, there_BP = self.prompts(visual)
+        check_room(self.text_config, prompt_BP.shape[1], tokens)
+        output = self._run(self._inputs(prompt_BP, there_BP), use_cache=True)
+        prefix = CachedPrefix(output.past_key_values, self._outputs(output)[:, -1:], self._extend, there_BP.long())
+        if self.takes_positions:
+            prefix.position_N1 = there_BP.sum(1, keepdim=True)
+        return prefix
+
+    def _extend(self, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+        T = tokens_NT.shape[1]
+        inputs: dict[str, Any] = {"input_ids": tokens_NT, "attention_mask": prefix.attention_mask(T)}
+        if prefix.position_N1 is not None:
+            inputs["position_ids"] = prefix.positions(T)
+        return self._outputs(self._run(inputs, past_key_values=prefix.cache, use_cache=True))
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         if not self.linear:
@@ -113,18 +146,29 @@ class TextOnly(Captioner):
         return self._linear
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        ids_BP, there_BP = self.prompts(visual)
-        check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            tokens_RT = self.model.generate(
-                input_ids=ids_BP,
-                attention_mask=there_BP.long(),
-                generation_config=config,
-                logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
-            )
-        return to_rollout(tokens_RT[:, ids_BP.shape[1] :], self.tokenizer, [self.end], decoding.samples)
+            if decoding.kind != "beam" and shares(self.name, no_cache_reason(self.model)):
+                scores = self.model.get_output_embeddings() if self.linear else identity
+                prefix = self.read(visual, decoding.max_tokens)
+                tokens_RT = generate_after(prefix, scores, decoding, [self.end], uniform_RT)
+            else:
+                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
+        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
+
+    def generate_with_transformers(
+        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
+        ids_BP, there_BP = self.prompts(visual)
+        check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
+        tokens_RT: torch.Tensor = self.model.generate(
+            input_ids=ids_BP,
+            attention_mask=there_BP.long(),
+            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end]),
+            logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
+        )
+        return tokens_RT[:, ids_BP.shape[1] :]
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """ids_BP, which are tokens, and there_BP; no wider than the longest prompt of the batch."""

@@ -135,7 +135,7 @@ def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pyt
             torch.manual_seed(5)
             with monkeypatch.context() as patch:
                 if plain:
-                    patch.setattr(clipcap, "supports_cache", lambda model: False)
+                    patch.setattr(clipcap, "no_cache_reason", lambda model: "of the test")
                 told.append(captioner.generate(visual, decoding))
         return told
 

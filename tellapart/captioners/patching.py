@@ -1,0 +1,23 @@
+"""A module of transformers computes something else for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+def identity(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+@contextmanager
+def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """For the moment ``module`` computes ``forward`` instead of what it learnt."""
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
