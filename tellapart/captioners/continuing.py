@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from tellapart.captioners.layouts import LAYOUTS
 from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason
 
-if TYPE_CHECKING:
-    from tellapart.captioners.hf import Hf
-
 TOLERANCE = 1e-3  # of scores, in float32
 
 
-def unshared_reason(captioner: Hf) -> str | None:
+class VisionLanguageModel(Protocol):
+    """What `tellapart.captioners.hf.Hf` is, as far as it is needed here."""
+
+    model: Any
+    is_encoder_decoder: bool
+    grids: Any
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def pads_prompts(self) -> bool: ...
+    @property
+    def continues(self) -> bool: ...
+    def blank_visual(self) -> torch.Tensor: ...
+    def without_head(self) -> AbstractContextManager[None]: ...
+    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix: ...
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
+
+
+def unshared_reason(captioner: VisionLanguageModel) -> str | None:
     """Why a captioner cannot read a picture once for all its captions; None where it can.
 
     Families with a layout are tested to give the same outputs; any other is tried on a blank picture, once.
@@ -28,7 +47,7 @@ def unshared_reason(captioner: Hf) -> str | None:
     return None if known or captioner.continues else "after a cached prompt its outputs are others"
 
 
-def continues(captioner: Hf) -> bool:
+def continues(captioner: VisionLanguageModel) -> bool:
     """Whether outputs after a cached prompt are those of one pass, for two captions of a blank picture."""
     training = captioner.model.training
     captioner.model.eval()
@@ -47,7 +66,7 @@ def continues(captioner: Hf) -> bool:
         captioner.model.train(training)
 
 
-def continued(captioner: Hf, inputs: Mapping[str, torch.Tensor], output: Any) -> CachedPrefix:
+def continued(captioner: VisionLanguageModel, inputs: Mapping[str, torch.Tensor], output: Any) -> CachedPrefix:
     """The prefix behind ``output``, which the model gave for the prompts in ``inputs``."""
     inner = getattr(output, "language_model_outputs", None) or output
     read = CachedPrefix(inner.past_key_values, output.logits[:, -1:], partial(extend, captioner))
@@ -67,7 +86,7 @@ def continued(captioner: Hf, inputs: Mapping[str, torch.Tensor], output: Any) ->
     return read
 
 
-def extend(captioner: Hf, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+def extend(captioner: VisionLanguageModel, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
     """Outputs N×T×H after further tokens."""
     model, more = captioner.model, {"past_key_values": prefix.cache, "use_cache": True}
     with captioner.without_head():
