@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError, nearest
 
@@ -19,12 +20,17 @@ BENCHMARKS = {
 }
 
 
-def run_bench(work: str, repeat: int = 3, only: str = "") -> list[Row]:
+def run_bench(work: str, repeat: int = 3, only: str = "", **options: Any) -> list[Row]:
     """The rows of ``tellapart bench WORK`` whose work contains ``only``, with ``repeat`` runs each.
 
-    Raises `UsageError` for an unknown benchmark, for missing data or tools, and where ``only`` leaves no row.
+    ``options``: further keywords of the benchmark's ``rows``. Raises `UsageError` for an unknown benchmark, for an
+    option that it does not have, for missing data or tools, and where ``only`` leaves no row.
     """
     if work not in BENCHMARKS:
         raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")
-    rows: list[Row] = importlib.import_module(BENCHMARKS[work]).rows(repeat, only)
+    run = importlib.import_module(BENCHMARKS[work]).rows
+    for name in options:
+        if name not in inspect.signature(run).parameters:
+            raise UsageError(f"bench {work} has no --{name}; leave it out")
+    rows: list[Row] = run(repeat, only, **options)
     return rows

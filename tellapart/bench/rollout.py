@@ -1,7 +1,7 @@
 """``tellapart bench rollout``: the shipped captioner samples captions for a reward and scores them for its gradient.
 
 The reference is transformers' ``generate``, and one padded pass in which each caption encodes its picture again. As in
-the demo, 50 pictures have four samples each.
+the demo, 50 pictures have four samples each. ``--model NAME`` times a whole training step at full size (`step_rows`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ TOLERANCE = 1e-3  # sums over all tokens in float32, summed in another order
 NOT_COMPARED = float("nan")  # samples: the two draw different random numbers
 
 
-def rows(repeat: int, only: str = "") -> list[Row]:
+def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
     """Rows in milliseconds whose work contains ``only``: ``repeat`` runs of each, alternately."""
+    if model:
+        from tellapart.bench.step_rows import step_rows
+
+        return step_rows(model, repeat, only)
     bench = _RolloutStep()
     greedy = Decoding(max_tokens=TOKENS)
     sampled = Decoding(kind="sample", samples=SAMPLES, max_tokens=TOKENS)

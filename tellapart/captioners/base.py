@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 OPTIONS_FILE = "tellapart.json"
+LARGE = 2**22  # scores: below so many, padding costs less than leaving it out
 
 
 class Captioner(ABC):
@@ -149,9 +150,16 @@ class Captioner(ABC):
         """What can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Raw scores R×T×V of every next token, teacher-forced."""
+        """Raw scores R×T×V of every next token, teacher-forced. What stands on padding means nothing; it is zero where
+        the output layer leaves padding out, on a CPU and where there are many scores."""
         hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
-        return hidden_RTH if (head := self.head()) is None else F.linear(hidden_RTH, *head)
+        if (head := self.head()) is None:
+            return hidden_RTH
+        V = len(head[0])
+        if hidden_RTH.device.type != "cpu" or valid_RT.numel() * V < LARGE or bool(valid_RT.all()):
+            return F.linear(hidden_RTH, *head)
+        logits_NV = F.linear(hidden_RTH[valid_RT], *head)
+        return logits_NV.new_zeros(*valid_RT.shape, V).index_put((valid_RT,), logits_NV)
 
     @property
     def max_caption_tokens(self) -> int | None:

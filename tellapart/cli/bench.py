@@ -17,12 +17,17 @@ def bench(
     work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics, rollout or smile.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="rollout: a training step of clipcap-gpt2, blip-base or qwen2-vl-2b."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Time our implementations against the usual ones, side by side."""
     from tellapart.bench import run_bench
     from tellapart.bench.rows import table
 
-    rows = run_bench(work, repeat, only)
+    options = {name: value for name, value in {"model": model}.items() if value is not None}
+    rows = run_bench(work, repeat, only, **options)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
     show({"rows": [row.to_json() for row in rows]}, lambda: table(rows, title), as_json)

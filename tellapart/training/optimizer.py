@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,6 +14,8 @@ from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Training
+
+LARGE = 2**24  # parameters: 64 MB in fp32
 
 
 class TrainableParts:
@@ -56,7 +59,18 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
     vectors = [p for p in trainable.parameters if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
-    return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas)
+    fused = True if runs_fused(trainable.parameters) else None
+    return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas, fused=fused)
+
+
+def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
+    """Whether one kernel updates all parameters: on CUDA, and on a CPU where they are too large for its caches.
+
+    Sums are rounded in another order then; small models on a CPU keep the numbers that they had.
+    """
+    if {p.device.type for p in parameters} == {"cuda"}:
+        return True
+    return {p.device.type for p in parameters} == {"cpu"} and sum(p.numel() for p in parameters) >= LARGE
 
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from test_table import CAPTIONERS
 
-from tellapart.captioners import continuing, load_captioner, prefix
+from tellapart.captioners import base, continuing, load_captioner, prefix
 from tellapart.captioners.adapt import enable_gradient_checkpointing
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
@@ -117,6 +117,20 @@ def test_log_probabilities_and_gradients_are_those_of_the_plain_way(
             shared_gradients[name], gradient, atol=1e-5, rtol=0, msg=lambda m, n=name: f"{n}: {m}"
         )
     assert max(float(gradient.abs().max()) for gradient in plain_gradients.values()) > 1e-3
+
+
+def test_padding_does_not_reach_the_output_layer(
+    captioner: Captioner, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens_RT = torch.full((len(visual), 4), captioner.end)
+    valid_RT = torch.arange(4) < torch.tensor([4, 1, 2, 3])[:, None]
+    with torch.no_grad():
+        whole_RTV = captioner.logits(visual, tokens_RT, valid_RT)
+        monkeypatch.setattr(base, "LARGE", 1)
+        some_RTV = captioner.logits(visual, tokens_RT, valid_RT)
+    torch.testing.assert_close(some_RTV[valid_RT], whole_RTV[valid_RT], atol=1e-12, rtol=0)
+    if captioner.head() is not None:
+        assert not some_RTV[~valid_RT].any() and whole_RTV[~valid_RT].any()
 
 
 def test_greedy_captions_are_those_of_transformers(captioner: Any, visual: torch.Tensor) -> None:
