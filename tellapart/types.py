@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import torch
     from PIL import Image
 
@@ -37,6 +39,17 @@ class Picture(Protocol):
     def image(self) -> Image.Image:
         """Decode to RGB, eight bits a channel. Raises `tellapart.errors.PictureError`."""
         ...
+
+
+class Rows(Protocol):
+    """N rows that are read where they are indexed: an array, in memory or on disk, or features in files."""
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, places: npt.NDArray[np.integer[Any]], /) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, places: slice, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)

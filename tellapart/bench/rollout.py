@@ -65,7 +65,7 @@ class _RolloutStep:
         captioner = cast("ClipCap", load_captioner("scenes", "cpu", "fp32"))
         captioner.model.requires_grad_(False)
         captioner.model.language_model.requires_grad_(True)
-        captioner.model.eval()
+        captioner.model.train(False)
         return captioner
 
     @cached_property

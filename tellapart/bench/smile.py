@@ -136,7 +136,10 @@ def seconds(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor
     """Milliseconds of a step."""
     import torch
 
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
     wait()
     start = time.perf_counter()
     found = step()

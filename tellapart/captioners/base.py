@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.tokens import caption_rows, pad_rows
-from tellapart.types import Encoder, Rollout
+from tellapart.types import Encoder, Rollout, Rows
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.files import readable_weights
 from tellapart.utils.rng import ItemSeeds
@@ -234,7 +234,7 @@ def room_after(text_config: Any, before: int) -> int | None:
 
 def generate_captions(
     captioner: Captioner,
-    visual: torch.Tensor | Any,
+    visual: torch.Tensor | Rows,
     decoding: Decoding,
     batch_size: int = 100,
     seeds: ItemSeeds | None = None,

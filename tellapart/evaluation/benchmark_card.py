@@ -15,6 +15,8 @@ from tellapart.evaluation.retrieval import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.significance import Interval, mean_interval
 
 if TYPE_CHECKING:
+    from tellapart.evaluation.protocols import EvalScorer
+    from tellapart.scorers import Scorer
     from tellapart.types import Item
 
 BINS = 10  # of a distribution
@@ -74,7 +76,7 @@ def make_card(
     file: BagsFile,
     items: Sequence[Item],
     image_ND: np.ndarray,
-    scorer: Any,
+    scorer: Scorer,
     *,
     licence: str = "",
     repeat: str = "",
@@ -100,7 +102,7 @@ def make_card(
     return Card(name, file, facts, {items[row].id: items[row] for row in used}, licence or NO_LICENCE, repeat)
 
 
-def human_features(scorer: Any, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
+def human_features(scorer: EvalScorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
     """Features N×D of each picture's k-th caption by people, k up to five; none where some picture has none."""
     if not used or any(not items[row].references for row in used):
         return []

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -151,11 +151,7 @@ class FeatureRows:
     def __len__(self) -> int:
         return len(self.names)
 
-    @overload
-    def __getitem__(self, places: slice) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, places: np.ndarray) -> np.ndarray: ...
-    def __getitem__(self, places: slice | np.ndarray) -> np.ndarray:
+    def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
         chosen = range(len(self))[places] if isinstance(places, slice) else places
         rows = [self.files.read(self.names[place], self.width) for place in chosen]
         if all(row.ndim == 1 for row in rows):

@@ -7,26 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
-from tellapart.types import Encoder, Item
+from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tellapart.captioners.base import Captioner
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
 
 
 class View(Protocol):
-    """``rows`` is array-like: it has a length, and is indexed by slices and by integer arrays."""
+    """The input of one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         """The items that have an input; ``skipped`` gets the others."""
         ...
 
-    def rows(self, items: Sequence[Item]) -> Any:
+    def rows(self, items: Sequence[Item]) -> Rows:
         """The captioner's input, one row for each item."""
         ...
 
@@ -44,7 +46,7 @@ class EncodedView:
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         return self.store.readable(items, self.encoder, skipped=skipped, progress=self.progress)
 
-    def rows(self, items: Sequence[Item]) -> Any:
+    def rows(self, items: Sequence[Item]) -> Rows:
         return self.store.features(items, self.encoder, progress=self.progress)
 
 
@@ -62,7 +64,7 @@ class FeatureFileView:
                     skipped.add(item.id, f"no features in {self.files.path}")
         return found
 
-    def rows(self, items: Sequence[Item]) -> Any:
+    def rows(self, items: Sequence[Item]) -> Rows:
         return self.files.rows(items, self.width)
 
 
@@ -81,8 +83,10 @@ class PromptView:
                 )
         return list(items)
 
-    def rows(self, items: Sequence[Item]) -> Any:
-        return self.captioner.prompt_rows([(item.id, item.picture.text) for item in items])  # type: ignore[attr-defined]
+    def rows(self, items: Sequence[Item]) -> Rows:
+        prompts = [(item.id, item.picture.text) for item in items]  # type: ignore[attr-defined]
+        rows: np.ndarray = self.captioner.prompt_rows(prompts)  # type: ignore[attr-defined]
+        return rows
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:

@@ -89,11 +89,13 @@ def _mbleu_of_sums(counts_RC: np.ndarray) -> np.ndarray:
     present_RK = counts_RKD[..., -1] > 0
     bleu_RK = bleus_of_counts(np.moveaxis(counts_RKD[..., :-1], -1, 0))[-1]
     size_R = present_RK.sum(-1)
-    return np.where(size_R > 0, np.where(present_RK, bleu_RK, 0).sum(-1) / np.maximum(size_R, 1), np.nan)
+    mean_R: np.ndarray = np.where(size_R > 0, np.where(present_RK, bleu_RK, 0).sum(-1) / np.maximum(size_R, 1), np.nan)
+    return mean_R
 
 
 def _present(counts_NKC: np.ndarray) -> np.ndarray:
-    return ~np.isnan(counts_NKC[:, :, 0])
+    present_NK: np.ndarray = ~np.isnan(counts_NKC[:, :, 0])
+    return present_NK
 
 
 def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:

@@ -132,7 +132,8 @@ class _Idf(dict[int, float]):
 
 
 def _cosine(text_ND: np.ndarray, image_ND: np.ndarray) -> np.ndarray:
-    return np.einsum("nd,nd->n", text_ND, image_ND)
+    cosine_N: np.ndarray = np.einsum("nd,nd->n", text_ND, image_ND)
+    return cosine_N
 
 
 def _with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:

@@ -140,7 +140,8 @@ def _equal_words(block_KN: Sequence[np.ndarray], a_Q: np.ndarray, b_Q: np.ndarra
         same = inside[block_N[a_Q[inside]] == block_N[b_Q[inside]]]
         a_Q[same] += 1 << power
         b_Q[same] += 1 << power
-    return a_Q - start_Q
+    length_Q: np.ndarray = a_Q - start_Q
+    return length_Q
 
 
 def _long_runs(tokens: Sequence[str]) -> set[int]:

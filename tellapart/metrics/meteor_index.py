@@ -52,7 +52,8 @@ class Lists:
         return np.where(self.key[place] == hashes, place, -1)
 
     def row(self, number: int) -> list[int]:
-        return self.value[self.start[number] : self.start[number + 1]].tolist()
+        row: list[int] = self.value[self.start[number] : self.start[number + 1]].tolist()
+        return row
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,8 @@ class Hashed:
 
     def __call__(self, keys: np.ndarray) -> np.ndarray:
         slot_K = self._slot(keys)
-        there_K, number_K = self.pair.take(slot_K, axis=0).T
+        found_K2: np.ndarray = self.pair.take(slot_K, axis=0)
+        there_K, number_K = found_K2[:, 0], found_K2[:, 1]
         left = np.flatnonzero(there_K != keys)
         number_K[left] = -1
         left = left[there_K[left] >= 0]
@@ -233,7 +234,7 @@ class _Ids:
         return self.words
 
     def __call__(self, token_P: np.ndarray) -> np.ndarray:
-        number_P = self.number_I[np.minimum(token_P, len(self.number_I) - 1)]
+        number_P: np.ndarray = self.number_I[np.minimum(token_P, len(self.number_I) - 1)]
         strange = np.flatnonzero(number_P < 0)
         if len(strange):
             number_P[strange] = self.words + np.unique(token_P[strange], return_inverse=True)[1]

@@ -50,7 +50,8 @@ def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) 
 
 
 def _bleu_of_sums(counts_RC: np.ndarray, n: int) -> np.ndarray:
-    return bleus_of_counts(np.moveaxis(counts_RC, -1, 0))[n - 1]
+    bleu_KR = bleus_of_counts(np.moveaxis(counts_RC, -1, 0))
+    return np.asarray(bleu_KR[n - 1])
 
 
 bleu1, bleu2, bleu3, bleu4 = (partial(bleu, n=n) for n in range(1, ORDERS + 1))
@@ -110,9 +111,10 @@ def bleus_of_counts(counts_C: np.ndarray) -> np.ndarray:
     """BLEU-1 to 4 from the ten counts of `bleu_counts` (of a corpus, or with a second axis of captions)."""
     words, closest, possible, matched = counts_C[0], counts_C[1], counts_C[2 : 2 + ORDERS], counts_C[2 + ORDERS :]
     root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (counts_C.ndim - 1))
-    found = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root
+    found: np.ndarray = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root
     ratio = (words + _TINY) / (closest + _SMALL)
-    return found * np.exp(np.minimum(0, 1 - 1 / ratio))
+    value: np.ndarray = found * np.exp(np.minimum(0, 1 - 1 / ratio))
+    return value
 
 
 def rouge_l(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:

@@ -60,7 +60,8 @@ class MeanStatistic:
 
     def many(self, weight_RN: np.ndarray) -> np.ndarray:
         """The mean in each of R resamples."""
-        return self.scale * np.mean([evaluate_many(statistic, weight_RN) for statistic in self.statistics], axis=0)
+        value_R: np.ndarray = np.mean([evaluate_many(each, weight_RN) for each in self.statistics], axis=0)
+        return self.scale * value_R
 
 
 def evaluate_many(statistic: Statistic, weight_RN: np.ndarray) -> np.ndarray:

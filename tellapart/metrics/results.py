@@ -109,7 +109,7 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
         words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
-        return _plain(
+        value: dict[str, Any] = _plain(
             {
                 "systems": {
                     name: {metric: asdict(interval) for metric, interval in found.items()}
@@ -125,6 +125,7 @@ class Results:
             | ({"words": words} if words else {})
             | ({"hardware": self.hardware} if self.hardware else {})
         )
+        return value
 
     def _digest(self) -> str:
         return digest_of_ids(self.ids) if self.ids_digest is None else self.ids_digest

@@ -209,7 +209,8 @@ def _mean(kept_N: np.ndarray, weight_N: np.ndarray | None = None) -> float:
 def _centred(drawn_R: np.ndarray, value: float) -> np.ndarray:
     if (drawn_R == value).all() or np.isnan(drawn_R).all():
         return drawn_R
-    return drawn_R + (value - np.nanmean(drawn_R))
+    centred_R: np.ndarray = drawn_R + (value - np.nanmean(drawn_R))
+    return centred_R
 
 
 def _percentiles(drawn_R: np.ndarray, level: float) -> tuple[float, float]:

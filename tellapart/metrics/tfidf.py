@@ -119,7 +119,8 @@ class Vectors:
             minlength=cells,
         )
         total_N = (agreed / _norm(cell_E, weight_E, cells)).reshape(-1, ORDERS).sum(1)
-        return 10.0 * total_N / ORDERS / self.references[image_N]
+        score_N: np.ndarray = 10.0 * total_N / ORDERS / self.references[image_N]
+        return score_N
 
     def _places(self, asked_E: np.ndarray) -> np.ndarray:
         """Where each key asked for stands, -1 where it is not there."""
@@ -142,18 +143,20 @@ class Vectors:
             weight_P = np.minimum(weight_P, self.weight_E[told_P])
             weight_P *= _penalty(np.repeat(length_C, many_C) - self.length_E[told_P])
         weight_P *= self.unit_E[told_P]
-        return np.add.reduceat(weight_P, np.cumsum(many_C) - many_C) if len(many_C) else np.zeros(0)
+        sum_C: np.ndarray = np.add.reduceat(weight_P, np.cumsum(many_C) - many_C) if len(many_C) else np.zeros(0)
+        return sum_C
 
 
 def _ranges(start_C: np.ndarray, many_C: np.ndarray) -> np.ndarray:
     """The numbers from each start on, as many as it has, in one row."""
     before_C = np.cumsum(many_C) - many_C
-    return np.arange(int(many_C.sum())) + np.repeat(start_C - before_C, many_C)
+    places_P: np.ndarray = np.arange(int(many_C.sum())) + np.repeat(start_C - before_C, many_C)
+    return places_P
 
 
 def _norm(cell_E: np.ndarray, weight_E: np.ndarray, cells: int) -> np.ndarray:
     """For each cell (a sentence's n-grams of one length) the norm; 1 where it is 0: the tool does not divide by it."""
-    norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E, minlength=cells))
+    norm: np.ndarray = np.sqrt(np.bincount(cell_E, weight_E * weight_E, minlength=cells))
     norm[norm == 0] = 1.0
     return norm
 
@@ -163,4 +166,5 @@ def _penalty(delta_P: np.ndarray) -> np.ndarray:
     if not len(delta_P):
         return np.zeros(0)
     low, high = int(delta_P.min()), int(delta_P.max())
-    return np.exp(-(np.arange(low, high + 1) ** 2) / (2 * SIGMA**2))[delta_P - low]
+    penalty: np.ndarray = np.exp(-(np.arange(low, high + 1) ** 2) / (2 * SIGMA**2))
+    return np.asarray(penalty[delta_P - low])

@@ -36,7 +36,9 @@ def head_loss(
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    return HeadLoss.apply(hidden_BTH, weight_VH, bias_V, tuple(terms), autocast, torch.is_grad_enabled())
+    inputs = (hidden_BTH, weight_VH, bias_V, tuple(terms), autocast, torch.is_grad_enabled())
+    loss: torch.Tensor = HeadLoss.apply(*inputs)  # type: ignore[no-untyped-call]
+    return loss
 
 
 class HeadLoss(torch.autograd.Function):

@@ -109,7 +109,8 @@ class RewardEntry(Entry[Callable[..., Reward]]):
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
         """The reward. Raises `UsageError` where the factory of a plug-in returns something else."""
         if isinstance(options, PluginRewardOptions):
-            return options.call(self, "reward")
+            reward: Reward = options.call(self, "reward")
+            return reward
         return self.factory(options, parts)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from tellapart.bags.sampler import Sampler
+from tellapart.models.protocols import Learner
 from tellapart.training.pixels import TrainingPixels
-from tellapart.types import Batch, Item
+from tellapart.types import Batch, Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
 
@@ -19,16 +19,16 @@ class TrainingSet:
     """Pictures and references, ready for batches.
 
     ``visual`` are features of a frozen encoder (N×…), or rows of ``pixels`` where the vision encoder itself is
-    trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can
-    stop anywhere and go on. ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
+    trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can stop anywhere and go on.
+    ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
     """
 
     def __init__(
         self,
         items: Sequence[Item],
-        visual: np.ndarray,
+        visual: Rows,
         rows: Sequence[Sequence[Sequence[int]]] | None,
-        learner: Any,
+        learner: Learner,
         sampler: Sampler,
         *,
         seed: int,

@@ -157,7 +157,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
         text = AutoConfig.from_pretrained(
             checked_model_folder(model, "captioner"), trust_remote_code=False
         ).get_text_config()
-        size = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
+        size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
     except (OSError, ValueError, AttributeError, UsageError):
         return 1  # a wrong name is told when it is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (SHARE * free_memory())))
@@ -168,10 +168,10 @@ def free_memory() -> int:
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0]
+        return int(torch.cuda.mem_get_info()[0])
     import psutil
 
-    return psutil.virtual_memory().available
+    return int(psutil.virtual_memory().available)
 
 
 def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False) -> Run:

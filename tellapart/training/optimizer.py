@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
@@ -78,14 +78,12 @@ def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
     from transformers import get_scheduler
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
-    scheduler = get_scheduler(name, optimizer, num_warmup_steps=settings.warmup, num_training_steps=settings.steps)
-    every, warmup = settings.schedule_every, settings.warmup
+    every, warmup, steps = settings.schedule_every, settings.warmup, settings.steps
+    scheduler: LambdaLR = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=steps)
     if every == 1:
         return scheduler
     factor = scheduler.lr_lambdas[0]
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: factor(max(step - step % every, min(step, warmup)))
-    )
+    return LambdaLR(optimizer, lambda step: factor(max(step - step % every, min(step, warmup))))
 
 
 def save_state(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,25 +15,28 @@ from tellapart.features.store import RowMaker
 if TYPE_CHECKING:
     from PIL import Image
 
+    from tellapart.captioners import Captioner
+    from tellapart.scorers import Scorer
+
 EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much
 
 
 class TrainingPixels:
-    """How pictures reach a vision encoder in training. ``learner`` has ``pixels``, ``processor`` and ``encoder``.
+    """How pictures reach a vision encoder in training.
 
     Where the processor gives all pictures one shape they are kept as uint8 H×W×C, resized and cropped, and normalised
     on the device when a batch is made (``as_bytes``). Where it does not (pictures that keep their shapes), or where it
     does more than that, rows are kept in float32 as ``pixels`` gives them. Of clips it is the middle frame.
     """
 
-    def __init__(self, learner: Any) -> None:
+    def __init__(self, learner: Captioner | Scorer) -> None:
         self.learner = learner
         self.as_bytes = self._gives_bytes()
 
     def maker(self) -> RowMaker:
         """For `FeatureStore.readable` and `FeatureStore.rows`; its label names the preprocessing."""
         if not self.as_bytes:
-            pixels: Callable[[Sequence[Image.Image]], Any] = self.learner.pixels
+            pixels = self.learner.pixels
             fingerprint = self.learner.encoder.fingerprint
             return RowMaker(f"pixels float32 {fingerprint}", lambda images: pixels(images[:1])[0].numpy(), np.stack)
         told = json.dumps(self.learner.processor.to_dict(), sort_keys=True, default=str)
@@ -49,7 +51,8 @@ class TrainingPixels:
     def _bytes(self, image: Image.Image) -> np.ndarray:
         """A picture resized and cropped, H×W×C, before it is rescaled and normalised."""
         read = self.learner.processor(images=[image], do_rescale=False, do_normalize=False, return_tensors="np")
-        return np.asarray(read["pixel_values"])[0].transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
+        picture_CHW: np.ndarray = np.asarray(read["pixel_values"])[0]
+        return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
         """Whether `_bytes`, normalised, is what ``pixels`` gives: tried on a wide and on a tall picture."""

@@ -92,7 +92,8 @@ def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
 
     def searched() -> np.ndarray:
         joined_ND = image_ND if captions is None else multimodal(image_ND, caption_features(scorer, captions))
-        return nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+        rows_NK: np.ndarray = nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+        return rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
     rows_NK: np.ndarray = parts.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)

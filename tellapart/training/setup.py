@@ -19,12 +19,14 @@ from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
 from tellapart.objectives.base import Objective
 from tellapart.objectives.registry import build_objective
+from tellapart.recipe.models import Captioner as CaptionerTable
+from tellapart.recipe.models import NewCaptioner
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.samplers import sampler_of
-from tellapart.types import Item
+from tellapart.types import Item, Rows
 
 
 class TrainingSetup:
@@ -69,7 +71,7 @@ class TrainingSetup:
         return self.frozen_scorers[-1]
 
     @cached_property
-    def learner(self) -> Any:
+    def learner(self) -> Captioner | Scorer:
         """The model in training, with the weights it starts from."""
         torch.manual_seed(self.recipe.seed)
         if self.recipe.trains == "scorer":
@@ -92,17 +94,25 @@ class TrainingSetup:
         assert isinstance(self.learner, Captioner), "this run trains a scorer"
         return self.learner
 
-    def _new(self, described: Any) -> Captioner:
+    @property
+    def trained_scorer(self) -> Scorer:
+        """The scorer in training."""
+        assert isinstance(self.learner, Scorer), "this run trains a captioner"
+        return self.learner
+
+    def _new(self, described: CaptionerTable) -> Captioner:
         """A captioner with random weights behind somebody's vision encoder, or behind features from files."""
         from tellapart.captioners.load import load_vision
         from tellapart.features.files import FeatureFiles
         from tellapart.training.new_models import build_captioner, build_recurrent
 
         new, name = described.new, self.recipe.name
-        if new.kind == "clipcap":
+        assert new is not None
+        if isinstance(new, NewCaptioner):
             return build_captioner(new, self._texts(), load_scorer(self.upstream(new.vision), "cpu"), name)
         if new.vision is not None:
             return build_recurrent(new, self._texts(), name, *load_vision(self.upstream(new.vision)))
+        assert described.features is not None, "the recipe's schema asks for it"
         width = FeatureFiles(described.features).width(self.train_data)
         return build_recurrent(new, self._texts(), name, width=width)
 
@@ -161,7 +171,7 @@ class TrainingSetup:
     def trained_parts(self) -> tuple[str, ...]:
         if self.recipe.trains == "scorer":
             return ("scorer",)
-        return self._parts_of(self.learner)
+        return self._parts_of(self.captioner)
 
     def _parts_of(self, captioner: Captioner) -> tuple[str, ...]:
         assert self.recipe.captioner is not None
@@ -225,7 +235,7 @@ class TrainingSetup:
     @cached_property
     def view(self) -> View:
         """What the captioner in training looks at, where its vision encoder does not learn."""
-        return self.view_of(self.learner)
+        return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
         assert self.recipe.captioner is not None
@@ -269,18 +279,18 @@ class TrainingSetup:
         """Token ids of references that the learner is taught, or measured by; how many were cut is told on stderr."""
         from tellapart.utils.messages import say
 
-        before = self.learner.cut_texts
+        before, limit = self.learner.cut_texts, self.recipe.training.max_reference_tokens
         if self.recipe.trains == "scorer":
-            rows, limit = self.learner.tokenize(texts), self.learner.window
+            rows, limit = self.trained_scorer.tokenize(texts), self.trained_scorer.window
         else:
-            room, limit = self.learner.max_caption_tokens, self.recipe.training.max_reference_tokens
+            room = self.captioner.max_caption_tokens
             if room is not None and limit is not None and limit > room:
                 raise UsageError(
                     f"training.max_reference_tokens is {limit}, and {self.learner.name} has room for {room} tokens; "
                     "lower it, or leave it out"
                 )
             limit = room if limit is None else limit
-            rows = self.learner.tokenize(texts, limit)
+            rows = self.captioner.tokenize(texts, limit)
         if cut := self.learner.cut_texts - before:
             say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there{self._more_room()}")
         return rows
@@ -294,7 +304,7 @@ class TrainingSetup:
             return "; raise captioner.new.max_tokens to learn more of them"
         return ""
 
-    def visual(self, items: list[Item]) -> Any:
+    def visual(self, items: list[Item]) -> Rows:
         """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""
         if self.reads_pixels:
             return self.store.rows(items, self.pixels.maker())

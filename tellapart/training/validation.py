@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.objectives.mle import mle_of_references
 from tellapart.training.setup import TrainingSetup
-from tellapart.types import Item
+from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
 
@@ -26,30 +25,26 @@ class Validation:
         self.setup = setup
 
     @property
-    def learner(self) -> Any:
-        return self.setup.learner
-
-    @property
     def items(self) -> list[Item]:
         return self.setup.validation_items
 
     def run(self) -> dict[str, float]:
         """Every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in nats."""
-        self.learner.model.eval()
+        self.setup.learner.model.eval()
         with torch.no_grad():
             values = self._of_scorer() if self.setup.recipe.trains == "scorer" else self._of_captioner()
-        self.learner.model.train()
+        self.setup.learner.model.train()
         return values
 
     def _of_captioner(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        visual: Any = self.pictures
+        visual: Rows | torch.Tensor = self.pictures
         if self.setup.reads_pixels:
-            visual = self.encode_pixels(visual, self.setup.captioner.encode)
+            visual = self.encode_pixels(self.pictures, self.setup.captioner.encode)
         if self.setup.recipe.objective.learns_references or self.setup.recipe.validation.select == "loss":
             values["loss"] = self._loss(visual)
         seeds = ItemSeeds(tuple(item.id for item in self.items), self.setup.recipe.seed)
-        texts = generate_captions(self.learner, visual, self.setup.recipe.validation.decoding, seeds=seeds)
+        texts = generate_captions(self.setup.captioner, visual, self.setup.recipe.validation.decoding, seeds=seeds)
         references = [list(item.references) for item in self.items]
         if self.setup.recipe.validation.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]
@@ -60,7 +55,7 @@ class Validation:
         return values
 
     @cached_property
-    def pictures(self) -> Any:
+    def pictures(self) -> Rows:
         return self.setup.visual(self.items)
 
     @cached_property
@@ -78,30 +73,30 @@ class Validation:
     def lookalikes(self) -> CandidateSets:
         return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
 
-    def encode_pixels(self, pixels: np.ndarray, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
         return torch.cat([encode(self.setup.pixels.tensor(rows)).float() for rows in blocks])
 
-    def _loss(self, visual: np.ndarray | torch.Tensor) -> float:
+    def _loss(self, visual: Rows | torch.Tensor) -> float:
         """Mean negative log-likelihood of a token of the first references, in nats."""
         rows = self.token_rows
         total, tokens = 0.0, 0
         for start in range(0, len(rows), 100):
-            tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.learner.pad(rows[start : start + 100]))
+            tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows[start : start + 100]))
             block = torch.as_tensor(visual[start : start + 100]).to(self.setup.device)
-            loss, count = mle_of_references(self.learner, block, tokens_RT, valid_RT), int(valid_RT.sum())
+            loss, count = mle_of_references(self.setup.captioner, block, tokens_RT, valid_RT), int(valid_RT.sum())
             total, tokens = total + float(loss) * count, tokens + count
         return total / tokens
 
     def _of_scorer(self) -> dict[str, float]:
         """R@1 of the references themselves, mean over the first five."""
         items = self.items
-        images_ND = self.encode_pixels(self.pictures, self.learner.image_features).cpu().numpy()
+        images_ND = self.encode_pixels(self.pictures, self.setup.trained_scorer.image_features).cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
         count = min(5, min(len(item.references) for item in items))
         recalls = []
         for k in range(count):
-            texts_ND = self.learner.text_features([item.references[k] for item in items]).cpu().numpy()
+            texts_ND = self.setup.trained_scorer.text_features([item.references[k] for item in items]).cpu().numpy()
             recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
 

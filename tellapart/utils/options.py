@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -111,7 +111,7 @@ def option_tables(
         if table is None:
             fields: dict[str, Any] = {"kind": (Literal[entry.name], ...)}
             table = create_model(f"{entry.name}_options", __base__=plugin, **fields)
-        elif not (issubclass(table, base) and table.model_fields["kind"].annotation == Literal[entry.name]):
+        elif not (issubclass(table, base) and get_args(table.model_fields["kind"].annotation) == (entry.name,)):
             raise TypeError(f"options of '{entry.name}': expected a {base.__name__} with kind: Literal['{entry.name}']")
         tables.append(table)
     return tuple(tables)

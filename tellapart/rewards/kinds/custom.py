@@ -44,7 +44,8 @@ def load(options: Custom) -> Reward:
     reward = call_factory(path, "reward", key, options.options)
     if not callable(reward):
         raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
-    return reward
+    made: Reward = reward
+    return made
 
 
 def check(options: Custom) -> None:
