@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import BagSampler, HardNegativeSampler, ShuffleSampler, random_bags
+from tellapart.bags.sampler import BagSampler, HardNegativeSampler, random_bags
 from tellapart.boost.scripted import boost_scenes
 from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.batches import random_crops
+from tellapart.training.batches import ShuffleSampler, random_crops
 from tellapart.training.loop import train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream

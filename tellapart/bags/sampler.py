@@ -1,4 +1,4 @@
-"""Which pictures share a batch: shuffled ones, whole bags of look-alikes, or a few hard ones among random ones.
+"""Which pictures share a batch: whole bags of look-alikes, or a few hard ones among random ones.
 
 A sampler is a function of the step: it draws from (seed, epoch) or (seed, step) and remembers nothing, so a run that
 stops in the middle of an epoch goes on with the very batch that it would have had.
@@ -28,20 +28,6 @@ class Sampler(Protocol):
     """The pictures of the batch of a step."""
 
     def __call__(self, step: int) -> BatchRows: ...
-
-
-class ShuffleSampler:
-    """Each epoch is one shuffle of all n pictures; the incomplete last batch is dropped."""
-
-    def __init__(self, n: int, batch_size: int, seed: int) -> None:
-        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
-        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
-
-    def __call__(self, step: int) -> BatchRows:
-        epoch, place = divmod(step, self.n // self.batch_size)
-        if epoch != self._epoch:
-            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
-        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
 
 
 class BagSampler:

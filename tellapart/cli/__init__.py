@@ -1,4 +1,4 @@
-"""The command line: `app` has the verbs in the order of work, each other module one verb or the way results are shown.
+"""The command line: each module with an `app` is a verb, `app` finds them, the others are what verbs share.
 
 Verbs are thin: they read options, call one function of the package, and show what it returns.
 """

@@ -6,34 +6,22 @@ import atexit
 import gc
 import io
 import os
+import pkgutil
 import sys
 from copy import copy
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tellapart.cli import (
-    bags,
-    bench,
-    boost,
-    cache,
-    caption,
-    claims,
-    demo,
-    eval,
-    finetune,
-    recipes,
-    report,
-    study,
-    train,
-)
 from tellapart.cli.arguments import apply_global_options, split_arguments
-from tellapart.cli.common import DATA, App
+from tellapart.cli.common import App
 from tellapart.errors import TellapartError
 from tellapart.models.plugins import OPTION
 from tellapart.utils.text import for_terminal, single_line
 
 INTERRUPTED = 130  # exit status after Ctrl-C
+NO_COMMANDS = ("app", "metric_list")  # this module, and one that takes long to load
 
 app = App(
     name="tellapart",
@@ -41,10 +29,12 @@ app = App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(bags.app, rich_help_panel=DATA)
-app.add_typer(study.app, rich_help_panel=DATA)
-for verb in (boost, bench, cache, caption, claims, demo, eval, finetune, recipes, report, train):
-    app.add_typer(verb.app)
+FOLDER = __name__.rpartition(".")[0]
+for entry in pkgutil.iter_modules(import_module(FOLDER).__path__):  # a module with an `app` is a command, or a group
+    if entry.name not in NO_COMMANDS:
+        module = import_module(f"{FOLDER}.{entry.name}")
+        if isinstance(group := getattr(module, "app", None), App):
+            app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)

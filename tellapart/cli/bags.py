@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tellapart.cli.common import App
+from tellapart.cli.common import DATA, App
 from tellapart.cli.devices import Device, ExactPrecision
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
@@ -26,6 +26,12 @@ app = App(
     help="Bags of look-alikes: mine them, build a benchmark, review it, and write its card.",
     no_args_is_help=True,
 )
+
+
+@app.callback(rich_help_panel=DATA)
+def bags() -> None:
+    """The group; its help is the app's."""
+
 
 ScorerName = Annotated[
     str, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")

@@ -28,7 +28,12 @@ app = App(
 create_app = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
 app.add_typer(create_app)
 app.add_typer(study_judges.app)
-PANEL = DATA
+
+
+@app.callback(rich_help_panel=DATA)
+def study() -> None:
+    """The group; its help is the app's."""
+
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the study.")]
 Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]

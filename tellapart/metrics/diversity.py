@@ -81,7 +81,7 @@ def mbleu_of_counts(rows: Sequence[np.ndarray]) -> SummedStatistic:
     # Behind its ten counts each slot has whether there is a caption.
     present_NK1 = _present(counts_NKC)[:, :, None]
     counts_NKD = np.concatenate([np.where(present_NK1, counts_NKC, 0), present_NK1], axis=2)
-    return SummedStatistic(counts_NKD.reshape(len(rows), -1), _mbleu_of_sums)
+    return SummedStatistic(counts_NKD.reshape(len(rows), -1), _mbleu_of_sums, bounds=(0.0, 1.0))
 
 
 def _mbleu_of_sums(counts_RC: np.ndarray) -> np.ndarray:

@@ -110,9 +110,10 @@ class Draws:
         """As `swap`, by the statistic of 2n items, the system's first, under weights of 0 and 1: the plain way."""
 
         def difference(swap_RN: np.ndarray) -> np.ndarray:
-            return evaluate_many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1)) - evaluate_many(
-                pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1)
-            )
+            system_R = evaluate_many(pooled, np.concatenate([1 - swap_RN, swap_RN], axis=1))
+            base_R = evaluate_many(pooled, np.concatenate([swap_RN, 1 - swap_RN], axis=1))
+            difference_R: np.ndarray = system_R - base_R
+            return difference_R
 
         return self._plain(random_swaps, n, difference)
 

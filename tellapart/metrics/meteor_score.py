@@ -53,7 +53,7 @@ def find_tables() -> None:
 
 def meteor_statistic(captions: Sequence[str], references: References) -> SummedStatistic:
     """`meteor`'s corpus number as a function of the captions' weights."""
-    return SummedStatistic(_for_sums(meteor_counts(captions, references)), _scores)
+    return SummedStatistic(_for_sums(meteor_counts(captions, references)), _scores, bounds=(0.0, 1.0))
 
 
 def _scores(counts_RC: np.ndarray) -> np.ndarray:

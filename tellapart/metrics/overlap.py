@@ -46,7 +46,7 @@ def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, 
 
 def bleu_statistic(captions: Sequence[str], references: References, n: int = 4) -> SummedStatistic:
     """`bleu`'s corpus number as a function of the captions' weights: sums of counts, weighted."""
-    return SummedStatistic(bleu_counts(captions, references), partial(_bleu_of_sums, n=n))
+    return SummedStatistic(bleu_counts(captions, references), partial(_bleu_of_sums, n=n), bounds=(0.0, 1.0))
 
 
 def _bleu_of_sums(counts_RC: np.ndarray, n: int) -> np.ndarray:

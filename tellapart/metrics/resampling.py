@@ -7,6 +7,7 @@ that grows with the number of items is a `GrowingStatistic`, resampled by halves
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,10 +22,14 @@ _KEPT_CELLS = 10_000_000  # drawn cells kept from one metric to the next: 40 MB
 
 @dataclass(frozen=True, eq=False)
 class SummedStatistic:
-    """A number made of sums over items: ``number`` takes counts with C on the last axis and drops that axis."""
+    """A number made of sums over items: ``number`` takes counts with C on the last axis and drops that axis.
+
+    ``bounds``: the least and the greatest number that there can be.
+    """
 
     counts_NC: np.ndarray
     number: Callable[[np.ndarray], np.ndarray]
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     def __call__(self, weight_N: np.ndarray) -> float:
         return float(self.number(weight_N @ self.counts_NC))
@@ -62,6 +67,16 @@ class MeanStatistic:
         """The mean in each of R resamples."""
         value_R: np.ndarray = np.mean([evaluate_many(each, weight_RN) for each in self.statistics], axis=0)
         return self.scale * value_R
+
+
+def bounds_of(statistic: Statistic) -> tuple[float, float]:
+    """The least and the greatest value that a statistic can have, as far as it says so."""
+    if isinstance(statistic, GrowingStatistic):
+        return 0.0, math.inf
+    if isinstance(statistic, MeanStatistic):
+        low, high = zip(*map(bounds_of, statistic.statistics), strict=True)
+        return statistic.scale * min(low), statistic.scale * max(high)
+    return statistic.bounds if isinstance(statistic, SummedStatistic) else (-math.inf, math.inf)
 
 
 def evaluate_many(statistic: Statistic, weight_RN: np.ndarray) -> np.ndarray:

@@ -189,8 +189,8 @@ class Results:
         found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
         if math.isnan(found.value):
             return "–", "–", "–"
-        between = f"{found.low:+.{digits}f} … {found.high:+.{digits}f}"
-        return f"{found.value:+.{digits}f}", between, format_p(found.p)
+        between = f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
+        return f"{found.value:+z.{digits}f}", between, format_p(found.p)
 
     def _pairs_table(self, pairs: Sequence[Pair]) -> Any:
         from rich import box
@@ -210,7 +210,7 @@ class Results:
         if interval is None or math.isnan(interval.value):
             return "–"
         digits = self.formats.get(metric, 1)
-        text = f"{interval.value:.{digits}f} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+        text = f"{interval.value:z.{digits}f} [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
         usual = self._n(metric) if self.candidates else len(self.ids)
         return text + (f" n={interval.n}" if interval.n != usual else "")
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from tellapart.metrics.draws import Drawn, Draws
-from tellapart.metrics.resampling import Statistic, SummedStatistic
+from tellapart.metrics.resampling import Statistic, SummedStatistic, bounds_of
 
 RESAMPLES = 1000
 LEVEL = 0.95
@@ -114,9 +114,11 @@ class Resampled:
 
         A resample draws an item twice and misses another, so that a count of distinct words is always too
         low in it. The bootstrap distribution is therefore moved so that its mean is the statistic itself:
-        the width is the bootstrap's, the place is the estimate's.
+        the width is the bootstrap's, the place is the estimate's. It ends where the statistic's range does.
         """
-        return Interval(self.value, *_percentiles(_centred(self.drawn_R, self.value), level), self.n)
+        low, high = _percentiles(_centred(self.drawn_R, self.value), level)
+        least, most = bounds_of(self.statistic)
+        return Interval(self.value, max(low, least), min(high, most), self.n)
 
 
 def resample(statistic: Statistic, n: int, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled:
@@ -203,7 +205,8 @@ def _size(kept_N: np.ndarray, weight_N: np.ndarray | None) -> int:
 
 def _mean(kept_N: np.ndarray, weight_N: np.ndarray | None = None) -> float:
     # The mean of equal numbers is that number, to the last bit: a constant has an interval of width zero.
-    return float(kept_N[0]) if (kept_N == kept_N[0]).all() else float(np.average(kept_N, weights=weight_N))
+    equal = (kept_N == kept_N[0]).all()
+    return 0.0 + float(kept_N[0] if equal else np.average(kept_N, weights=weight_N))
 
 
 def _centred(drawn_R: np.ndarray, value: float) -> np.ndarray:
@@ -219,7 +222,7 @@ def _percentiles(drawn_R: np.ndarray, level: float) -> tuple[float, float]:
         return _NAN, _NAN
     places = np.array([(1 - level) / 2, (1 + level) / 2]) * (len(drawn_R) - 1)
     low, high = np.interp(places, np.arange(len(drawn_R)), np.sort(drawn_R))  # np.quantile loads numpy.ma
-    return float(low), float(high)
+    return float(low) + 0.0, float(high) + 0.0  # no minus sign before a zero
 
 
 def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:

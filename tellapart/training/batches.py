@@ -8,11 +8,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.bags.sampler import Sampler
+from tellapart.bags.sampler import BatchRows, Sampler
 from tellapart.models.protocols import Learner
 from tellapart.training.pixels import TrainingPixels
 from tellapart.types import Batch, Item, Rows
 from tellapart.utils.rng import ItemSeeds
+
+
+class ShuffleSampler:
+    """Each epoch is one shuffle of all n pictures; the incomplete last batch is dropped."""
+
+    def __init__(self, n: int, batch_size: int, seed: int) -> None:
+        self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
+        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+
+    def __call__(self, step: int) -> BatchRows:
+        epoch, place = divmod(step, self.n // self.batch_size)
+        if epoch != self._epoch:
+            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
+        return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
 
 
 class TrainingSet:

@@ -11,13 +11,14 @@ import numpy as np
 
 from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.make import caption_features, item_captions
-from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, ShuffleSampler, curriculum, random_bags
+from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.features.nearest import COPY
 from tellapart.features.store import FeatureStore
 from tellapart.recipe.bags import Bags
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import load_scorer
+from tellapart.training.batches import ShuffleSampler
 from tellapart.types import Item
 from tellapart.utils.messages import say
 

@@ -13,7 +13,6 @@ from tellapart.bags.sampler import (
     BatchRows,
     HardNegativeSampler,
     Sampler,
-    ShuffleSampler,
     bag_size_at,
     curriculum,
     random_bags,
@@ -21,7 +20,7 @@ from tellapart.bags.sampler import (
 from tellapart.errors import UsageError
 from tellapart.recipe.bags import BAGCURRI
 from tellapart.scenes import Scenes
-from tellapart.training.batches import TrainingSet
+from tellapart.training.batches import ShuffleSampler, TrainingSet
 
 N = 130
 

@@ -163,3 +163,24 @@ def test_sums_are_resampled_by_matrix_products_as_one_by_one():
 
 def test_p_is_never_printed_as_nothing():
     assert [format_p(p) for p in (1.0, 0.05, 1 / 1001, 1 / 10001)] == ["1.000", "0.050", "<0.001", "<0.001"]
+
+
+def test_an_interval_stays_within_the_range_of_its_statistic():
+    """Of three captions the centred bootstrap of BLEU reached beyond 0 and 100."""
+    from tellapart.metrics.overlap import bleu4_statistic
+
+    captions = ["a red cube on the tiles", "a red cube on the tiles", "a man"]
+    references = [["a red cube on the tiles"]] * 3
+    for scale, statistic in ((1.0, bleu4_statistic(captions, references)), (100.0, None)):
+        whole = statistic or MeanStatistic([bleu4_statistic(captions, references)], 100.0)
+        interval = resample(whole, 3).interval()
+        assert 0 <= interval.low <= interval.value <= interval.high <= scale
+        drawn_R = resample(whole, 3).drawn_R
+        free = drawn_R + interval.value - drawn_R.mean()
+        assert np.quantile(free, 0.975) > scale or np.quantile(free, 0.025) < 0, "else this shows nothing"
+
+
+def test_no_zero_has_a_minus_sign():
+    for values in ([-0.0, -0.0], [-1.0, 1.0, -0.0, 0.0] * 20):
+        interval = mean_interval(np.array(values))
+        assert not [number for number in astuple(interval) if number == 0 and math.copysign(1, number) < 0]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 import zipfile
 from pathlib import Path
 
@@ -91,3 +94,26 @@ def test_a_wheel_without_the_clone_has_all_that_the_commands_read(tmp_path: Path
     settings = [word for setting in ("training.steps=2", *small) for word in ("--set", setting)]
     typed("train", "scenes_smile", *settings, "--out", "run")
     assert (tmp_path / "run" / "report.html").is_file()
+    short = ["training.steps=2", *small]
+    demo = f"from pathlib import Path; from tellapart.cli import demo; demo.run_demo(Path('demo'), {short!r})"
+    done = subprocess.run([sys.executable, "-c", demo], cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "demo" / "report.html").is_file() and "among its look-alikes" in done.stderr
+    typed("bags", "mine", "scenes:plain?n=30", "--scorer", "scenes", "--size", "3", "-o", "bags.jsonl")
+    review = subprocess.Popen(
+        [*run, "bags", "review", "bags.jsonl", "--port", "0"],
+        cwd=tmp_path,
+        env=alone,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert review.stderr is not None
+        line = next(line for line in review.stderr if "review them at" in line)
+        address = re.search(r"http://\S+", line)
+        assert address is not None
+        with urllib.request.urlopen(address[0], timeout=60) as page:
+            assert b"<script" in page.read()
+    finally:
+        review.send_signal(signal.SIGINT)
+        review.communicate(timeout=60)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import BagSampler, Sampler, ShuffleSampler
+from tellapart.bags.sampler import BagSampler, Sampler
 from tellapart.errors import UsageError
 from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.scenes import Scenes
-from tellapart.training.batches import TrainingSet
+from tellapart.training.batches import ShuffleSampler, TrainingSet
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.samplers import families
 from tellapart.types import Item

@@ -23,7 +23,7 @@ def rate(above: str, below: str, context: EvalContext, slot: Slot) -> Measuremen
 
 def percentage(rows: list[np.ndarray]) -> SummedStatistic:
     """100 · summed first count / summed second count of rows of two counts; NaN where the second is 0."""
-    return SummedStatistic(np.array(rows), _percent)
+    return SummedStatistic(np.array(rows), _percent, bounds=(0.0, 100.0))
 
 
 def _percent(counts_R2: np.ndarray) -> np.ndarray:

@@ -1,0 +1,32 @@
+"""A module of `tellapart.cli` is a command as it stands: no list names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+VERB = '''
+from typing import Annotated
+import typer
+from tellapart.cli.common import MEASURING, App
+from tellapart.cli.output import Json, show
+app = App()
+@app.command(rich_help_panel=MEASURING)
+def greet(name: Annotated[str, typer.Argument(help="Whom.")], as_json: Json = False) -> None:
+    """Greet somebody."""
+    show({"name": name}, lambda: f"hello {name}", as_json)
+'''
+
+
+def test_a_command_is_one_module(tmp_path: Path) -> None:
+    (tmp_path / "greet.py").write_text(VERB)
+    start = f"import tellapart.cli; tellapart.cli.__path__.append({str(tmp_path)!r}); tellapart.cli.main()"
+
+    def typed(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, "-c", start, *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert typed("greet", "Ada") == "hello Ada\n"
+    assert "Greet somebody." in typed("--help") and "╭─ Commands" not in typed("--help"), "each has its panel"
