@@ -55,9 +55,9 @@ def gallery(found: dict[str, Any], count: int = 24) -> list[str]:
 
 
 def answer(entry: dict[str, Any], system: str) -> str:
-    told = entry["systems"][system]
-    verdict = "found" if told["picked"] == entry["target"] else f"taken for `{told['picked']}`"
-    return f"{told['caption'].replace('|', '/')} *({verdict})*"
+    answer = entry["systems"][system]
+    verdict = "found" if answer["picked"] == entry["target"] else f"taken for `{answer['picked']}`"
+    return f"{answer['caption'].replace('|', '/')} *({verdict})*"
 
 
 if __name__ == "__main__":

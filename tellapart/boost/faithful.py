@@ -168,7 +168,7 @@ def _changed(scene: Scene, claim: Claim) -> Scene:
 
 
 def _all_true(captions: Iterable[str], scene: Scene) -> bool:
-    return all(judged.correct == judged.claims for judged in (count_claims(caption, scene) for caption in captions))
+    return all(counts.correct == counts.claims for counts in (count_claims(caption, scene) for caption in captions))
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:

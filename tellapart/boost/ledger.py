@@ -88,7 +88,7 @@ class Ledger:
             os.close(self._file)
             raise
         if self._unread:
-            say(f"{path}: {self._unread:,} lines could not be read; what they held is asked again")
+            say(f"{path}: {self._unread:,} lines could not be read; their requests are sent again")
 
     def get(self, key: str) -> Answer | None:
         """The answer under an address, or None."""

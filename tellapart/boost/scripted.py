@@ -91,18 +91,18 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
 
     objects = []
     for thing in scene.objects:
-        told = {slot: getattr(thing, slot) for slot in options if getattr(thing, slot)}
-        wrong: dict[str, Any] = {slot: seen(slot, value, tuple(options[slot])) for slot, value in told.items()}
+        given = {slot: getattr(thing, slot) for slot in options if getattr(thing, slot)}
+        wrong: dict[str, Any] = {slot: seen(slot, value, tuple(options[slot])) for slot, value in given.items()}
         objects.append(replace(thing, **wrong))
     return replace(scene, objects=tuple(objects), ground=seen("ground", scene.ground, tuple(v.GROUNDS)))
 
 
 def blend(captions: Sequence[str]) -> str:
     """All captions of one picture as one: what several say comes once. All of them count as true."""
-    told = sorted(map(facts_of, captions), key=_amount, reverse=True)
+    richest = sorted(map(facts_of, captions), key=_amount, reverse=True)
     whole = Facts()
     for named in (True, False):  # whether "a red thing" is none of the others shows once all of them are known
-        for facts in told:
+        for facts in richest:
             _take_in(whole, facts, named)
     return say(whole)
 

@@ -219,7 +219,7 @@ class Statistics:
         return shown
 
     def lines(self) -> list[str]:
-        """What the table leaves, for a terminal: lengths as bars, then what is `told`."""
+        """What the table leaves, for a terminal: lengths as bars, then the other lines."""
         return [*self._histogram(), *self.summary_lines()]
 
     def summary_lines(self) -> list[str]:

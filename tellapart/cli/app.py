@@ -21,7 +21,6 @@ from tellapart.models.plugins import OPTION
 from tellapart.utils.text import for_terminal, single_line
 
 INTERRUPTED = 130  # exit status after Ctrl-C
-NO_COMMANDS = ("app", "metric_list")  # this module, and one that takes long to load
 
 app = App(
     name="tellapart",
@@ -30,8 +29,9 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 FOLDER = __name__.rpartition(".")[0]
-for entry in pkgutil.iter_modules(import_module(FOLDER).__path__):  # a module with an `app` is a command, or a group
-    if entry.name not in NO_COMMANDS:
+# A module with an `app` is a command, or a group of them. An underscore in its name says that it is a part of one.
+for entry in pkgutil.iter_modules(import_module(FOLDER).__path__):
+    if entry.name != "app" and "_" not in entry.name:
         module = import_module(f"{FOLDER}.{entry.name}")
         if isinstance(group := getattr(module, "app", None), App):
             app.add_typer(group)

@@ -7,7 +7,7 @@
     scenes:plain?split=test&n=500&seed=0            the embedded world
 
 The kind is one of `READERS`; ``docs/data.md`` shows the layout of each. A path alone will do for a folder of
-pictures, a picture or clip, and files and folders whose kind their suffix tells. The path ends at the
+pictures, a picture or clip, and files and folders whose kind follows from their suffix. The path ends at the
 last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
 
     split=test        also val, dev, validation, …; several: split=train,val

@@ -35,12 +35,12 @@ def page(card: Card) -> str:
     """The card as text of a page that needs nothing beside it: everything escaped, pictures inside."""
     album = Album()
     sizes = [(own, examples(card, own, album), bars(own)) for own in card.sizes]
-    told = facts(card)
+    entries = facts(card)
     return template(Path(__file__).parent / "card.html").render(
         card=card,
         title=title(card),
         sizes=sizes,
-        facts=[(name, text) for name, text in told if name != "to repeat"],
+        facts=[(name, text) for name, text in entries if name != "to repeat"],
         columns=COLUMNS,
         cells=cells,
         sprites=album.sprites(),

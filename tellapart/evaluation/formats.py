@@ -67,8 +67,8 @@ def latex(results: Results) -> str:
 def _pair_lines(results: Results, columns: int) -> Iterator[str]:
     for pair in results.pairs:
         difference, between, p = results.pair_row(pair)
-        told = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; p {p})"
-        yield rf"\multicolumn{{{columns + 1}}}{{l}}{{{_tex(told)}}} \\"
+        line = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; p {p})"
+        yield rf"\multicolumn{{{columns + 1}}}{{l}}{{{_tex(line)}}} \\"
 
 
 def comma_separated(results: Results) -> str:

@@ -25,7 +25,7 @@ class CandidateInputs:
     candidates: Sequence[Item] = ()
 
     def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
-        """What a `EvalContext` over these ids is told of them; candidates' features where there is a scorer."""
+        """What an `EvalContext` over these ids takes of them; candidates' features where there is a scorer."""
         row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
         extra_ND = None
         if self.candidates and scorer is not None:

@@ -44,7 +44,7 @@ def caption_lists(slots: Sequence[Slot]) -> list[list[str]]:
 
 
 def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[Slot]:
-    """People's captions as a system, each held against the picture's other references."""
+    """People's captions as a system, each scored against the picture's other references."""
     if choice not in HUMAN_CHOICES:
         raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
     if all_references is None:

@@ -114,15 +114,15 @@ class CiderD:
         self.end, self.end_token, self.plain = end, end_token, plain
         self.ids = not isinstance(references[0][0], str) if len(references) else False
         if self.ids and end and end_token is None:
-            raise UsageError("the end token is part of the string, but which it is is not said; give end_token=ID")
+            raise UsageError("the end token is part of the string, but which one is missing; give end_token=ID")
         if isinstance(idf, str) and idf not in ("references", "batch"):
             raise UsageError(f"idf is '{idf}'; expected 'references', 'batch', references, or DocumentFrequencies")
         self.pictures = len(references)
-        self._held = (
+        self._reference_rows = (
             [self._rows(texts, is_reference=True) for texts in references] if self.ids else self._texts(references)
         )
-        self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._held])
-        flat = [row for rows in self._held for row in rows]
+        self._image_R = np.repeat(np.arange(len(references)), [len(rows) for rows in self._reference_rows])
+        flat = [row for rows in self._reference_rows for row in rows]
         if isinstance(idf, str):
             table = GramTable()
             counts = table.add(flat, self._image_R)
@@ -160,7 +160,7 @@ class CiderD:
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """The scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array cut at the end token).
 
-        ``pictures`` says for each caption which picture's references it is held against (its number); without it,
+        ``pictures`` says for each caption which picture's references it is compared with (its number); without it,
         the captions are S for each picture, picture by picture.
         """
         if pictures is None:

@@ -94,6 +94,8 @@ class Draws:
         (a_parts, a_scale), (b_parts, b_scale) = a, b
         width = math.lcm(len(a_parts), len(b_parts))  # a side with fewer captions of a picture says them again
         a_parts, b_parts = a_parts * (width // len(a_parts)), b_parts * (width // len(b_parts))
+        if any(x.counts_NC.shape != y.counts_NC.shape for x, y in zip(a_parts, b_parts, strict=True)):
+            return self.swap_pooled(pooled(), n)  # a picture's captions are one row, and one system has more of them
         a_sums, b_sums = ([part.counts_NC.sum(0) for part in parts] for parts in (a_parts, b_parts))
         a_number, b_number = _mean_of(a_parts, a_scale), _mean_of(b_parts, b_scale)
 

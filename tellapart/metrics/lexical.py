@@ -1,4 +1,4 @@
-"""What the words of captions tell without any model: length, diversity, vocabulary, repetition.
+"""Measures of the words of captions, without any model: length, diversity, vocabulary, repetition.
 
 Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)``; the references
 are not looked at here. A corpus number that is no mean of its captions has None for ``per_caption_N``
@@ -67,7 +67,7 @@ def vocabulary_statistic(captions: Sequence[str], references: References = None)
 
 
 def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
-    """Percent of a caption's words that only say again what it said: the mean, and one number per caption.
+    """Percent of a caption's words that only repeat earlier ones: the mean, and one number per caption.
 
     A word counts (once) if it is part of
     1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),

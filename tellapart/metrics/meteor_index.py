@@ -249,9 +249,9 @@ def _lists(rows: dict[str, list[int]]) -> Lists:
     key = np.fromiter((word_hash(word) for word in rows), np.uint64, len(rows))
     order = np.argsort(key)
     values = list(rows.values())
-    held = [values[number] for number in order.tolist()]
-    start = np.cumsum([0, *map(len, held)])
-    return Lists(key[order], start.astype(np.int32), np.array(list(itertools.chain(*held)), np.int32))
+    ordered = [values[number] for number in order.tolist()]
+    start = np.cumsum([0, *map(len, ordered)])
+    return Lists(key[order], start.astype(np.int32), np.array(list(itertools.chain(*ordered)), np.int32))
 
 
 def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
@@ -281,7 +281,7 @@ class _Words(dict[bytes, int]):
 
 
 def _hashes(phrases: Sequence[bytes], words: _Words) -> np.ndarray:
-    said = b"".join(phrases).split()
+    tokens = b"".join(phrases).split()
     count_P = np.fromiter((phrase.count(b" ") + 1 for phrase in phrases), np.int64, len(phrases))
-    word_W = np.fromiter(map(words.__getitem__, said), np.uint64, len(said))
+    word_W = np.fromiter(map(words.__getitem__, tokens), np.uint64, len(tokens))
     return phrase_hashes(word_W, np.cumsum(count_P) - count_P)

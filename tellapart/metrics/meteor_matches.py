@@ -47,10 +47,10 @@ class Pairs:
         for word in self._places:
             for synset in lexicon.synsets[word]:
                 self._meaning.setdefault(synset, []).append(word)
-        said: dict[int, Places] = {}
+        phrases: dict[int, Places] = {}
         for first, size, row in caption.spans:
-            said.setdefault(row, []).append((first, size))
-        self._phrase = _phrase_pairs(said, {row for one in references for _, _, row in one.spans}, paraphrases)
+            phrases.setdefault(row, []).append((first, size))
+        self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def crowded(self, reference: Sentence) -> bool:
         """Whether there are so many matches that only near ones are searched: the tool itself takes minutes there."""
@@ -114,16 +114,16 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 
 
 def _phrase_pairs(
-    said: dict[int, Places], told: set[int], paraphrases: Mapping[int, Mapping[int, int]]
+    caption: dict[int, Places], reference: set[int], paraphrases: Mapping[int, Mapping[int, int]]
 ) -> dict[int, tuple[Places, Places]]:
     """For a reference's phrase the caption's phrases that are its paraphrases, and those that it is one of."""
     found: dict[int, tuple[Places, Places]] = {}
-    for row in told & paraphrases.keys():
+    for row in reference & paraphrases.keys():
         known = paraphrases[row]
-        hits = known.keys() & said.keys()
+        hits = known.keys() & caption.keys()
         if hits:
-            found[row] = ([place for other in sorted(hits, key=known.__getitem__) for place in said[other]], [])
-    for row in said.keys() & paraphrases.keys():
-        for other in paraphrases[row].keys() & told:
-            found.setdefault(other, ([], []))[1].extend(said[row])
+            found[row] = ([place for other in sorted(hits, key=known.__getitem__) for place in caption[other]], [])
+    for row in caption.keys() & paraphrases.keys():
+        for other in paraphrases[row].keys() & reference:
+            found.setdefault(other, ([], []))[1].extend(caption[row])
     return found

@@ -67,16 +67,16 @@ def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray
 
 @recent
 def _counts(captions: Sequence[str], references: References, index: str) -> np.ndarray:
-    said, held = tokenized(captions, references)
+    caption_tokens, reference_texts = tokenized(captions, references)
     lexicon = _lexicon(index)
-    texts = list(dict.fromkeys([*said, *(text for told in held for text in told)]))
+    texts = list(dict.fromkeys([*caption_tokens, *(text for own in reference_texts for text in own)]))
     numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
     spans = lexicon.spans(numbers)
     known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
     paraphrases = lexicon.paraphrases(spans)
     rows = [
-        best(Pairs(known[text], [known[one] for one in told], lexicon, paraphrases))
-        for text, told in track(list(zip(said, held, strict=True)), label="METEOR")
+        best(Pairs(known[text], [known[one] for one in own], lexicon, paraphrases))
+        for text, own in track(list(zip(caption_tokens, reference_texts, strict=True)), label="METEOR")
     ]
     return np.array(rows, dtype=float).reshape(-1, COUNTS)
 

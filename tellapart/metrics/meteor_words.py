@@ -78,7 +78,7 @@ class Lexicon:
     def paraphrases(self, spans: Sequence[Sequence[Span]]) -> dict[int, dict[int, int]]:
         """Of the phrases in ``spans`` those that have paraphrases among them: each of these with its place there."""
         table = self.tables.paraphrases
-        rows = {span[2] for held in spans for span in held}
+        rows = {span[2] for own in spans for span in own}
         row_D = np.sort(np.fromiter(rows, np.int64, len(rows)))
         begin_D = table.start[row_D].astype(np.int64)
         many_D = table.start[row_D + 1] - begin_D

@@ -255,7 +255,7 @@ def _lengths(sentences: Sequence[Sequence[Hashable]]) -> np.ndarray:
 
 
 def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray, group_M: np.ndarray | None) -> Counts:
-    """One sort of all n-grams said: a key has the group above, then the n-gram, then the sentence in its group."""
+    """One sort of all n-grams: a key has the group above, then the n-gram, then the sentence in its group."""
     many, middle = len(length_M), int(gram_S.max(initial=0)).bit_length()
     if group_M is None:  # each sentence is a group
         key_E, _, count_E = sorted_unique(np.sort((sentence_S << middle) | gram_S))

@@ -62,7 +62,7 @@ bleu1_statistic, bleu2_statistic, bleu3_statistic, bleu4_statistic = (
 
 @recent
 def bleu_counts(captions: Sequence[str], references: References) -> np.ndarray:
-    """All that BLEU is made of, N×10: words, closest reference's words, n-grams said (4), n-grams matched (4)."""
+    """All that BLEU is made of, N×10: words, closest reference's words, n-grams (4), n-grams matched (4)."""
     return bleu_counts_of_tokens(*tokenized(captions, references))
 
 

@@ -62,25 +62,27 @@ def spice_statistic(captions: Sequence[str], references: References) -> Callable
 @recent
 def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
     """For each caption what the tool says by category (All, Object, Relation, Attribute, Color, …): f, pr, re, …"""
-    said, held = tokenized(captions, references)
-    if not said:
+    caption_tokens, reference_texts = tokenized(captions, references)
+    if not caption_tokens:
         return []
     entries = [
         {"image_id": number, "test": caption, "refs": texts}
-        for number, (caption, texts) in enumerate(zip(said, held, strict=True))
+        for number, (caption, texts) in enumerate(zip(caption_tokens, reference_texts, strict=True))
     ]
     tool = find_tool()
-    say(f"SPICE: {len(said):,} captions and their references are parsed in Java; thousands take minutes")
+    say(f"SPICE: {len(caption_tokens):,} captions and their references are parsed in Java; thousands take minutes")
     found = {item["image_id"]: item["scores"] for item in _run(tool, entries)}
-    lacking = [number for number in range(len(said)) if "f" not in found.get(number, {}).get("All", {})]
+    lacking = [number for number in range(len(caption_tokens)) if "f" not in found.get(number, {}).get("All", {})]
     if lacking:
-        raise TellapartError(f"SPICE gave no score for {len(lacking)} captions (the first: {said[lacking[0]]!r})")
+        raise TellapartError(
+            f"SPICE gave no score for {len(lacking)} captions (the first: {caption_tokens[lacking[0]]!r})"
+        )
     return [
         {
             category: {name: _number(value) for name, value in scores.items()}
             for category, scores in found[number].items()
         }
-        for number in range(len(said))
+        for number in range(len(caption_tokens))
     ]
 
 
@@ -99,9 +101,9 @@ def find_tool() -> Tool:
 
 
 def _folder() -> Path:
-    told = os.environ.get("TELLAPART_SPICE")
-    if told:
-        return Path(told)
+    configured = os.environ.get("TELLAPART_SPICE")
+    if configured:
+        return Path(configured)
     found = importlib.util.find_spec("pycocoevalcap")
     if found is None or not found.submodule_search_locations:
         raise MissingExtra("spice", "SPICE")
@@ -109,15 +111,15 @@ def _folder() -> Path:
 
 
 def _java() -> str:
-    told = os.environ.get("TELLAPART_JAVA")
-    java = shutil.which(told or "java")
+    configured = os.environ.get("TELLAPART_JAVA")
+    java = shutil.which(configured or "java")
     how = f"install Java {JAVA} (a JRE, from Temurin, say) and set TELLAPART_JAVA to its bin/java"
     if java is None:
-        raise UsageError(f"SPICE needs Java {JAVA}; {told or 'java'} was not found: {how}")
+        raise UsageError(f"SPICE needs Java {JAVA}; {configured or 'java'} was not found: {how}")
     done = subprocess.run([java, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     version = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     if version is None:
-        raise UsageError(f"SPICE needs Java {JAVA}; {java} does not tell its version: {how}")
+        raise UsageError(f"SPICE needs Java {JAVA}; {java} does not print its version: {how}")
     if int(version[1]) != JAVA:
         raise UsageError(f"SPICE needs Java {JAVA}, and dies on newer ones; {java} is Java {version[1]}: {how}")
     return java
@@ -140,9 +142,9 @@ def _run(tool: Tool, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             errors="replace",
         )
         if done.returncode:
-            told = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-            cause = next((line for line in told if "Error" in line or "Exception" in line), told[-1] if told else "")
-            raise TellapartError(f"SPICE failed with status {done.returncode}: {cause or 'it said nothing'}")
+            lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+            cause = next((line for line in lines if "Error" in line or "Exception" in line), lines[-1] if lines else "")
+            raise TellapartError(f"SPICE failed with status {done.returncode}: {cause or 'no output'}")
         try:
             found: list[dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
 """N-grams of references as tf-idf vectors, and how well counted captions agree with them: what CIDEr is made of.
 
-Suffixes as in `ngrams`; besides, R references, I pictures, N captions, C entries said that the table knows,
-K pairs of a picture and an n-gram of its references, P pairs of an entry said and an entry told.
+Suffixes as in `ngrams`; besides, R references, I pictures, N captions, C caption entries that the table knows,
+K pairs of a picture and an n-gram of its references, P pairs of a caption entry and a reference entry.
 """
 
 from __future__ import annotations
@@ -100,22 +100,22 @@ class Vectors:
         """Each sentence against the references of its picture, mean over references and n-gram lengths, × 10."""
         return self.scores(self.table.look_up(sentences), image_N)
 
-    def scores(self, said: Counts, image_N: np.ndarray) -> np.ndarray:
+    def scores(self, captions: Counts, image_N: np.ndarray) -> np.ndarray:
         """`score` of sentences that the table has counted."""
         if not len(image_N):
             return np.zeros(0)
         size = self.table.size
-        gram_E = np.minimum(said.gram_E, size)  # `size` stands for all that the table does not know
-        weight_E = said.count_E * self.idf_G[gram_E]
-        known_C = np.flatnonzero(said.gram_E < size)
-        place_C = self._places(image_N[said.sentence_E[known_C]] * (size + 1) + gram_E[known_C])
+        gram_E = np.minimum(captions.gram_E, size)  # `size` stands for all that the table does not know
+        weight_E = captions.count_E * self.idf_G[gram_E]
+        known_C = np.flatnonzero(captions.gram_E < size)
+        place_C = self._places(image_N[captions.sentence_E[known_C]] * (size + 1) + gram_E[known_C])
         there = place_C >= 0
         hit_C, place_C = known_C[there], place_C[there]
-        cell_E = said.sentence_E * ORDERS + said.order_E
-        cells = len(said.length_M) * ORDERS
+        cell_E = captions.sentence_E * ORDERS + captions.order_E
+        cells = len(captions.length_M) * ORDERS
         agreed = np.bincount(
             cell_E[hit_C],
-            self._agreement(weight_E[hit_C], said.length_M[said.sentence_E[hit_C]], place_C),
+            self._agreement(weight_E[hit_C], captions.length_M[captions.sentence_E[hit_C]], place_C),
             minlength=cells,
         )
         total_N = (agreed / _norm(cell_E, weight_E, cells)).reshape(-1, ORDERS).sum(1)
@@ -132,17 +132,17 @@ class Vectors:
         return np.where(self.key_K[place_E] == asked_E, place_E, -1)
 
     def _agreement(self, weight_C: np.ndarray, length_C: np.ndarray, place_C: np.ndarray) -> np.ndarray:
-        """Of n-grams said (their weights, their captions' lengths) the sums of products with the references' units.
+        """Of captions' n-grams (weights, lengths of their captions) the sums of products with the references' units.
 
-        A row for each pair of an n-gram said and a reference that has it; those of an n-gram stand together.
+        A row for each pair of a caption's n-gram and a reference that has it; those of an n-gram stand together.
         """
         many_C = self.many_K[place_C]
-        told_P = _ranges(self.start_K[place_C], many_C)
+        entry_P = _ranges(self.start_K[place_C], many_C)
         weight_P = np.repeat(weight_C, many_C)
         if not self.plain:
-            weight_P = np.minimum(weight_P, self.weight_E[told_P])
-            weight_P *= _penalty(np.repeat(length_C, many_C) - self.length_E[told_P])
-        weight_P *= self.unit_E[told_P]
+            weight_P = np.minimum(weight_P, self.weight_E[entry_P])
+            weight_P *= _penalty(np.repeat(length_C, many_C) - self.length_E[entry_P])
+        weight_P *= self.unit_E[entry_P]
         sum_C: np.ndarray = np.add.reduceat(weight_P, np.cumsum(many_C) - many_C) if len(many_C) else np.zeros(0)
         return sum_C
 

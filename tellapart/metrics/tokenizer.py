@@ -65,7 +65,7 @@ def _looking_around(text: str, following: str) -> str:
 class _Chunks(dict[str, str | None]):
     """What stands between blanks, to its tokens with a blank after each; computed when first asked for.
 
-    ``alone`` gives None for a chunk that cannot be judged alone.
+    ``alone`` gives None for a chunk that cannot be cut alone.
     """
 
     def __init__(self, alone: bool) -> None:

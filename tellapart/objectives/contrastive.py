@@ -17,7 +17,7 @@ class Contrastive(Stateless[TrainableScorer]):
     """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
 
     With several captions a picture the mean over them: each of a picture's captions takes its turn among those
-    of the others, and no two of one picture are held against each other.
+    of the others, and no two of one picture are compared.
     ``word_dropout``: the share of a text's words that are hidden from the scorer in a step, against
     memorising. The scale is kept at most 100, as CLIP keeps it.
     """

@@ -52,8 +52,8 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
     """The tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
-    for told in getattr(annotation, "__metadata__", ()):
-        discriminator = getattr(told, "discriminator", None) or discriminator
+    for metadata in getattr(annotation, "__metadata__", ()):
+        discriminator = getattr(metadata, "discriminator", None) or discriminator
     return [found for argument in get_args(annotation) for found in models_in(argument, discriminator)]
 
 

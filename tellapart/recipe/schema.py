@@ -162,11 +162,11 @@ class Recipe(Strict):
 
     def _of_a_captioner(self) -> Iterator[str]:
         rewards = self.objective.reward_options
-        judged = any("scorer" in reward.needs() for reward in rewards)
+        needs_scorer = any("scorer" in reward.needs() for reward in rewards)
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
         recalls = self.validation.select.startswith("recall")
-        if self.scorer is None and (judged or recalls or self.evaluation.eval_scorers):
+        if self.scorer is None and (needs_scorer or recalls or self.evaluation.eval_scorers):
             yield (
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
                 "evaluation.eval_scorers need its name"

@@ -97,7 +97,7 @@ _KNOWN: dict[str, tuple[str, str, int, str]] = {
     "bertscore_p": ("BERTScore, precision", "likeness of the caption's tokens to the references' nearest", 1, _CLOSE),
     "bertscore_r": ("BERTScore, recall", "likeness of the references' tokens to the caption's nearest", 1, _CLOSE),
     "bertscore_f": ("BERTScore, F1", "harmonic mean of BERTScore's two matchings of tokens", 1, _CLOSE),
-    "repetition_rate": ("repetition", "per cent of words that only say again what the caption has said", -1, _LANGUAGE),
+    "repetition_rate": ("repetition", "per cent of words that repeat earlier words of the caption", -1, _LANGUAGE),
     "length": ("length", "words per caption", 0, _LANGUAGE),
     "lexical_diversity": ("lexical diversity", "distinct words in all captions together, in thousands", 1, _LANGUAGE),
     "div1": ("Div-1", "distinct words over all words in the captions of a picture", 1, _LANGUAGE),

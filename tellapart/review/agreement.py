@@ -17,7 +17,7 @@ class Agreement:
 
     ``agreed`` is the share of equal verdicts, ``kappa`` that of keep and drop. ``facets`` has κ of each facet (named or
     not) on the ``kept`` bags that both keep. κ is None where it is undefined: no bag in common, or both
-    always said the same one thing.
+    always gave the same one answer.
     """
 
     reviewers: tuple[str, str]

@@ -38,8 +38,8 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
     known = named_recipes(recipe)
     for name, folder in adopted.items():
         if name not in known:
-            told = f"it names {', '.join(sorted(known))}" if known else "it names no other recipe"
-            raise UsageError(f"--adopt {folder}: {recipe.name} names no recipe '{name}' as a model; {told}")
+            others = f"it names {', '.join(sorted(known))}" if known else "it names no other recipe"
+            raise UsageError(f"--adopt {folder}: {recipe.name} names no recipe '{name}' as a model; {others}")
     return adopted
 
 

@@ -45,7 +45,7 @@ def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
     """One line for each scorer that captions were too long for: it reads as much as its window holds."""
     return [
         f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
-        "judged what fits"
+        "scored what fits"
         for scorer in scorers
         if scorer.cut_texts
     ]

@@ -55,9 +55,9 @@ def plan(
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
-    told = objective_table(objective)
+    objective_options = objective_table(objective)
     count, bare, longest = survey(pictures)
-    if bare and reads_references(told):
+    if bare and reads_references(objective_options):
         raise UsageError(
             f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' learns from; "
             "give captions of them, or type --objective self-retrieval"
@@ -74,10 +74,10 @@ def plan(
         )
     batch = batch_size or min(BATCH, count * (parts - 2) // parts)
     steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
-    rewarded = told["kind"] == "reinforce"
+    rewarded = objective_options["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     tokens = max_tokens if rewarded else math.ceil(TOKENS_A_WORD * longest)
-    held, before = max(2, count // parts), planned(folder)
+    test_size, before = max(2, count // parts), planned(folder)
     table = {
         "name": "finetune",
         "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
@@ -89,7 +89,7 @@ def plan(
         },
         "captioner": {"name": model} | ({"lora": {}, "train": ["language_model"]} if lora else {}),
         "scorer": {"name": scorer or ("scenes" if all(s.startswith("scenes") for s in pictures) else CLIP)},
-        "objective": told | ({"decoding": {**SAMPLED, "max_tokens": max_tokens}} if rewarded else {}),
+        "objective": objective_options | ({"decoding": {**SAMPLED, "max_tokens": max_tokens}} if rewarded else {}),
         "training": {
             "steps": steps,
             "batch_size": batch,
@@ -108,7 +108,7 @@ def plan(
             "select": "recall@1.lookalike",
             "decoding": decoding,
         },
-        "evaluation": {"decoding": decoding, "lookalike": min(10, held)},
+        "evaluation": {"decoding": decoding, "lookalike": min(10, test_size)},
     }
     for setting in settings:
         apply_override(table, setting)
@@ -159,7 +159,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
         ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
     except (OSError, ValueError, AttributeError, UsageError):
-        return 1  # a wrong name is told when it is loaded
+        return 1  # a wrong name is reported when it is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (SHARE * free_memory())))
 
 

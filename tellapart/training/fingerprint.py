@@ -78,29 +78,29 @@ def content_of(recipe: Recipe, identities: Identities | None = None) -> Content:
 
     Raises `UsageError` where data or recipes that it names are not there, and where recipes name each other.
     """
-    said = canonical(recipe, identities or Identities())
-    return Content({"recipe": said, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
+    table = canonical(recipe, identities or Identities())
+    return Content({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
     """The recipe as plain JSON under canonical names, with ``identities`` in place of what it names."""
-    said = recipe.dump(identities, mode="json", by_alias=True, exclude_defaults=True)
+    table = recipe.dump(identities, mode="json", by_alias=True, exclude_defaults=True)
     for key in WITHOUT_EFFECT:
-        said.pop(key, None)
-    said["training"].pop("trackers", None)
+        table.pop(key, None)
+    table["training"].pop("trackers", None)
     if recipe.training.precision == "auto":  # the one that this machine computes in
-        said["training"]["precision"] = resolve_precision("auto", best_device())
-        if said["training"]["precision"] == Training.model_fields["precision"].default:
-            del said["training"]["precision"]
-    said.setdefault("objective", {})["kind"] = recipe.objective.kind  # a default of its own class, and yet telling
-    return said
+        table["training"]["precision"] = resolve_precision("auto", best_device())
+        if table["training"]["precision"] == Training.model_fields["precision"].default:
+            del table["training"]["precision"]
+    table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept, although it is its class's default
+    return table
 
 
 def fingerprint_of_0_1(recipe: Recipe) -> str:
     """The fingerprint that version 0.1 gave: it hashed paths, and knew nothing of what lay there."""
-    told = recipe.model_dump(by_alias=True, exclude_defaults=True)
-    told.setdefault("objective", {})["kind"] = recipe.objective.kind
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    table = recipe.model_dump(by_alias=True, exclude_defaults=True)
+    table.setdefault("objective", {})["kind"] = recipe.objective.kind
+    return hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def code_of(recipe: Recipe) -> list[str]:
@@ -138,8 +138,10 @@ class Identities:
         if name in self.known:
             return self.known[name]
         if name in self.chain:
-            told = " → ".join(Path(path).name for path in (*self.chain[self.chain.index(name) :], name))
-            raise UsageError(f"recipes name each other: {told}; each needs the other's model first; name another model")
+            names = " → ".join(Path(path).name for path in (*self.chain[self.chain.index(name) :], name))
+            raise UsageError(
+                f"recipes name each other: {names}; each needs the other's model first; name another model"
+            )
         if ("model", name) not in self.memo:
             self.memo["model", name] = self._of_recipe(name) if name.endswith(".toml") else self._of_model(name)
         return self.memo["model", name]
@@ -196,13 +198,13 @@ def data_identity(spec: str) -> str:
     """``kind?options#N-DIGEST``; of `scenes` the domain and the options alone, for nothing else decides them."""
     kind, path, options = parse(spec)
     pairs = sorted((key, value) for key, value in options.values.items() if key != "images")
-    said = "&".join(f"{key}={value}" for key, value in pairs)
+    written = "&".join(f"{key}={value}" for key, value in pairs)
     if kind == "scenes":
-        return f"scenes:{path}?{said}"
+        return f"scenes:{path}?{written}"
     digest, items = hashlib.blake2b(digest_size=16), open_data(spec)
     for item in items:
         digest.update(json.dumps([item.id, item.split, item.references, picture_identity(item)]).encode() + b"\n")
-    return f"{kind}?{said}#{len(items)}-{digest.hexdigest()}"
+    return f"{kind}?{written}#{len(items)}-{digest.hexdigest()}"
 
 
 def picture_identity(item: Item) -> int | str:

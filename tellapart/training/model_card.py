@@ -117,7 +117,7 @@ def snippet(folder: Path, model: str, recipe: Recipe) -> str:
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
-    told = {
+    fields = {
         "model": model,
         "beams": decoding.beams if decoding.kind == "beam" else 1,
         "max_tokens": decoding.max_tokens,
@@ -125,7 +125,7 @@ def snippet(folder: Path, model: str, recipe: Recipe) -> str:
         "prompt": f"text={json.dumps(prompt, ensure_ascii=False)}, " if prompt else "",
     }
     return (WITH_TRANSFORMERS if of_transformers(folder) and model_type(folder) == "blip" else WITH_TELLAPART).format(
-        **told
+        **fields
     )
 
 

@@ -39,8 +39,8 @@ class TrainingPixels:
             pixels = self.learner.pixels
             fingerprint = self.learner.encoder.fingerprint
             return RowMaker(f"pixels float32 {fingerprint}", lambda images: pixels(images[:1])[0].numpy(), np.stack)
-        told = json.dumps(self.learner.processor.to_dict(), sort_keys=True, default=str)
-        digest = hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+        settings = json.dumps(self.learner.processor.to_dict(), sort_keys=True, default=str)
+        digest = hashlib.blake2b(settings.encode(), digest_size=12).hexdigest()
         return RowMaker(f"pixels uint8 {digest}", lambda images: self._bytes(images[0]), np.stack)
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:

@@ -109,7 +109,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     setup, started = TrainingSetup(run.recipe, find), time.monotonic()
     check_setup(setup)
     if not run.trained:
-        setup.load()  # a name that is no model's is told before there is a run
+        setup.load()  # a name that is no model's is an error before there is a run
     if not run.started:
         run.stamp(str(setup.device))
     if not run.trained:
@@ -137,8 +137,8 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
 def upstream_of_0_1(run: Run, name: str) -> str:
     """The model behind a name in the recipe of a run that 0.1 began: the one that it began with.
 
-    A judge, which is only asked for at the end, may be trained now. Raises `UsageError` where another recipe's run is
-    gone: today's would be another model.
+    A held-out scorer, which only the final evaluation needs, may be trained now. Raises `UsageError` where another
+    recipe's run is gone: today's would be another model.
     """
     if not name.endswith(".toml"):
         return name

@@ -276,7 +276,7 @@ class TrainingSetup:
         )
 
     def tokenize(self, texts: Sequence[str], what: str) -> list[list[int]]:
-        """Token ids of references that the learner is taught, or measured by; how many were cut is told on stderr."""
+        """Token ids of references that the learner is trained or measured on; stderr gets how many were cut."""
         from tellapart.utils.messages import say
 
         before, limit = self.learner.cut_texts, self.recipe.training.max_reference_tokens

@@ -1,7 +1,7 @@
 """A number for each part of the code that decides what a recipe's run becomes.
 
 Raise a part's number by hand whenever the same recipe, data and seed would give other results through it: runs made
-before are then told from runs made after, and are never reused in silence. ``tests/test_versions.py`` holds a result of
+before then differ from runs made after, and are never reused in silence. ``tests/test_versions.py`` holds a result of
 each part, and fails where one changes and its number does not.
 """
 

@@ -112,7 +112,7 @@ def test_it_is_evaluated_when_named_only(stand_in: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("17.0.9", "is Java 17"), ("11.0.2", "is Java 11"), ("strange", "does not tell its version")]
+    ("version", "told"), [("17.0.9", "is Java 17"), ("11.0.2", "is Java 11"), ("strange", "does not print its version")]
 )
 def test_another_java_is_refused_before_anything_runs(stand_in: Any, version: str, told: str) -> None:
     runs = stand_in(version)
@@ -148,7 +148,7 @@ def test_what_is_missing_is_said(stand_in: Any, tmp_path: Path, monkeypatch: pyt
             "print('x\\\\nException in thread: no memory\\\\n at y'); sys.exit(1)",
             "status 1: Exception in thread: no memory",
         ),
-        ("sys.exit(3)", "status 3: it said nothing"),
+        ("sys.exit(3)", "status 3: no output"),
         ("sys.exit(0)", "its output cannot be read"),
         ("entries = entries[1:]", "no score for 1 captions"),
     ],

@@ -121,7 +121,7 @@ def test_several_scorers_of_different_families_reward_together(
         run = train(recipe, tmp_path / combine, evaluate=False)
         assert run.trained
         assert (
-            f"captions were longer than the window of 16 tokens of {clip}; it judged what fits"
+            f"captions were longer than the window of 16 tokens of {clip}; it scored what fits"
             in capsys.readouterr().err
         )
 

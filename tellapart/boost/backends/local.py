@@ -135,8 +135,8 @@ def _folder(source: str) -> Path:
 def _saved_precision(folder: Path) -> str:
     """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
     config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-    told = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    return next((short for short, long in DTYPES.items() if long == told), told)
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == dtype), dtype)
 
 
 def _fingerprint(folder: Path) -> str:

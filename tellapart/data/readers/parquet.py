@@ -133,7 +133,7 @@ class ClipCell(PackedClip, Cell):
 
 
 class Cursor:
-    """Rows of one file by number, as dicts; quick where they ascend: one batch is held. Safe among threads."""
+    """Rows of one file by number, as dicts; quick where they ascend: one batch is kept. Safe among threads."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], size: int) -> None:
         self._path, self._columns, self._size = path, list(columns), size

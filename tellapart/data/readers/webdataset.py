@@ -114,7 +114,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
 
 
 def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
-    """The members in turn, none of them kept; damage that `tarfile` takes for the end is told from it."""
+    """The members in turn, none of them kept; damage that `tarfile` takes for the end is an error."""
     file.seek(start)
     tar = tarfile.TarFile(fileobj=file, mode="r", errors="surrogateescape")
     while (member := tar.next()) is not None:

@@ -51,7 +51,7 @@ METRICS.register(
         signature="percent-of-words|runs:adjacent,6+,unseparated",
         digits=2,
         label="repetition",
-        help="per cent of words that only repeat what the caption has said",
+        help="per cent of words that repeat earlier words of the caption",
         direction="lower",
         group=LANGUAGE,
         aliases=("repetition", "rep"),

@@ -149,7 +149,7 @@ def build_exploration(options: Exploration) -> ExplorationBonus:
 
 
 def check(options: Reinforce) -> None:
-    """The rewards can be built, as far as that can be told before any model is loaded."""
+    """The rewards can be built, as far as that can be known before any model is loaded."""
     for table in options.rewards:
         if (check_reward := REWARDS.find(table.kind).check) is not None:
             check_reward(table)
