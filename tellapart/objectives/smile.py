@@ -60,9 +60,10 @@ def smile_loss(
     keep_BTV = keep_BTV | first_BT[..., None]
     logits_BTV = at_least_float32(logits_BTV)
     chosen_BTV = logits_BTV.masked_fill(~keep_BTV, -torch.inf)
-    smile = F.cross_entropy(chosen_BTV[valid_BT], target_BT[valid_BT])
+    smile = F.cross_entropy(chosen_BTV[valid_BT], target_BT[valid_BT])  # eq. 3
     if not mle:
         return smile
+    # eq. 4
     return mle * mle_loss(logits_BTV, labels_BT, valid_BT, label_smoothing=label_smoothing) + (1 - mle) * smile
 
 

@@ -38,7 +38,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     optimizer = make_optimizer(trainable, settings)
     scheduler = make_scheduler(optimizer, settings)
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
-    if (last := run.last()) is not None:
+    if (last := run.last()) is not None:  # resume from the last checkpoint
         load_state(last.folder, trainable, optimizer, scheduler)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
