@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from tellapart.cli.bags_tables import card_table, summary, table, write_card
 from tellapart.cli.common import DATA, App
 from tellapart.cli.devices import Device, ExactPrecision
 from tellapart.cli.output import Json, show
@@ -15,11 +16,9 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tellapart.bags.make import MinedBags
     from tellapart.data import Dataset
-    from tellapart.evaluation.benchmark_card import Card
+    from tellapart.scorers import Scorer
 
 app = App(
     name="bags",
@@ -216,7 +215,7 @@ def mined_from(
     all_pairs: bool,
     exact: bool | None,
     max_cosine_pairs: bool = False,
-) -> tuple[Any, MinedBags]:
+) -> tuple[Scorer, MinedBags]:
     """The scorer and the bags mined with it. Prints what was skipped."""
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
@@ -244,61 +243,6 @@ def mined_from(
     for line in dataset.report():
         say(line)
     return model, mined
-
-
-def summary(mined: MinedBags) -> dict[str, Any]:
-    """The mined bags as JSON values."""
-    header = mined.file.header
-    return {
-        "pictures": header.pictures,
-        "left_out": header.left_out,
-        "scorer": header.scorer,
-        "sizes": {
-            str(size): {"bags": len(own), "similarity": [own[0].similarity, own[-1].similarity]}
-            for size, own in mined.file.of_size().items()
-        },
-    }
-
-
-def table(mined: MinedBags) -> Table:
-    """The mined bags as a table."""
-    from rich import box
-    from rich.table import Table
-
-    header = mined.file.header
-    copies = "".join(f", {count:,} {what} left out" for what, count in header.left_out.items())
-    shown = Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
-    for column in ("bag", "bags", "pictures", "most alike", "least alike"):
-        shown.add_column(column, justify="right")
-    for size, own in mined.file.of_size().items():
-        alphas = (f"{own[place].similarity:.3f}" for place in (0, -1))
-        shown.add_row(str(size), f"{len(own):,}", f"{size * len(own):,}", *alphas)
-    return shown
-
-
-def card_table(card: Card) -> Table:
-    """A card as a table."""
-    from rich import box
-    from rich.table import Table
-
-    from tellapart.evaluation.benchmark_card import COLUMNS, cells
-
-    shown = Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
-    for column in COLUMNS:
-        shown.add_column(column, justify="right")
-    for own in card.sizes:
-        shown.add_row(*cells(own))
-    return shown
-
-
-def write_card(card: Card, folder: Path) -> None:
-    """Write card.md and card.html."""
-    from tellapart.bags.file import write_whole
-    from tellapart.evaluation.benchmark_card import markdown
-    from tellapart.evaluation.card_page import page
-
-    write_whole(folder / "card.md", markdown(card))
-    write_whole(folder / "card.html", page(card))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tellapart.bench import BENCHMARKS, run_bench
 from tellapart.cli.common import RESEARCH, App
 from tellapart.cli.output import Json, show
 
@@ -14,7 +15,7 @@ app = App()
 
 @app.command(rich_help_panel=RESEARCH)
 def bench(
-    work: Annotated[str, typer.Argument(help="What to time: bags, boost, metrics, rollout or smile.")],
+    work: Annotated[str, typer.Argument(help=f"What to time: {', '.join(BENCHMARKS)}.")],
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
     only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
     model: Annotated[
@@ -24,7 +25,6 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time our implementations against the usual ones, side by side."""
-    from tellapart.bench import run_bench
     from tellapart.bench.rows import table
 
     options = {name: value for name, value in {"model": model}.items() if value is not None}
