@@ -148,4 +148,5 @@ def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
             break
         strength_S = updated_S
     log_S: np.ndarray = np.log(strength_S)
-    return MEAN + ELO * (log_S - log_S.mean())
+    elo_S: np.ndarray = MEAN + ELO * (log_S - log_S.mean())
+    return elo_S
