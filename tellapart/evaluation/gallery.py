@@ -136,7 +136,8 @@ def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
     if not len(marks):
         return {}
     verdict = marks[row]
-    return {"claims": {"correct": round(verdict.correct), "of": round(verdict.claims), "false": list(verdict.false)}}
+    counts = {"correct": round(verdict.correct), "of": round(verdict.claims)}
+    return {"claims": {**counts, "false": [list(span) for span in verdict.false], "unverified": True}}
 
 
 def _set(

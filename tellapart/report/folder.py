@@ -98,11 +98,15 @@ class Results(_Lenient):
 
 
 class Claims(_Lenient):
-    """How many of a caption's claims are true, and the (start, end, why) of the words that are not."""
+    """How many of a caption's claims are true, and the (start, end, why) of the words that are not.
+
+    ``unverified``: these words are not known to be false; what they were compared with does not have them.
+    """
 
     correct: int
     of: int
     false: list[tuple[int, int, str]] = []
+    unverified: bool = False
 
 
 class Answer(_Lenient):

@@ -83,7 +83,7 @@ class GalleryView:
     """The sets that are shown, how many there were, and each outcome that occurs: (key, words, how often).
 
     ``highlights`` are the few sets for the head of the page, each with a title; ``marked``: the truth is known, so that
-    false words are marked.
+    false words are marked; ``unverified``: words that a metric of facts could not verify are.
     """
 
     sets: tuple[SetView, ...]
@@ -92,6 +92,7 @@ class GalleryView:
     highlights: tuple[tuple[str, SetView], ...]
     pair: tuple[str, ...]
     marked: bool
+    unverified: bool = False
 
     @property
     def scored(self) -> bool:
@@ -117,8 +118,9 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
     counts = Counter(v.outcome for v in views)
     words = OUTCOMES if len(pair) == 2 else LONE_OUTCOMES
     outcomes = tuple((key, label, counts[key]) for key, label in words.items() if counts[key])
-    marked = any(v.claims for one in views for v in one.verdicts)
-    return GalleryView(views, len(run.gallery.sets), outcomes, highlights(views, pair), pair, marked)
+    verified = [v.claims for one in views for v in one.verdicts if v.claims]
+    marked, unverified = any(not own.unverified for own in verified), any(own.unverified for own in verified)
+    return GalleryView(views, len(run.gallery.sets), outcomes, highlights(views, pair), pair, marked, unverified)
 
 
 def _pair(run: RunFolder) -> tuple[str, ...]:
@@ -235,9 +237,16 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
         rival=rival,
         rival_score=text(rival.id if rival else None),
         scores=tuple(text(c.id) for c in candidates),
-        pieces=pieces(answer.caption, answer.claims.false if answer.claims else ()),
+        pieces=_pieces(answer),
         claims=answer.claims,
     )
+
+
+def _pieces(answer: Answer) -> tuple[Piece, ...]:
+    if answer.claims is None:
+        return pieces(answer.caption, ())
+    found = answer.claims.false
+    return pieces(answer.caption, (), found) if answer.claims.unverified else pieces(answer.caption, found)
 
 
 def _places(scores: list[float]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import Cli
+from PIL import Image
 from real_data import DATA
 
 from tellapart.errors import UsageError
@@ -71,6 +72,34 @@ def test_facts_agree_with_the_exact_truth(scenes: int) -> None:
     found = [spearman(exact_N3[known_N, which], ours_N3[known_N, which]) for which in range(3)]
     print("Spearman's rho of precision, recall, F:", [round(value, 3) for value in found])
     assert min(found) >= 0.95
+
+
+@pytest.mark.long
+def test_how_far_the_other_verifiers_agree_with_the_exact_truth() -> None:
+    """References and a scorer know less: the rank correlations are printed, and must be clearly above chance."""
+    from tellapart.features.store import FeatureStore
+    from tellapart.scorers import load_scorer
+
+    rows = scene_captions(500)
+    captions, scenes = [caption for caption, _ in rows], [scene for _, scene in rows]
+    counts = [count_claims(caption, scene) for caption, scene in rows]  # type: ignore[arg-type]
+    exact_N3 = rates([Verdict(c.claims, c.correct, c.attributes, c.recalled) for c in counts])
+    references_N3 = rates([verify_references(text, scene.references) for text, scene in rows])  # type: ignore[attr-defined]
+    scorer = load_scorer("scenes")
+    items = [scene.item() for scene in scenes]  # type: ignore[attr-defined]
+    image_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
+    support_N3 = rates(
+        verify_scorer(captions, image_ND, lambda texts: scorer.text_features(texts).float().cpu().numpy())
+    )
+    found = {
+        **{f"references, {name}": (references_N3[:, n], exact_N3[:, n]) for n, name in enumerate(("P", "R", "F"))},
+        "scorer, P": (support_N3[:, 0], exact_N3[:, 0]),
+    }
+    for name, (ours_N, exact_N) in found.items():
+        known_N = ~np.isnan(ours_N) & ~np.isnan(exact_N)
+        rho = spearman(ours_N[known_N], exact_N[known_N])
+        print(f"{name}: Spearman's rho with the exact truth {rho:.3f}, n={known_N.sum()}")
+        assert rho > 0.25, name
 
 
 def test_the_exact_verifier_marks_false_words() -> None:
@@ -172,3 +201,21 @@ def test_sentences_have_places() -> None:
     found = whole_sentences(caption)
     assert [text for text, _ in found] == ["A dog runs at 3.5 km/h.", "It is wet!", "Good"]
     assert [caption[start:end] for _, ((start, end),) in found] == [text for text, _ in found]
+
+
+def test_a_page_of_photos_marks_the_words_that_no_reference_has(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    Image.effect_noise((480, 320), 60).convert("RGB").save(tmp_path / "photos" / "a.jpg")
+    rows = {"captions": {"image": "a.jpg", "caption": "a red dog on grass"}, "references": {"image": "a.jpg"}}
+    rows["references"] |= {"captions": ["a dog on grass"]}  # type: ignore[dict-item]
+    for name, row in rows.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    done = cli(
+        "eval", "--captions", tmp_path / "captions.jsonl", "--references", tmp_path / "references.jsonl", "--data",
+        tmp_path / "photos", "--metrics", "facts", "--report", tmp_path / "page.html",
+    )  # fmt: skip
+    assert done.status == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '<mark class="new" title="in no reference">red</mark> dog' in page
+    assert "3 of 4 claims verified" in page and "could not be verified" in page
+    assert "claim what is not so" not in page
