@@ -84,8 +84,8 @@ def evaluate(
         Path | None, typer.Option(help="For CHAIR: COCO's instances_*.json, whose objects count as there too.")
     ] = None,
     llm_judge: LlmJudge = None,
-    judge_ledger: JudgeLedger = LEDGER,
-    judge_prompts: JudgePrompts = None,
+    ledger: JudgeLedger = LEDGER,
+    prompts: JudgePrompts = None,
     questions: Annotated[
         Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
     ] = None,
@@ -155,7 +155,7 @@ def evaluate(
         precision=precision,
         synonyms=synonyms,
         instances=instances,
-        judge=JudgeInputs(llm_judge, judge_ledger, judge_prompts, questions),
+        judge=JudgeInputs(llm_judge, ledger, prompts, questions),
     )
     if out is not None:
         formats.write(out, formats.FORMATS[chosen_format](results))

@@ -55,8 +55,8 @@ def arena(
     captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
     data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
     llm_judge: LlmJudge = None,
-    judge_ledger: JudgeLedger = LEDGER,
-    judge_prompts: JudgePrompts = None,
+    ledger: JudgeLedger = LEDGER,
+    prompts: JudgePrompts = None,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     allow_missing: Annotated[
@@ -69,7 +69,7 @@ def arena(
     from tellapart.evaluation.judge_inputs import JudgeInputs
     from tellapart.utils.messages import say
 
-    judge = JudgeInputs(llm_judge, judge_ledger, judge_prompts).open()
+    judge = JudgeInputs(llm_judge, ledger, prompts).open()
     if judge is None:
         raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
     found = run_arena(captions, data, judge, resamples=resamples, seed=seed, allow_missing=allow_missing)

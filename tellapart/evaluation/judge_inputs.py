@@ -30,7 +30,7 @@ class JudgeInputs:
         """The judge; None where none is named. Raises `UsageError`."""
         if self.spec is None:
             if self.prompts is not None:
-                raise UsageError("--judge-prompts are of a judge; add --llm-judge openai:MODEL@URL")
+                raise UsageError("--prompts are of a judge; add --llm-judge openai:MODEL@URL")
             return None
         from tellapart.boost.backends import open_backend
         from tellapart.judges.judge import Judge
