@@ -31,6 +31,12 @@ def judges(
     ] = None,
     data: Annotated[str | None, typer.Option(help="The pictures, as kind:path, for metrics that see them.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name. Needs --data.")] = None,
+    synonyms: Annotated[
+        Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
+    ] = None,
+    llm_judge: LlmJudge = None,
+    ledger: JudgeLedger = LEDGER,
+    prompts: JudgePrompts = None,
     resamples: Annotated[
         int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
     ] = 0,
@@ -38,12 +44,22 @@ def judges(
     as_json: Json = False,
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
+    from tellapart.evaluation.judge_inputs import JudgeInputs
     from tellapart.evaluation.meta.judge_metrics import agreement_with_people
     from tellapart.utils.messages import say
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
-        file, references or (), layout, names, data=data, scorer=scorer, resamples=resamples, seed=seed
+        file,
+        references or (),
+        layout,
+        names,
+        data=data,
+        scorer=scorer,
+        synonyms=synonyms,
+        judge=JudgeInputs(llm_judge, ledger, prompts),
+        resamples=resamples,
+        seed=seed,
     )
     show(found.to_json(), found.table, as_json)
     for note in found.notes:

@@ -145,12 +145,14 @@ def measure_agreement(
         raise UsageError(f"--metrics names no metric of one caption: {', '.join(metrics)}")
     for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
         value_N = _values(metric, context, slot)
+        tag = metric.tag(context)  # a judge's name and days
         if value_N is None or np.all(np.isnan(value_N)):
             if metrics is not None:
                 found.notes.append(f"{name} has no number for one caption, and is left out")
             continue
+        name = f"{name}@{tag}" if tag else name
         found.metrics[name] = _agreement(value_N, judgements, resamples, seed)
-        found.labels[name] = metric.info().label
+        found.labels[name] = metric.info(scorer=tag).label
         rule = f"|{judgements.rule}" if judgements.rule else ""
         turned = "|turned-round" if metric.direction == "lower" else ""
         found.signatures[name] = f"{name}|{metric.variant(context)}{turned}|judgements:{judgements.layout}{rule}"

@@ -12,8 +12,10 @@ import numpy as np
 from tellapart.data.caption_files import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.judge_inputs import JudgeInputs
 from tellapart.evaluation.meta.agreement import AgreementTable, measure_agreement
 from tellapart.evaluation.meta.layouts import read_judgements
+from tellapart.evaluation.object_inputs import read_object_inputs
 
 if TYPE_CHECKING:
     from tellapart.evaluation.meta.judgements import Judgements
@@ -27,26 +29,36 @@ def agreement_with_people(
     *,
     data: str | None = None,
     scorer: str | None = None,
+    synonyms: Path | None = None,
+    judge: JudgeInputs | None = None,
     resamples: int = 0,
     seed: int = 0,
 ) -> AgreementTable:
-    """Read judgements and measure metrics against them (`measure_agreement`). Raises `UsageError`."""
+    """Read judgements and measure metrics against them (`measure_agreement`). Raises `UsageError`.
+
+    ``synonyms``: of objects, for CHAIR and facts. ``judge``: a model behind a server, for metrics such as CLAIR.
+    """
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
+    objects = read_object_inputs(synonyms, None)
     judgements = read_judgements(file, layout, references)
-    context: EvalContext | None = None
-    notes: list[str] = []
     if data is not None:
-        judgements, context, notes = _with_pictures(judgements, data, scorer)
+        context, notes = _with_pictures(judgements, data, scorer)
+    else:
+        own = [list(row.references) for row in judgements.captions]
+        context, notes = EvalContext([str(row) for row in range(len(own))], None, own), []
+    context.synonyms, context.judge = objects.synonyms, (judge or JudgeInputs()).open()
     found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed)
     found.notes += notes
-    if context is not None and (note := context.long_note()):
+    if note := context.long_note():
         found.notes.append(note)
+    if context.judge is not None:
+        found.notes += context.loaded_judge.notes()
     return found
 
 
-def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[Judgements, EvalContext, list[str]]:
-    """The judgements whose pictures the data have, and a context with a picture for each of their captions."""
+def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
+    """A context with a picture for each of the judged captions, and notes. Raises `UsageError` where one is missing."""
     from tellapart.data import open_data
     from tellapart.evaluation.model_inputs import load_scorers
 
@@ -72,10 +84,10 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
     references = [list(row.references) for row in judgements.captions]
     ids = [item.id for item in own]
     if not models:
-        return judgements, EvalContext(ids, own, references), notes
+        return EvalContext(ids, own, references), notes
     place = {item.id: row for row, item in enumerate(distinct)}
     feature_ND = np.asarray(models[0][1])[[place[item.id] for item in item_N if item is not None]]
-    return judgements, EvalContext(ids, own, references, models[0][0], feature_ND), notes
+    return EvalContext(ids, own, references, models[0][0], feature_ND), notes
 
 
 def _names(*names: str) -> list[str]:
