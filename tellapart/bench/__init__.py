@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 BENCHMARKS = {
     "bags": "tellapart.bench.bags",
     "boost": "tellapart.bench.boost",
+    "caption": "tellapart.bench.caption",
     "metrics": "tellapart.bench.metrics",
     "rollout": "tellapart.bench.rollout",
     "smile": "tellapart.bench.smile",

@@ -98,6 +98,15 @@ class Row:
         return {key: getattr(self, key) for key in keys}
 
 
+@dataclass(frozen=True)
+class PairedRow(Row):
+    """A row whose runs did different parts of the work: ``ratio`` is the median of the ratios of the parts."""
+
+    @property
+    def ratio(self) -> float | None:
+        return statistics.median(theirs / ours for theirs, ours in zip(self.theirs_R, self.ours_R, strict=True))
+
+
 def table(rows: Sequence[Row], title: str) -> Table:
     """For the terminal: medians with minimum and maximum, the ratio, the goal, and whether it is met."""
     from rich import box

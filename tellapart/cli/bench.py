@@ -22,12 +22,16 @@ def bench(
         str | None,
         typer.Option(metavar="NAME", help="rollout: a training step of clipcap-gpt2, blip-base or qwen2-vl-2b."),
     ] = None,
+    pictures: Annotated[int | None, typer.Option(min=1, help="caption: photos, in --repeat parts.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="caption: auto, cpu, cuda, cuda:1, mps.")] = None,
+    precision: Annotated[str | None, typer.Option(help="caption: auto (bf16 and fp32), bf16 or fp32.")] = None,
     as_json: Json = False,
 ) -> None:
     """Time our implementations against the usual ones, side by side."""
     from tellapart.bench.rows import table
 
-    options = {name: value for name, value in {"model": model}.items() if value is not None}
+    chosen = {"model": model, "pictures": pictures, "device": device, "precision": precision}
+    options = {name: value for name, value in chosen.items() if value is not None}
     rows = run_bench(work, repeat, only, **options)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
     show({"rows": [row.to_json() for row in rows]}, lambda: table(rows, title), as_json)
