@@ -231,7 +231,7 @@ class Sides:
 
     def batched(self, paths: Sequence[Path]) -> list[str]:
         """(b)."""
-        asked = [{"images": str(path), "text": PROMPT} for path in paths]
+        asked = ({"images": str(path), "text": PROMPT} for path in paths)  # a list would be taken for a chat
         answers = self._pipeline(asked, batch_size=BATCH, **self._settings)
         return [caption_of(answer[0]["generated_text"]) for answer in answers]
 
@@ -266,8 +266,8 @@ def chat(path: Path) -> list[dict[str, Any]]:
 
 
 def caption_of(text: str) -> str:
-    """A caption without the prompt that it begins with."""
-    return " ".join(text.strip().removeprefix(PROMPT).split())
+    """A caption without the prompt that may stand before it."""
+    return " ".join(text.rpartition(PROMPT)[2].split())
 
 
 def dataset_of(paths: Sequence[Path]) -> Dataset:
