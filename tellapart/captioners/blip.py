@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from transformers import EncoderDecoderCache
 
 from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.beams import captions_after
 from tellapart.captioners.patching import replaced_forward
 from tellapart.captioners.prefix import (
     GOING,
     CachedPrefix,
-    generate_after,
     hidden_after,
     no_cache_reason,
     select_rows,
@@ -53,7 +53,12 @@ class Blip(Captioner):
         return room_after(self.model.config.text_config, len(self.start))
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        visual: torch.Tensor = self.model.vision_model(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
+        tower = self.model.vision_model
+        with ExitStack() as stack:
+            if not torch.is_grad_enabled():  # transformers has no fused attention for it
+                for layer in tower.encoder.layers:
+                    stack.enter_context(replaced_forward(layer.self_attn, partial(fused_attention, layer.self_attn)))
+            visual: torch.Tensor = tower(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
         return visual
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
@@ -111,9 +116,9 @@ class Blip(Captioner):
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         check_room(self.model.config.text_config, len(self.start), decoding.max_tokens)
         with torch.no_grad():
-            if decoding.kind != "beam" and self._shares():
+            if self._shares():
                 scores = self.model.text_decoder.get_output_embeddings()
-                tokens_RT = generate_after(self._read(visual), scores, decoding, [self.end], uniform_RT)
+                tokens_RT = captions_after(self._read(visual), scores, decoding, [self.end], uniform_RT)
             else:
                 tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
@@ -138,6 +143,14 @@ class Blip(Captioner):
 
     def _start(self, rows: int) -> torch.Tensor:
         return torch.tensor(self.start, device=self.device).expand(rows, -1)
+
+
+def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+    """The forward of a `BlipAttention` in inference, B×P×D to B×P×D, without its P×P probabilities."""
+    mixed_BPKHD = module.qkv(hidden_states).unflatten(-1, (3, module.num_heads, -1))
+    query, key, value = mixed_BPKHD.permute(2, 0, 3, 1, 4)
+    states = F.scaled_dot_product_attention(query, key, value, scale=module.scale)
+    return module.projection(states.transpose(1, 2).flatten(2)), None
 
 
 @dataclass

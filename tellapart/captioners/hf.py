@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.beams import captions_after
 from tellapart.captioners.continuing import continued, continues, unshared_reason
 from tellapart.captioners.grids import Grids
 from tellapart.captioners.layouts import Group, find_module, first, layout_of, padded_left, placeholders, prompt_text
 from tellapart.captioners.patching import identity, replaced_forward
-from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, shares
+from tellapart.captioners.prefix import CachedPrefix, hidden_after, shares
 from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
@@ -351,10 +352,10 @@ class Hf(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            if decoding.kind != "beam" and self._shares():
+            if self._shares():
                 scores = self.output_layer if self.plain else identity
                 prefix = self.read(visual, decoding.max_tokens)
-                tokens_RT = generate_after(prefix, scores, decoding, self.ends, uniform_RT, self.places)
+                tokens_RT = captions_after(prefix, scores, decoding, self.ends, uniform_RT, self.places)
             else:
                 tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, self.ends, decoding.samples)

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
+from tellapart.captioners.beams import captions_after
 from tellapart.captioners.patching import identity
-from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, no_cache_reason, shares
+from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -148,10 +149,10 @@ class TextOnly(Captioner):
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
         with torch.no_grad():
-            if decoding.kind != "beam" and shares(self.name, no_cache_reason(self.model)):
+            if shares(self.name, no_cache_reason(self.model)):
                 scores = self.model.get_output_embeddings() if self.linear else identity
                 prefix = self.read(visual, decoding.max_tokens)
-                tokens_RT = generate_after(prefix, scores, decoding, [self.end], uniform_RT)
+                tokens_RT = captions_after(prefix, scores, decoding, [self.end], uniform_RT)
             else:
                 tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
         return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)

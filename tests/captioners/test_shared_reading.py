@@ -145,6 +145,18 @@ def test_greedy_captions_are_those_of_transformers(captioner: Any, visual: torch
         assert ours_T[valid_T].tolist() == theirs_T[: int(valid_T.sum())].tolist()
 
 
+@pytest.mark.parametrize(("beams", "samples"), [(5, 1), (3, 3)])
+def test_beams_are_those_of_transformers(captioner: Any, visual: torch.Tensor, beams: int, samples: int) -> None:
+    """Token for token, all hypotheses that are returned."""
+    decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=8)
+    ours = captioner.generate(visual, decoding)
+    with torch.no_grad():
+        theirs_RT = with_transformers(captioner, visual, decoding)
+    assert len(theirs_RT) == len(ours.tokens_RT) == samples * len(visual)
+    for ours_T, valid_T, theirs_T in zip(ours.tokens_RT, ours.valid_RT, theirs_RT, strict=True):
+        assert ours_T[valid_T].tolist() == theirs_T[: int(valid_T.sum())].tolist()
+
+
 def with_transformers(captioner: Any, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
     if isinstance(captioner, ClipCap):
         model = captioner.model.language_model
