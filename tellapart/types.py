@@ -139,7 +139,9 @@ class Batch:
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
     def __getitem__(self, pictures: slice) -> Batch:
-        """The part of these pictures, with their references."""
+        """The part of these pictures, with their references; of all of them, the batch itself."""
+        if (pictures.start, pictures.stop) == (0, len(self.rows_B)):
+            return self
         each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
         rows = slice(pictures.start * each, pictures.stop * each)
         return Batch(

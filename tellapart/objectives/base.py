@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from tellapart.models import ranks
 from tellapart.types import Batch
 
 Encode = Callable[[torch.Tensor], torch.Tensor]
@@ -27,7 +28,9 @@ class Objective(Protocol[LearnerT]):
 
     ``losses`` yields the same loss in at most ``chunks`` addends (values and logs), one for each part of the batch.
     They are computed lazily, so that the graph of a part is freed before the next one is built. ``encode`` is the
-    captioner's vision encoder where it is trained: ``batch.visual`` then holds pixels.
+    captioner's vision encoder where it is trained: ``batch.visual`` then holds pixels. Where several ranks train, each
+    is given the whole batch, and yields the addends of its share (`models.ranks.share`); such an objective says
+    ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
@@ -44,14 +47,16 @@ class Objective(Protocol[LearnerT]):
 class Stateless(Generic[LearnerT]):
     """Base class of objectives without state. ``losses`` suits those that are means over valid tokens."""
 
+    shares_batch = True
+
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss:
         raise NotImplementedError
 
     def losses(self, learner: LearnerT, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
-        for part in batch.split(chunks):
+        for part in batch[ranks.share(len(batch.rows_B))].split(chunks):
             loss = self(learner, part if encode is None else replace(part, visual=encode(part.visual)))
             share = 1.0
-            if part is not batch:
+            if len(part.rows_B) < len(batch.rows_B):
                 assert part.valid_RT is not None and batch.valid_RT is not None
                 share = float(part.valid_RT.sum()) / float(batch.valid_RT.sum())
             yield Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()})

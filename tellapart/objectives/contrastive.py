@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 
+from tellapart.models import ranks
 from tellapart.models.protocols import Tokenizer, TrainableScorer
-from tellapart.objectives.base import Loss, Stateless
+from tellapart.objectives.base import Encode, Loss, Stateless
 from tellapart.types import Batch
 from tellapart.utils.rng import ItemSeeds
 
@@ -25,15 +27,25 @@ class Contrastive(Stateless[TrainableScorer]):
     def __init__(self, word_dropout: float = 0.0) -> None:
         self.word_dropout = word_dropout
 
+    def losses(
+        self, learner: TrainableScorer, batch: Batch, chunks: int = 1, encode: Encode | None = None
+    ) -> Iterator[Loss]:
+        """The loss in one piece: every match counts. Each rank's gradient is of its own pictures and texts."""
+        loss = self(learner, batch)
+        yield loss if ranks.is_main() else Loss(loss.value - loss.value.detach())
+
     def __call__(self, learner: TrainableScorer, batch: Batch) -> Loss:
-        assert batch.tokens_RT is not None and batch.valid_RT is not None
-        tokens_RT, valid_RT = self.drop_words(batch.tokens_RT, batch.valid_RT, learner.tokenizer, batch.seeds)
-        images_BD = learner.image_features(batch.visual)
-        texts_RD = learner.row_features(tokens_RT, valid_RT)
+        mine = batch[ranks.share(len(batch.rows_B))]
+        assert mine.tokens_RT is not None and mine.valid_RT is not None
+        tokens_RT, valid_RT = self.drop_words(mine.tokens_RT, mine.valid_RT, learner.tokenizer, mine.seeds)
+        images_BD = ranks.gather_rows(learner.image_features(mine.visual))
+        texts_RD = ranks.gather_rows(learner.row_features(tokens_RT, valid_RT))
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))
-        match_RB = log_scale.exp() * texts_RD @ images_BD.T
+        # Every rank computes the whole loss, so the scale's gradient, which no share divides, is the main rank's.
+        scale = log_scale.exp() if ranks.is_main() else log_scale.detach().exp()
+        match_RB = scale * texts_RD @ images_BD.T
         match_SBB = match_RB.unflatten(0, (len(images_BD), -1)).transpose(0, 1)
         loss = torch.stack([symmetric_loss(match_BB) for match_BB in match_SBB]).mean()
         target_B = torch.arange(len(images_BD), device=match_RB.device)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from tellapart.errors import TellapartError
+from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import Encode, Loss, token_log_probs
@@ -44,6 +45,8 @@ class Reinforce:
     ``kl_temperature`` (None: the samples' own).
     """
 
+    shares_batch = True
+
     def __init__(
         self,
         terms: Sequence[RewardTerm],
@@ -71,17 +74,24 @@ class Reinforce:
     def losses(
         self, learner: CaptionerLike, batch: Batch, chunks: int = 1, encode: Encode | None = None
     ) -> Iterator[Loss]:
-        """First all captions are written and judged among the whole batch, then part by part what has a graph."""
-        parts = batch.split(chunks)
+        """First all captions are generated and rewarded among the whole batch, then part by part what has a graph.
+
+        Of several ranks each generates the captions of its share and has the parts of its share; rewards and
+        advantages are those of the whole batch on every rank.
+        """
+        share = ranks.share(len(batch.rows_B))
+        parts = batch[share].split(chunks)
         with torch.set_grad_enabled(len(parts) == 1):
-            visual = batch.visual if encode is None else torch.cat([encode(part.visual) for part in parts])
+            views = [part.visual if encode is None else encode(part.visual) for part in parts]
+            visual = views[0] if len(views) == 1 else torch.cat(views)
         rollout = self.generate_rollout(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
         advantage_BS, logs = self.compute_advantages(learner, visual, rollout, batch)
         captions, tokens = max(1, int((~advantage_BS.isnan()).sum())), int(rollout.valid_RT.sum())
-        done = 0
+        done = share.start
+        logs = logs if ranks.is_main() else {}  # those of the whole batch count once
         for part in parts:
             pictures = slice(done, done := done + len(part.rows_B))
-            view = visual[pictures] if encode is None or part is batch else encode(part.visual)
+            view = visual if len(parts) == 1 else part.visual if encode is None else encode(part.visual)
             captions_part, advantage_R = rollout[pictures], advantage_BS[pictures].reshape(-1)
             logits_RTV = learner.logits(view, captions_part.tokens_RT, captions_part.valid_RT)
             log_p_R = self.log_probs(logits_RTV, captions_part, learner.end)
@@ -108,13 +118,14 @@ class Reinforce:
         *,
         dropout: bool,
     ) -> Rollout:
+        """The captions of the whole batch; ``visual`` is this rank's share of it, ``seeds`` are the whole batch's."""
         training = learner.model.training
         learner.model.train(training and dropout)
         with torch.no_grad():
-            seeded = () if seeds is None else (seeds,)
+            seeded = () if seeds is None else (seeds[ranks.share(len(seeds))],)
             rollout = learner.generate(visual.detach(), decoding, *seeded)
         learner.model.train(training)
-        return rollout
+        return rollout if ranks.count() == 1 else gather_rollout(rollout, learner.tokenizer.pad_token_id or 0)
 
     def compute_advantages(
         self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch
@@ -190,6 +201,13 @@ class Reinforce:
 
     def _stateful_baselines(self) -> list[StatefulBaseline]:
         return [term.baseline for term in self.terms if isinstance(term.baseline, StatefulBaseline)]
+
+
+def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
+    """The captions of all ranks, picture by picture."""
+    tokens_RT = ranks.gather_rows(rollout.tokens_RT, fill=pad)
+    valid_RT = ranks.gather_rows(rollout.valid_RT).bool()
+    return Rollout(tokens_RT, valid_RT, ranks.gather_texts(rollout.texts), rollout.samples)
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:

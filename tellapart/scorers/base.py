@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
+from tellapart.models import ranks
 from tellapart.types import Encoder
 from tellapart.utils.checksums import write_sums
 from tellapart.utils.files import readable_weights
@@ -34,6 +35,7 @@ class Scorer:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         self.window = text_window(model, tokenizer)
         self.cut_texts = 0  # how many texts were longer than the window and were truncated
+        self.shared = False  # whether all ranks encode the same texts, and each takes a share of them
         self._fingerprint: str | None = None
 
     @property
@@ -95,7 +97,9 @@ class Scorer:
         batch_size = batch_size or (64 if self.device.type == "cpu" else 256)
         unique = list(dict.fromkeys(texts))
         rows = self.tokenize(unique)
-        order = sorted(range(len(unique)), key=lambda i: len(rows[i]))
+        shared = self.shared and len(unique) >= ranks.count()
+        mine = range(len(unique))[ranks.share(len(unique))] if shared else range(len(unique))
+        order = sorted(mine, key=lambda i: len(rows[i]))
         features: torch.Tensor | None = None
         training = self.model.training
         self.model.eval()
@@ -104,11 +108,13 @@ class Scorer:
                 chosen = order[start : start + batch_size]
                 block = self.row_features(*self.pad([rows[i] for i in chosen]))
                 if features is None:
-                    features = torch.empty(len(unique), block.shape[1], device=block.device)
-                features[torch.tensor(chosen, device=block.device)] = block
+                    features = torch.empty(len(mine), block.shape[1], dtype=block.dtype, device=block.device)
+                features[torch.tensor(chosen, device=block.device) - mine.start] = block
         self.model.train(training)
         if features is None:
             raise TellapartError("no text to encode; expected at least one caption")
+        if shared:
+            features = ranks.gather_rows(features)
         where = {text: i for i, text in enumerate(unique)}
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 

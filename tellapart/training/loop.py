@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models import ranks
 from tellapart.objectives.base import Loss, Objective
 from tellapart.training.batches import TrainingSet
 from tellapart.training.display import open_trackers, progress_bar, progress_note
@@ -32,7 +33,11 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     """
     recipe, learner = setup.recipe, setup.learner
     settings = recipe.training
-    data, objective = setup.training_set(), setup.objective()
+    validation, validated = Validation(setup), math.nan
+    with ranks.main_first():  # pictures are encoded once; the other ranks find their features
+        data, objective = setup.training_set(), setup.objective()
+        validation.prepare()
+    check_ranks(objective, setup.recipe.objective.kind)
     trainable = TrainableParts(learner, setup.trained_parts)
     learner.model.train()
     optimizer = make_optimizer(trainable, settings)
@@ -42,8 +47,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         load_state(last.folder, trainable, optimizer, scheduler)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
+    ranks.same_everywhere(trainable.tensors().values())
     run.cut_log(state["step"] if last is not None else NOTHING)
-    validation, validated = Validation(setup), math.nan
     select = validation.select
 
     def checkpoint(step: int) -> None:
@@ -82,6 +87,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
     run.publish(run.best_folder(state["best_step"]))
+    ranks.barrier()  # the model is there for every rank
 
 
 def train_step(
@@ -97,11 +103,16 @@ def train_step(
 
     What is drawn for an item belongs to it alone (`Batch.seeds`); torch's own generator serves dropout.
     """
-    torch.manual_seed(int(np.random.default_rng([setup.recipe.seed, step, 2]).integers(2**62)))
+    rank = [ranks.index()] if ranks.index() else []  # dropout differs from rank to rank
+    torch.manual_seed(int(np.random.default_rng([setup.recipe.seed, step, 2, *rank]).integers(2**62)))
     encode = setup.captioner.encode if setup.vision_learns else None
-    losses = objective.losses(
-        setup.learner, data.batch(step), setup.recipe.training.gradient_accumulation_steps, encode
-    )
+    batch = data.batch(step)
+    if len(batch.rows_B) < ranks.count():
+        raise UsageError(
+            f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {ranks.count()} ranks; expected at "
+            "least one for each; raise training.batch_size, or start fewer"
+        )
+    losses = objective.losses(setup.learner, batch, setup.recipe.training.gradient_accumulation_steps, encode)
     optimizer.zero_grad(set_to_none=True)
     logs: dict[str, float] = {}
     while (loss := next_of(losses, setup.autocast())) is not None:
@@ -110,11 +121,22 @@ def train_step(
         loss.value.backward()
         for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
             logs[key] = logs.get(key, 0.0) + value
+    ranks.add_up_gradients(trainable.parameters)
+    logs = ranks.add_up(logs)
     norm = torch.nn.utils.clip_grad_norm_(trainable.parameters, setup.recipe.training.max_grad_norm)
     optimizer.step()
     rate = float(scheduler.get_last_lr()[0])
     scheduler.step()
     return {**logs, "gradient_norm": float(norm), "learning_rate": rate}
+
+
+def check_ranks(objective: Objective[Any], kind: str) -> None:
+    """Raises `UsageError` where several ranks train and the objective does not share a batch between them."""
+    if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
+        raise UsageError(
+            f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "
+            "start one process"
+        )
 
 
 def next_of(losses: Iterator[Loss], context: torch.autocast) -> Loss | None:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
@@ -93,8 +94,25 @@ class Checkpoint:
     folder: Path
 
 
+Arguments = ParamSpec("Arguments")
+
+
+def by_main_rank(write: Callable[Concatenate[Run, Arguments], None]) -> Callable[Concatenate[Run, Arguments], None]:
+    """The same method, which does nothing on the other ranks: one process writes."""
+
+    @wraps(write)
+    def on_one(self: Run, *positional: Arguments.args, **named: Arguments.kwargs) -> None:
+        if ranks.is_main():
+            write(self, *positional, **named)
+
+    return on_one
+
+
 class Run:
-    """One training run's folder. ``content``: what its result follows from, where the caller knows it already."""
+    """One training run's folder. ``content``: what its result follows from, where the caller knows it already.
+
+    Of several ranks all read, and the main one writes.
+    """
 
     def __init__(self, folder: Path, recipe: Recipe, content: Content | None = None) -> None:
         self.folder, self.recipe, self._content = folder, recipe, content
@@ -162,6 +180,9 @@ class Run:
     def lock(self, *, wait: bool = False) -> Iterator[None]:
         """Hold the folder for this process. Raises `UsageError` where other files lie there, or another process holds
         it and ``wait`` is False."""
+        if not ranks.is_main():
+            yield
+            return
         if not self.started:
             self._keep_off_others()
         with ExitStack() as stack:
@@ -169,6 +190,7 @@ class Run:
                 stack.enter_context(locked(self.folder, wait=wait))
             yield
 
+    @by_main_rank
     def stamp(self, device: str) -> None:
         """Write what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
         import torch
@@ -207,6 +229,7 @@ class Run:
             some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
             raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
 
+    @by_main_rank
     def finish(self, **more: Any) -> None:
         write_json(self.folder / "run.json", {**self.info, "finished": now(), **more})
 
@@ -215,10 +238,12 @@ class Run:
     def log_path(self) -> Path:
         return self.folder / "log.jsonl"
 
+    @by_main_rank
     def log(self, **record: Any) -> None:
         with writing(self.log_path), self.log_path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
+    @by_main_rank
     def cut_log(self, step: int) -> None:
         """Drop records of steps that will be done again, and a half-written last line."""
         if not self.log_path.is_file():
@@ -232,6 +257,7 @@ class Run:
                 continue
         write_text(self.log_path, "".join(kept))
 
+    @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
         """A checkpoint at ``state['step']``, whole or not at all; older ones are dropped after it."""
         step = checkpoint_state["step"]
@@ -244,6 +270,7 @@ class Run:
         write_folder(self.checkpoints / f"step-{step:07d}", everything)
         self._drop({f"step-{step:07d}", self._best_name(checkpoint_state["best_step"])})
 
+    @by_main_rank
     def save_best(self, step: int, fill: Callable[[Path], None]) -> None:
         write_folder(self.checkpoints / self._best_name(step), fill)
 
@@ -260,6 +287,7 @@ class Run:
                 return Checkpoint(**json.loads(state.read_text()), folder=folder)
         return None
 
+    @by_main_rank
     def publish(self, source: Path) -> None:
         """The result: ``model/``, a copy of the best checkpoint's model."""
         write_folder(self.folder / "model", lambda to: copy_folder(source, to))

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.errors import UsageError
+from tellapart.models import ranks
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.adopt import adopt
@@ -36,20 +37,23 @@ def train(
 
     Recipes named as models are trained first, where they have not been, or stand for the runs that are ``adopted`` in
     their place, by their names. A finished run is returned as it is. Where another process works on the folder,
-    ``wait`` for it. Raises `UsageError` where the folder holds another run, or an unfinished one and ``resume`` is
-    False, and where another process works on it and ``wait`` is False.
+    ``wait`` for it. Several ranks train together (`models.ranks`); the main one alone writes and measures.
+    Raises `UsageError` where the folder holds another run, or an unfinished one and ``resume`` is False, and where
+    another process works on it and ``wait`` is False.
     """
+    ranks.start()
     recipe = adopt(recipe, adopted or {})
     content = content_of(recipe)
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
     check_same(run)
-    if not is_done(run, evaluate):
+    if not ranks.from_main(is_done(run, evaluate)):
         if folder is None and not run.started:
             tell_of_older(run, is_upstream=wait)
         with run.lock(wait=wait):
+            ranks.barrier()  # the main rank has the lock
             check_same(run)
             check_resumed(run, resume)
-            if not is_done(run, evaluate):  # another process may have done it while this one waited
+            if not ranks.from_main(is_done(run, evaluate)):  # another process may have done it while this one waited
                 complete(run, evaluate, adopted or {})
     return run
 
@@ -116,6 +120,10 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
         fit(setup, run)
         for line in truncation_lines(setup.frozen_scorers):
             say(line)
+    if evaluate:
+        ranks.leave()
+    if not ranks.is_main():
+        return
     if evaluate and not run.evaluated:
         final_evaluation(setup, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))

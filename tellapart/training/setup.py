@@ -15,6 +15,7 @@ from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import View, make_view
+from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
 from tellapart.objectives.base import Objective
@@ -67,8 +68,10 @@ class TrainingSetup:
 
     def load_scorer(self, name: str) -> Scorer:
         """A frozen scorer of this run."""
-        self.frozen_scorers.append(load_scorer(self.upstream(name), self.device))
-        return self.frozen_scorers[-1]
+        scorer = load_scorer(self.upstream(name), self.device)
+        scorer.shared = ranks.count() > 1
+        self.frozen_scorers.append(scorer)
+        return scorer
 
     @cached_property
     def learner(self) -> Captioner | Scorer:

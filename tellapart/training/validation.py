@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,8 @@ from tellapart.captioners import generate_captions
 from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
-from tellapart.objectives.mle import mle_of_references
+from tellapart.models import ranks
+from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
@@ -28,6 +29,12 @@ class Validation:
     def items(self) -> list[Item]:
         return self.setup.validation_items
 
+    def prepare(self) -> None:
+        """Encode what validation looks at."""
+        _ = self.pictures
+        if self.setup.scorer is not None:
+            _ = self.lookalikes
+
     def run(self) -> dict[str, float]:
         """Every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in nats."""
         self.setup.learner.model.eval()
@@ -38,13 +45,16 @@ class Validation:
 
     def _of_captioner(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        visual: Rows | torch.Tensor = self.pictures
+        share = ranks.share(len(self.items))
+        pictures = self.pictures[share]
+        visual: Rows | torch.Tensor = pictures
         if self.setup.reads_pixels:
-            visual = self.encode_pixels(self.pictures, self.setup.captioner.encode)
+            visual = self.encode_pixels(pictures, self.setup.captioner.encode)
         if self.setup.recipe.objective.learns_references or self.setup.recipe.validation.select == "loss":
-            values["loss"] = self._loss(visual)
+            values["loss"] = self._loss(visual, self.token_rows[share])
         seeds = ItemSeeds(tuple(item.id for item in self.items), self.setup.recipe.seed)
-        texts = generate_captions(self.setup.captioner, visual, self.setup.recipe.validation.decoding, seeds=seeds)
+        decoding = self.setup.recipe.validation.decoding
+        texts = ranks.gather_texts(generate_captions(self.setup.captioner, visual, decoding, seeds=seeds[share]))
         references = [list(item.references) for item in self.items]
         if self.setup.recipe.validation.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]
@@ -75,18 +85,18 @@ class Validation:
 
     def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
-        return torch.cat([encode(self.setup.pixels.tensor(rows)).float() for rows in blocks])
+        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
 
-    def _loss(self, visual: Rows | torch.Tensor) -> float:
-        """Mean negative log-likelihood of a token of the first references, in nats."""
-        rows = self.token_rows
+    def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> float:
+        """Mean negative log-likelihood of a token of these references, and those of the other ranks, in nats."""
         total, tokens = 0.0, 0
         for start in range(0, len(rows), 100):
             tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows[start : start + 100]))
             block = torch.as_tensor(visual[start : start + 100]).to(self.setup.device)
             loss, count = mle_of_references(self.setup.captioner, block, tokens_RT, valid_RT), int(valid_RT.sum())
             total, tokens = total + float(loss) * count, tokens + count
-        return total / tokens
+        summed = ranks.add_up({"loss": total, "tokens": tokens})
+        return summed["loss"] / summed["tokens"]
 
     def _of_scorer(self) -> dict[str, float]:
         """R@1 of the references themselves, mean over the first five."""

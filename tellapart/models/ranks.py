@@ -1,0 +1,187 @@
+"""The processes that share the work of a training step: ranks, as torchrun and ``accelerate launch`` start them.
+
+The batch of a step is the same on every rank. A rank takes a share of its pictures; what depends on the whole batch is
+gathered, and every rank computes it alike. So one process is the case of one rank, and no rank is told what to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from tellapart.utils.messages import Verbosity, set_verbosity
+
+BUCKET = 2**24  # numbers that are summed at once
+PATIENCE = timedelta(days=7)  # others wait while one encodes; the launcher ends them where one dies
+
+_left: int | None = None  # this rank's number, once it has left the others
+
+
+def start() -> None:
+    """Join the other ranks, where a launcher has started several; ranks but the first print nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
+        return
+    from accelerate import PartialState
+
+    from tellapart.models.device import best_device
+
+    PartialState(cpu=best_device().type == "cpu", timeout=PATIENCE)
+    atexit.register(leave)
+    if not is_main():
+        set_verbosity(Verbosity.QUIET)
+
+
+def leave() -> None:
+    """Go on without the other ranks; the number of this one stays."""
+    global _left
+    if dist.is_initialized():
+        _left = dist.get_rank()
+        dist.destroy_process_group()
+
+
+def count() -> int:
+    """How many ranks there are; 1 without a launcher, and for a rank that has left the others."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def index() -> int:
+    """This rank, from 0."""
+    return dist.get_rank() if dist.is_initialized() else _left or 0
+
+
+def is_main() -> bool:
+    """Whether this is the rank that writes and prints."""
+    return index() == 0
+
+
+def share(total: int) -> slice:
+    """This rank's share of ``total`` rows; shares differ by at most one row, and are in the order of the ranks."""
+    each, more = divmod(total, count())
+    place = index() if count() > 1 else 0
+    begin = place * each + min(place, more)
+    return slice(begin, begin + each + (place < more))
+
+
+@contextmanager
+def main_first() -> Iterator[None]:
+    """The main rank does it first, then the others, who find on disk what it left there."""
+    if not is_main():
+        barrier()
+    yield
+    if is_main():
+        barrier()
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if count() > 1:
+        dist.barrier()
+
+
+def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
+    """The rows of all ranks, in the order of the ranks. The gradient reaches the rows of this rank alone.
+
+    Further axes may differ in length: shorter ones are filled up with ``fill`` at their end.
+    """
+    if count() == 1:
+        return rows
+    shape = torch.tensor(rows.shape, device=rows.device)
+    shapes = [torch.empty_like(shape) for _ in range(count())]
+    dist.all_gather(shapes, shape)
+    largest = torch.stack(shapes).max(0).values.tolist()
+    sent = padded(rows.detach(), largest, fill)
+    found = [torch.empty_like(sent) for _ in range(count())]
+    dist.all_gather(found, sent)
+    parts = [part[: int(each[0])] for part, each in zip(found, shapes, strict=True)]
+    parts[index()] = padded(rows, [len(rows), *largest[1:]], fill)
+    return torch.cat(parts).to(rows.dtype)
+
+
+def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
+    """``rows`` filled up to ``shape``; truth values as bytes, which every backend sends."""
+    missing = [
+        pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
+    ]
+    numbers = rows.byte() if rows.dtype == torch.bool else rows
+    return F.pad(numbers, missing, value=fill) if any(missing) else numbers.contiguous()
+
+
+def gather_texts(texts: Sequence[str]) -> list[str]:
+    """The texts of all ranks, in the order of the ranks."""
+    if count() == 1:
+        return list(texts)
+    sent = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)
+    lengths = gather_rows(torch.tensor([len(sent)], device=_device()))
+    everything = gather_rows(sent.to(_device())).cpu()
+    parts = everything.split(lengths.tolist())
+    return [text for part in parts for text in json.loads(part.numpy().tobytes())]
+
+
+def from_main(number: float) -> float:
+    """The main rank's number."""
+    if count() == 1:
+        return number
+    sent = torch.tensor([number], dtype=torch.float64).to(_device())
+    dist.broadcast(sent, src=0)
+    return float(sent)
+
+
+def add_up(numbers: dict[str, float]) -> dict[str, float]:
+    """The sums over the ranks, by name; a rank that lacks a name has 0 there."""
+    if count() == 1:
+        return numbers
+    found = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
+    names = list(dict.fromkeys(name for each in found for name in each))
+    return {name: sum(each.get(name, 0.0) for each in found) for name in names}
+
+
+def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Every gradient becomes its sum over the ranks; a parameter that no rank used keeps none."""
+    if count() == 1:
+        return
+    everything = list(parameters)
+    used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
+    dist.all_reduce(used, dist.ReduceOp.MAX)
+    learned = [parameter for parameter, one in zip(everything, used.tolist(), strict=True) if one]
+    for parameter in learned:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    for bucket in buckets([parameter.grad for parameter in learned if parameter.grad is not None]):
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat)
+        for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
+def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Groups of one dtype, of about `BUCKET` numbers."""
+    bucket: list[torch.Tensor] = []
+    for tensor in tensors:
+        full = sum(one.numel() for one in bucket) + tensor.numel() > BUCKET
+        if bucket and (full or tensor.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(tensor)
+    if bucket:
+        yield bucket
+
+
+def same_everywhere(tensors: Iterable[torch.Tensor]) -> None:
+    """Every rank takes the main rank's values."""
+    if count() > 1:
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), src=0)
+
+
+def _device() -> torch.device:
+    from tellapart.models.device import best_device
+
+    return torch.device("cpu") if dist.get_backend() == "gloo" else best_device()
