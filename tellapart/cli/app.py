@@ -16,11 +16,10 @@ import typer
 
 from tellapart.cli.arguments import apply_global_options, split_arguments
 from tellapart.cli.common import App
+from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError
 from tellapart.models.plugins import OPTION
 from tellapart.utils.text import for_terminal, single_line
-
-INTERRUPTED = 130  # exit status after Ctrl-C
 
 app = App(
     name="tellapart",
@@ -77,10 +76,15 @@ def main() -> None:
         command = app_with_one_command(arguments)
         status = command(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
     except Exception as error:
-        if "--debug" in flags or (line := one_line(error)) is None:
+        line, code = one_line(error), getattr(error, "exit_code", 1)
+        if os.environ.get(LAUNCHED):
+            end_rank(error, line, code)
+        if "--debug" in flags or line is None:
             raise
-        fail(line, getattr(error, "exit_code", 1))
+        fail(line, code)
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+        if os.environ.get(LAUNCHED):
+            end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
         fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
 
 

@@ -10,6 +10,7 @@ from typer.core import TyperOption
 
 from tellapart.cli.common import TRAINING, App, Command
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
+from tellapart.cli.launch import Nproc, in_processes
 from tellapart.cli.output import Json, Settings, show_run
 from tellapart.errors import UsageError
 
@@ -58,15 +59,19 @@ def finetune(
     ] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
+    nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
     """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
+    from tellapart.models import ranks
     from tellapart.models.device import running_on
     from tellapart.training.finetune import plan, run_finetune
 
     if private and push_to_hub is None:
         raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")
     with running_on(device):
+        in_processes(nproc)
+        ranks.start()
         recipe = plan(
             model,
             pictures,
@@ -83,4 +88,5 @@ def finetune(
             folder=out,
         )
         run = run_finetune(recipe, out, hub_id=push_to_hub, private=private)
-    show_run(run.folder, as_json)
+    if ranks.is_main():
+        show_run(run.folder, as_json)

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.common import TRAINING, App
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
+from tellapart.cli.launch import Nproc, in_processes
 from tellapart.cli.output import Json, Settings, show_run
 
 app = App()
@@ -29,9 +30,11 @@ def train(
     ] = None,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
+    nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, write the report."""
+    from tellapart.models import ranks
     from tellapart.models.device import running_on
     from tellapart.recipe.find import find_recipe
     from tellapart.recipe.reading import read_recipe
@@ -39,6 +42,9 @@ def train(
     from tellapart.training.runs import train as run_training
 
     with running_on(device):
+        in_processes(nproc)
+        ranks.start()
         config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
         run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))
-    show_run(run.folder, as_json)
+    if ranks.is_main():
+        show_run(run.folder, as_json)

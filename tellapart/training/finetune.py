@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
@@ -164,14 +165,14 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 
 def free_memory() -> int:
-    """Bytes, of the GPU where there is one."""
+    """Bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
     import torch
 
     if torch.cuda.is_available():
-        return int(torch.cuda.mem_get_info()[0])
+        return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    return int(ranks.from_main(psutil.virtual_memory().available / ranks.count()))
 
 
 def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False) -> Run:
@@ -183,6 +184,8 @@ def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, privat
     repository = None if hub_id is None else check_hub(hub_id)
     say(to_toml(recipe))
     run = train(recipe, out, resume=True)
+    if not ranks.is_main():
+        return run
     model = run.folder / "model"
     write_text(model / FILE, model_card(run, repository))
     if repository is not None:

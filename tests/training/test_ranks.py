@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 import torch
+from command_line import Cli
+from ranks_run import RUNS, STEPS
 from safetensors.torch import load_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from ranks_run import RUNS, STEPS  # noqa: E402
+from tellapart.cli.launch import INTERRUPTED, explained
+from tellapart.models import ranks
 
 RUN = Path(__file__).parent / "ranks_run.py"
 FEW = ["smile", "running_mean", "contrastive"]  # one of each way to share a batch
@@ -63,10 +68,134 @@ def test_two_ranks_train_as_one(tiny_captioner: Path, tiny_scorer: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_four_ranks_train_as_one_in_every_way_to_learn(
-    tiny_captioner: Path, tiny_scorer: Path, tmp_path: Path
-) -> None:
+def test_four_ranks_train_as_one_in_every_way_to_learn(tiny_captioner: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     one, two, four = (runs(n, tmp_path / str(n), tiny_captioner, tiny_scorer, []) for n in (1, 2, 4))
     for name in RUNS:
         assert_same(one / name, two / name)
         assert_same(one / name, four / name)
+
+
+@pytest.mark.slow
+def test_killed_ten_times_with_other_numbers_of_ranks_the_run_is_the_same(
+    tiny_captioner: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    """kill -9 of a random rank at a random moment; the next start has another number of ranks."""
+    plain = runs(1, tmp_path / "plain", tiny_captioner, tiny_scorer, ["running_mean"])
+    drawn, killed = random.Random(7), 0
+    for start in range(200):
+        ranks = (2, 4, 1, 2)[start % 4]
+        arguments = [str(RUN), str(tmp_path / "killed"), str(tiny_captioner), str(tiny_scorer), "running_mean"]
+        process = subprocess.Popen([*command(ranks), *arguments], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        victims = wait_for_ranks(process, ranks)
+        time.sleep(drawn.uniform(0, 6))
+        victim = drawn.choice(victims)
+        if process.poll() is None and killed < 10:
+            victim.kill()
+            killed += 1
+            process.wait(60)
+        elif process.wait(600) == 0:
+            break
+    assert killed == 10
+    assert_same(plain / "running_mean", tmp_path / "killed" / "running_mean")
+
+
+def wait_for_ranks(process: subprocess.Popen[bytes], ranks: int) -> list[psutil.Process]:
+    """The processes that train: the one that was started, or torchrun's children."""
+    parent = psutil.Process(process.pid)
+    for _ in range(600):
+        found = [parent] if ranks == 1 else parent.children()
+        if len(found) == ranks:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{ranks} ranks did not start")
+
+
+RECIPE = """
+name = "small"
+[data]
+train = "scenes:plain?n=60"
+validation = "scenes:plain?n=30&split=validation"
+[captioner]
+name = "{captioner}"
+[scorer]
+name = "{scorer}"
+[objective]
+kind = "reinforce"
+decoding = {{ kind = "sample", samples = 2, max_tokens = 6 }}
+[training]
+steps = 600
+batch_size = 20
+learning_rate = 1e-3
+checkpoint_every = 10
+[validation]
+every = 300
+decoding = {{ max_tokens = 6 }}
+"""
+
+
+@pytest.mark.long
+def test_a_rank_that_dies_ends_the_run_with_one_line_and_one_process_goes_on(
+    tiny_captioner: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    recipe, out = tmp_path / "r.toml", tmp_path / "run"
+    recipe.write_text(RECIPE.format(captioner=tiny_captioner, scorer=tiny_scorer))
+    train = [sys.executable, "-m", "tellapart", "train", str(recipe), "--out", str(out)]
+    process = subprocess.Popen([*train, "--nproc", "2"], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    victim = wait_for_ranks(process, 2)[1]
+    wait_for_file(out / "checkpoints" / "step-0000020", process)
+    victim.kill()
+    begin = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - begin < 60
+    assert process.returncode == 1
+    last = errors.strip().splitlines()[-1]
+    assert last.startswith("tellapart: rank 1 of the run was ended by SIGKILL")
+    assert "Traceback" not in errors
+    done = subprocess.run(
+        [*train, "--resume", "--set", "training.steps=600"],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (out / "model" / "config.json").is_file()
+    assert logged(out)[-1]["step"] == 600
+
+
+def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not path.exists():
+        time.sleep(0.05)
+    assert path.exists(), process.stderr.read() if process.stderr else ""
+
+
+def test_wrong_usage_is_one_line_whatever_the_number_of_processes(cli: Cli) -> None:
+    done = cli("train", "no_such_recipe.toml", "--nproc", 0)
+    assert done.status == 2
+    assert "--nproc" in done.err
+
+
+class Failure:
+    """What torch's launcher tells of a process that failed."""
+
+    def __init__(self, exitcode: int, timestamp: int, **info: Any) -> None:
+        self.exitcode, self.timestamp = exitcode, timestamp
+        self.error_file_data = {"message": {"message": "", "extraInfo": info}} if info else {"message": ""}
+
+
+def test_the_cause_is_told_and_not_what_followed_from_it() -> None:
+    lost = Failure(1, 10, line="RuntimeError: gloo", lost=True, traceback="")
+    stopped, killed = Failure(-15, 9), Failure(-9, 12)
+    own = Failure(2, 11, line="no such column", lost=False, traceback="")
+    assert explained({0: lost, 1: killed, 2: stopped})[0].startswith("rank 1 of the run was ended by SIGKILL")  # type: ignore[dict-item]
+    assert explained({0: lost, 1: own, 2: stopped}) == ("no such column", 2)  # type: ignore[dict-item]
+    with pytest.raises(KeyboardInterrupt):
+        explained({0: Failure(INTERRUPTED, 10, line="stopped", lost=False, traceback="")})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("total", "ranks_count"), [(13, 4), (4, 4), (3, 4), (60, 1)])
+def test_shares_cover_all_rows_once(total: int, ranks_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "count", lambda: ranks_count)
+    rows = []
+    for place in range(ranks_count):
+        monkeypatch.setattr(ranks, "index", lambda place=place: place)
+        rows.append(list(range(total))[ranks.share(total)])
+    assert [row for part in rows for row in part] == list(range(total))
+    assert max(map(len, rows)) - min(map(len, rows)) <= 1

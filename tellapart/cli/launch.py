@@ -1,0 +1,130 @@
+"""``--nproc N``: the same command in N processes on this machine, started and watched by torch's elastic launcher."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tellapart.errors import TellapartError, UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+LAUNCHED = "TELLAPART_LAUNCHED"  # set in the processes that `in_processes` starts
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where a process of torch's launcher leaves why it failed
+INTERRUPTED = 130  # exit status after Ctrl-C
+LOST = re.compile(r"gloo|nccl|connection (closed|reset)|store|broken pipe", re.IGNORECASE)
+
+Nproc = Annotated[
+    int | None,
+    typer.Option("--nproc", min=1, metavar="N", help="Train in N processes on this machine, one for each GPU."),
+]
+
+
+def in_processes(count: int | None) -> None:
+    """Run the command that was typed in ``count`` processes, and end this one with their exit status.
+
+    Returns where there is nothing to start: without a count, with 1, and in those processes. The processes print as one
+    would; the first that fails is told in one line, and the others are stopped. Raises `UsageError` for more processes
+    than there are GPUs.
+    """
+    if count is None or count == 1 or os.environ.get(LAUNCHED):
+        return
+    import torch
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from tellapart.models.device import best_device
+
+    device = best_device().type
+    if device == "cuda" and count > torch.cuda.device_count():
+        raise UsageError(f"--nproc {count}: there are {torch.cuda.device_count()} GPUs; expected at most so many")
+    os.environ[LAUNCHED] = "1"
+    if device == "cpu":
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
+    logging.disable(logging.CRITICAL)  # the launcher's own lines; this process only waits, and reports below
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+        run_id=f"tellapart-{os.getpid()}", max_restarts=0,
+    )  # fmt: skip
+    try:
+        elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
+    except ChildFailedError as error:
+        raise _Failed(*explained(error.failures)) from None
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise TellapartError(f"stopped by {signal.Signals(error.sigval).name}; the last checkpoint stays") from None
+    finally:
+        del os.environ[LAUNCHED]
+    raise typer.Exit(0)
+
+
+class _Failed(TellapartError):
+    """What one of the processes failed with; ``exit_code`` is its status."""
+
+    def __init__(self, line: str, status: int) -> None:
+        super().__init__(line)
+        self.exit_code = status
+
+
+def explained(failures: Mapping[int, ProcessFailure]) -> tuple[str, int]:
+    """Why the processes ended, in one line, and the exit status; ``failures`` by rank.
+
+    A process that was killed, or that failed by itself, is the cause; those that lost the connection to it are not.
+    """
+
+    def order(entry: tuple[int, ProcessFailure]) -> tuple[bool, bool, int]:
+        failure = entry[1]
+        stopped = failure.exitcode == -signal.SIGTERM  # by the launcher, after another one failed
+        lost = failure.exitcode > 0 and (not _recorded(failure) or _recorded(failure).get("lost", False))
+        return stopped, lost, failure.timestamp
+
+    rank, cause = min(failures.items(), key=order)
+    if cause.exitcode < 0:
+        name = signal.Signals(-cause.exitcode).name
+        hint = " (is memory short?)" if name == "SIGKILL" else ""
+        return (
+            f"rank {rank} of the run was ended by {name}{hint}, and the others were stopped; what was saved stays, and "
+            "the same command goes on (train: with --resume)"
+        ), 1
+    if cause.exitcode == INTERRUPTED:
+        raise KeyboardInterrupt
+    recorded = _recorded(cause)
+    if trace := recorded.get("traceback"):
+        print(trace, file=sys.stderr)
+    return recorded.get("line", f"rank {rank} ended with status {cause.exitcode}"), cause.exitcode
+
+
+def _recorded(failure: ProcessFailure) -> dict[str, Any]:
+    data = failure.error_file_data
+    found: dict[str, Any] = (
+        data.get("message", {}).get("extraInfo", {}) if isinstance(data.get("message"), dict) else {}
+    )
+    return found
+
+
+def end_rank(error: BaseException, line: str | None, status: int) -> NoReturn:
+    """End a process of `in_processes`; the launcher tells what it failed with."""
+    info = {
+        "timestamp": str(int(time.time())),
+        "line": line or f"{type(error).__name__}: {error}",
+        "lost": line is None and bool(LOST.search(str(error))),
+        "traceback": "" if line is not None else "".join(traceback.format_exception(error)),
+    }
+    if file := os.environ.get(ERROR_FILE):
+        Path(file).write_text(json.dumps({"message": {"message": info["line"], "extraInfo": info}}), encoding="utf-8")
+    sys.stdout.flush()
+    os._exit(status)  # the others are gone, and leaving them in order would wait for them
