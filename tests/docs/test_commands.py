@@ -36,6 +36,7 @@ SUBSTITUTIONS = {
     "--llm openai:MODEL@URL": "--llm scripted",
     "coco:coco?split=val": "'scenes:plain?n=20'",
     "n=3000": "n=30",
+    "--nproc 8": "--nproc 2",
     "n=1000": "n=30",
     "my_captioner:make?width=128": "my_captioner:make?width=16&tokenizer=models/words",
     "--size 3,5,7": "--size 3,5",
@@ -81,6 +82,8 @@ NOT_RUN = {
     "tellapart study simulate pick": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate rate": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate compare": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
+    "torchrun": "tests/training/test_ranks.py starts the same",
+    "accelerate launch": "starts what torchrun starts",
     "tellapart tables": "trains for minutes; tests/claims does it on little data",
     "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
     "--llm-judge": "needs a server; tests/judges has one",
@@ -185,7 +188,10 @@ def matches(stated: list[str], printed: str) -> bool:
 
 def pages() -> list[object]:
     """Pages with commands to run; those that take long have the mark ``long``."""
-    long = {"README.md", *(f"docs/{name}.md" for name in ("boost", "captioners", "howto/caption", "howto/extend"))}
+    long = {
+        "README.md",
+        *(f"docs/{name}.md" for name in ("boost", "captioners", "howto/caption", "howto/extend", "howto/ranks")),
+    }
     names = [str(page.relative_to(ROOT)) for page in PAGES if any(c.reason is None for c in commands(page))]
     return [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in names]
 
