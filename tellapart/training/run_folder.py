@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, TypeVar, cast
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
@@ -94,18 +94,18 @@ class Checkpoint:
     folder: Path
 
 
-Arguments = ParamSpec("Arguments")
+Write = TypeVar("Write", bound=Callable[..., None])
 
 
-def by_main_rank(write: Callable[Concatenate[Run, Arguments], None]) -> Callable[Concatenate[Run, Arguments], None]:
+def by_main_rank(write: Write) -> Write:
     """The same method, which does nothing on the other ranks: one process writes."""
 
     @wraps(write)
-    def on_one(self: Run, *positional: Arguments.args, **named: Arguments.kwargs) -> None:
+    def on_one(*positional: Any, **named: Any) -> None:
         if ranks.is_main():
-            write(self, *positional, **named)
+            write(*positional, **named)
 
-    return on_one
+    return cast(Write, on_one)
 
 
 class Run:
