@@ -17,8 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate and time", "Housekeeping"
 ORDER = (
-    *("demo", "finetune", "train", "caption", "eval", "report", "recipes", "bags", "study", "boost", "boost-merge"),
-    *("claims", "tables", "bench", "cache"),
+    *("demo", "finetune", "train", "caption", "eval", "headroom", "report", "recipes", "bags", "study", "boost"),
+    *("boost-merge", "claims", "tables", "bench", "cache"),
 )
 # Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
 # name, and is hidden from its help.

@@ -208,12 +208,15 @@ class StatedClaim:
 def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
     """The claims of a caption one by one, by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
 
-    True claims that state no fact of their own are left out: a number of objects, an attribute of no object, a relation
-    that follows from others. So are claims without words. Never raises.
+    Claims that can state no fact of their own are left out, true or false: a number of objects, and an attribute of no
+    object; and true relations that follow from others. Never raises.
     """
-    count = _count(parse_caption(caption), scene)
+    parsed = parse_caption(caption)
+    count = _count(parsed, scene)
+    no_fact = {(), parsed.claim_words.number, *parsed.claim_words.loose}
     stated = [StatedClaim(words, fact) for words, fact in count.true]
-    return [claim for claim in (*stated, *(StatedClaim(words, None) for words, _ in count.false)) if claim.words]
+    false = [StatedClaim(words, None) for words, _ in count.false]
+    return [claim for claim in (*stated, *false) if claim.words not in no_fact]
 
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:

@@ -1,0 +1,293 @@
+"""How much of what a captioner knows its captions say: claims ranked by its own confidence, against the truth.
+
+A captioner is asked for several captions of a picture. Each distinct claim in them has a confidence: how often it is
+made, times the probability that the captioner gave to its words after the picture and the words before them. From the
+most confident claim down, precision and recall draw a curve, and the greedy captions are a point beside it: how far
+they lie from the curve is the headroom, which no better eyes are needed for.
+
+On `scenes` a claim is true of the scene itself, and recall is of its attributes. Elsewhere a claim is a content word,
+true where some reference has it, and recall is of the references' content words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tellapart.errors import UsageError
+from tellapart.metrics.lexical import FUNCTION_WORDS
+from tellapart.metrics.resampling import bootstrap_weights
+from tellapart.models.decoding import Decoding
+from tellapart.types import Item, Rollout
+from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    from tellapart.captioners import Captioner
+
+Interval = tuple[float, float, float]  # a value, and its 95 % interval over pictures
+
+BATCH = 50
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+LEVELS = (99, 95, 90, 80, 70)  # of precision, at which recall is printed
+QUANTILES = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A distinct claim about one picture.
+
+    confidence: in nats, at most 0: the log-probability of its words together, in the mean over the captions that make
+    it, plus the logarithm of the share of captions that do.
+    """
+
+    picture: int
+    true: bool
+    confidence: float
+
+
+Pool = dict[tuple[int, Hashable], list[Claim]]  # what captions claim, by picture and what is stated
+
+
+@dataclass(frozen=True)
+class Point:
+    """Precision and recall in percent, with 95 % intervals over pictures."""
+
+    precision: Interval
+    recall: Interval
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What a captioner knows, and what it says.
+
+    known: the claims of all its captions. said: those of its greedy captions. facts_N: how many there are to state.
+    """
+
+    known: tuple[Claim, ...]
+    said: tuple[Claim, ...]
+    facts_N: np.ndarray
+    truth: str
+
+    @cached_property
+    def weight_RN(self) -> np.ndarray:
+        """Resamples of the pictures; the first row is the pictures themselves."""
+        n = len(self.facts_N)
+        drawn = np.concatenate(list(bootstrap_weights(n, 1000, 0)))
+        return np.concatenate([np.ones((1, n)), drawn])
+
+    @cached_property
+    def _ranked(self) -> tuple[np.ndarray, np.ndarray]:
+        """The picture of each claim, and whether it is true; the most confident first."""
+        ranked = sorted(self.known, key=lambda claim: -claim.confidence)
+        return np.array([c.picture for c in ranked], dtype=int), np.array([c.true for c in ranked], dtype=float)
+
+    def curve(self, weight_N: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Precision and recall in percent after each claim, the most confident first; weight_N: of the pictures."""
+        picture_C, true_C = self._ranked
+        weight_N = np.ones(len(self.facts_N)) if weight_N is None else weight_N
+        weight_C = weight_N[picture_C]
+        found_C = np.cumsum(weight_C * true_C)
+        stated_C = np.maximum(np.cumsum(weight_C), 1e-9)
+        return 100 * found_C / stated_C, 100 * found_C / max(float(weight_N @ self.facts_N), 1e-9)
+
+    def greedy(self) -> Point:
+        """Where the greedy captions lie."""
+        true_N, stated_N = (np.zeros(len(self.facts_N)) for _ in range(2))
+        for claim in self.said:
+            stated_N[claim.picture] += 1
+            true_N[claim.picture] += claim.true
+        true_R = self.weight_RN @ true_N
+        return Point(
+            _interval(100 * true_R / np.maximum(self.weight_RN @ stated_N, 1e-9)),
+            _interval(100 * true_R / (self.weight_RN @ self.facts_N)),
+        )
+
+    def recall_at(self, precision: float) -> Interval:
+        """The highest recall at which the curve is at least at this precision, in percent, with its interval."""
+        found = []
+        for weight_N in self.weight_RN:
+            precision_C, recall_C = self.curve(weight_N)
+            found.append(float(recall_C[precision_C >= precision].max(initial=0.0)))
+        return _interval(np.array(found))
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"truth", "pictures", "greedy", "at_greedy_precision", "recall_at", "curve"}``, the curve at 50 places."""
+        greedy = self.greedy()
+        precision_C, recall_C = self.curve()
+        places = np.unique(np.linspace(0, max(0, len(self.known) - 1), 50).astype(int))[: len(self.known)]
+        return {
+            "truth": self.truth,
+            "pictures": len(self.facts_N),
+            "greedy": {"precision": _named(greedy.precision), "recall": _named(greedy.recall)},
+            "at_greedy_precision": _named(self.recall_at(greedy.precision[0])),
+            "recall_at": {str(level): _named(self.recall_at(level)) for level in LEVELS},
+            "curve": [
+                {"precision": round(float(precision_C[c]), 2), "recall": round(float(recall_C[c]), 2)} for c in places
+            ],
+        }
+
+
+def _interval(value_R: np.ndarray) -> Interval:
+    """The value, and the 95 % interval of the resamples behind it."""
+    low, high = np.quantile(value_R[1:], QUANTILES)
+    return float(value_R[0]), float(low), float(high)
+
+
+def _named(value: Interval) -> dict[str, float]:
+    return dict(zip(("value", "low", "high"), (round(number, 2) for number in value), strict=True))
+
+
+def measure_headroom(
+    captioner: Captioner, items: Sequence[Item], visual: Any, *, samples: int = 10, max_tokens: int = 40, seed: int = 0
+) -> Headroom:
+    """Ask ``captioner`` for one greedy caption of each picture and ``samples`` others, and rank what they claim.
+
+    visual: the captioner's view of the pictures, N×…. Raises `UsageError` where there is neither a scene nor a
+    reference to compare with.
+    """
+    on_scenes = all(hasattr(item.truth, "facts") for item in items)
+    if not on_scenes and (bare := [item.id for item in items if not item.references]):
+        raise UsageError(f"{bare[0]} has no reference; claims are compared with those, or with the truth of scenes")
+    known: Pool = {}
+    said: Pool = {}
+    ways = (
+        (Decoding(kind="greedy", max_tokens=max_tokens), (known, said)),
+        (Decoding(kind="sample", samples=samples, max_tokens=max_tokens), (known,)),
+    )
+    for start in range(0, len(items), BATCH):
+        block = items[start : start + BATCH]
+        rows = torch.as_tensor(np.asarray(visual[start : start + BATCH])).to(captioner.device)
+        seeds = ItemSeeds(tuple(item.id for item in block), seed)
+        for decoding, pools in ways:
+            rollout, log_p_RT = _captions(captioner, rows, decoding, seeds)
+            for claim, fact in _claims_of(rollout, log_p_RT, captioner, block, on_scenes):
+                own = replace(claim, picture=start + claim.picture)
+                for pool in pools:
+                    pool.setdefault((own.picture, fact), []).append(own)
+    facts_N = np.array([_fact_count(item, on_scenes) for item in items], dtype=float)
+    known_claims = _distinct(known, samples + 1)
+    if on_scenes:
+        known_claims = _without_implied(known_claims, items)
+    truth = "the scenes themselves" if on_scenes else "words of the references"
+    return Headroom(tuple(known_claims.values()), tuple(_distinct(said, 1).values()), facts_N, truth)
+
+
+def _distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
+    """Each claim once. captions: of each picture.
+
+    The words alone would not do: after one improbable word ("half") the next one of a false claim is certain.
+    """
+    return {
+        key: replace(own[0], confidence=sum(c.confidence for c in own) / len(own) + min(0.0, log(len(own) / captions)))
+        for key, own in pool.items()
+    }
+
+
+def _captions(
+    captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
+) -> tuple[Rollout, torch.Tensor]:
+    """Captions, and the log-probability of each of their tokens at temperature 1."""
+    captioner.model.eval()
+    rollout = captioner.generate(rows, decoding, seeds)
+    with torch.no_grad():
+        logits_RTV = captioner.logits(rows, rollout.tokens_RT, rollout.valid_RT)
+        log_p_RT = logits_RTV.float().log_softmax(-1).gather(2, rollout.tokens_RT[..., None])[..., 0]
+    return rollout, log_p_RT.cpu()
+
+
+def _claims_of(
+    rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
+) -> Iterator[tuple[Claim, Hashable]]:
+    """Every claim of every caption, with what it states; a false one states its words."""
+    rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+    spans = _token_spans(rows, rollout.texts, captioner.tokenizer)
+    for r, text in enumerate(rollout.texts):
+        number = r // rollout.samples
+        find = _scene_claims if on_scenes else _word_claims
+        for parts, fact, true in find(text, items[number]):
+            tokens = [
+                t
+                for t, (start, end) in enumerate(spans[r])
+                if any(start < stop and first < end for first, stop in parts)
+            ]
+            if tokens:
+                yield Claim(number, true, float(log_p_RT[r, tokens].sum())), fact
+
+
+def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
+    """Claims by the scene: the characters of the words, the fact or the words, whether it is true."""
+    from tellapart.scenes.parser import token_spans as word_spans
+    from tellapart.scenes.truth import stated_claims
+
+    where = word_spans(text)
+    for claim in stated_claims(text, item.truth):
+        parts = [where[word] for word in claim.words]
+        wording = ("false", *(text[start:end].lower() for start, end in parts))
+        yield parts, claim.fact or wording, claim.fact is not None
+
+
+def _word_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
+    """Content words, true where a reference has them."""
+    known = _reference_words(item)
+    for word in _content_words(text):
+        yield [word.span()], word.group().lower(), word.group().lower() in known
+
+
+def _reference_words(item: Item) -> set[str]:
+    return {word.group().lower() for text in item.references for word in _content_words(text)}
+
+
+def _content_words(text: str) -> list[re.Match[str]]:
+    return [word for word in _WORD.finditer(text) if word.group().lower() not in FUNCTION_WORDS]
+
+
+def _token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
+    """The characters of its text that each token writes: from where the tokens before it end to where it does."""
+    prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
+    decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
+    spans = []
+    for row, text in zip(rows, texts, strict=True):
+        ends = [0, *(_common(next(decoded).lstrip(), text) for _ in row)]
+        spans.append(list(pairwise(accumulate(ends, max))))
+    return spans
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters two texts begin with together."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _fact_count(item: Item, on_scenes: bool) -> int:
+    if not on_scenes:
+        return len(_reference_words(item))
+    from tellapart.scenes.truth import count_claims
+
+    return count_claims("", item.truth).attributes
+
+
+def _without_implied(
+    known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
+) -> dict[tuple[int, Hashable], Claim]:
+    """The claims without relations beyond those that connect the objects, the least confident first to go.
+
+    One caption's relations connect n objects n-1 times; several captions may each connect others.
+    """
+    kept = {}
+    connected = {number: list(range(len(item.truth.facts))) for number, item in enumerate(items)}
+    for (picture, fact), claim in sorted(known.items(), key=lambda entry: -entry[1].confidence):
+        if isinstance(fact, tuple) and fact[0] == "relation":
+            group, (one, other) = connected[picture], fact[1:]
+            if group[one] == group[other]:
+                continue
+            old, new = group[other], group[one]
+            connected[picture] = [new if number == old else number for number in group]
+        kept[picture, fact] = claim
+    return kept
