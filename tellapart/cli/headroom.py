@@ -28,7 +28,7 @@ def headroom(
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Rank all that a captioner claims of pictures by its own confidence, and see how much of it its captions say.
+    """Rank what a captioner states of pictures by its own confidence, and see how much of it its captions say.
 
     Prints precision and recall of the greedy captions beside what the captioner could state at the same precision. On
     scenes claims are compared with the scenes themselves, elsewhere words with the words of the references.
