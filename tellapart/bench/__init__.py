@@ -15,6 +15,7 @@ BENCHMARKS = {
     "bags": "tellapart.bench.bags",
     "boost": "tellapart.bench.boost",
     "caption": "tellapart.bench.caption",
+    "growth": "tellapart.bench.growth",
     "metrics": "tellapart.bench.metrics",
     "rollout": "tellapart.bench.rollout",
     "smile": "tellapart.bench.smile",

@@ -1,4 +1,4 @@
-"""One size of ``tellapart bench growth``, in a process of its own: prints its seconds as JSON.
+"""One size of ``tellapart bench growth``, in a process of its own: prints its seconds as JSON. Inputs are not timed.
 
 python -m tellapart.bench.growth_work eval 100000
 """
@@ -7,8 +7,21 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+BLOCK = 8192
+TOKENS = 12  # a caption's, as long as COCO's
+BAG = 5
 
 
 def measure_eval(count: int) -> float:
@@ -33,7 +46,70 @@ def measure_eval(count: int) -> float:
     return time.perf_counter() - start
 
 
-WORK: dict[str, Callable[[int], float]] = {"eval": measure_eval}
+@dataclass(frozen=True)
+class NamedPicture:
+    """A picture that is known by its key: its features are in the store, and nobody decodes it."""
+
+    name: str
+
+    def key(self) -> str:
+        return self.name
+
+    def image(self) -> Image.Image:
+        raise NotImplementedError("its features are in the store")
+
+
+def measure_caption(count: int) -> float:
+    """Seconds of `caption_pictures`: looking up stored features, writing greedy captions, and the file.
+
+    The captioner is the one of ``scenes`` (0.6 million parameters): what grows here is the tool, not the model.
+    """
+    from tellapart.captioners import load_captioner
+    from tellapart.data import Dataset, open_data
+    from tellapart.features.row_store import RowStore
+    from tellapart.features.store import FeatureStore, encoder_rows
+    from tellapart.inference.caption import caption_pictures
+    from tellapart.models.decoding import Decoding
+    from tellapart.types import Item
+
+    captioner = load_captioner("scenes", "cpu", "fp32")
+    encoder = captioner.encoder
+    maker = encoder_rows(encoder)
+    real = maker.rows([maker.of(item.picture) for item in open_data("scenes:plain?n=64")])
+    with tempfile.TemporaryDirectory() as folder:
+        rows, rng = RowStore(Path(folder) / "cache", 1e15), np.random.default_rng(0)
+        for start in range(0, count, BLOCK):
+            size = min(BLOCK, count - start)
+            mixed = real[rng.integers(len(real), size=size)]
+            mixed += 0.1 * rng.standard_normal(mixed.shape, dtype=np.float32) * real.std()
+            rows.append(maker.label, [str(number) for number in range(start, start + size)], mixed)
+        dataset = Dataset("synthetic", [Item(str(number), NamedPicture(str(number))) for number in range(count)])
+        store = FeatureStore(Path(folder) / "cache", limit_gb=1e6)
+        start_time = time.perf_counter()
+        caption_pictures(
+            captioner,
+            dataset,
+            Path(folder) / "captions.jsonl",
+            decoding=Decoding(kind="greedy", max_tokens=TOKENS),
+            batch_size=256,
+            store=store,
+            progress=False,
+        )
+        return time.perf_counter() - start_time
+
+
+def measure_bags(count: int) -> float:
+    """Seconds of `mine_bags` and `curate_bags`."""
+    from tellapart.bags import curate_bags, mine_bags
+    from tellapart.bench.bags import features
+
+    features_ND = features(count, uneven=True)
+    start = time.perf_counter()
+    curate_bags(mine_bags(features_ND, BAG))
+    return time.perf_counter() - start
+
+
+WORK: dict[str, Callable[[int], float]] = {"eval": measure_eval, "caption": measure_caption, "bags": measure_bags}
 
 if __name__ == "__main__":
     print(json.dumps({"seconds": WORK[sys.argv[1]](int(sys.argv[2]))}))

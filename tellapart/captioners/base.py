@@ -72,11 +72,15 @@ class Captioner(ABC):
     @property
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
+        from tellapart.models.device import precision_of
         from tellapart.scorers.base import weights_fingerprint
 
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
-        fingerprint = weights_fingerprint(self.parts()["vision"], self.processor, view)
-        return Encoder(fingerprint, self.pixels, self._encode_frozen, self.frames, self.join_frames)
+        vision = self.parts()["vision"]
+        fingerprint = weights_fingerprint(vision, self.processor, view)
+        return Encoder(
+            fingerprint, self.pixels, self._encode_frozen, self.frames, self.join_frames, precision_of(vision)
+        )
 
     @property
     def frames(self) -> int:

@@ -188,6 +188,8 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
+    import numpy as np
+
     from tellapart.bags.file import read_bags
     from tellapart.data import open_many
     from tellapart.evaluation.benchmark_card import make_card
@@ -199,7 +201,7 @@ def card(
     file = read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
-    image_ND = FeatureStore().features(items, model.encoder)
+    image_ND = np.asarray(FeatureStore().features(items, model.encoder))
     repeat = typed_command()
     made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence, repeat=repeat)
     write_card(made, out)

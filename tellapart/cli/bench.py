@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,12 +26,16 @@ def bench(
     pictures: Annotated[int | None, typer.Option(min=1, help="caption: photos, in --repeat parts.")] = None,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="caption: auto, cpu, cuda, cuda:1, mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="caption: auto (bf16 and fp32), bf16 or fp32.")] = None,
+    what: Annotated[str | None, typer.Option(help="growth: of eval, caption or bags. Default: eval.")] = None,
+    to: Annotated[float | None, typer.Option(help="growth: the most items, such as 1e6. Default: 1e5.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="growth: draw the curve there.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Time our implementations against the usual ones, side by side."""
+    """Time our implementations against the usual ones, side by side; or time and memory as the data grow."""
     from tellapart.bench.rows import table
 
-    chosen = {"model": model, "pictures": pictures, "device": device, "precision": precision}
+    chosen: dict[str, object] = {"model": model, "pictures": pictures, "device": device, "precision": precision}
+    chosen |= {"what": what, "to": to, "svg": svg}
     options = {name: value for name, value in chosen.items() if value is not None}
     rows = run_bench(work, repeat, only, **options)
     title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"

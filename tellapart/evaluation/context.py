@@ -182,11 +182,17 @@ class EvalContext:
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
             pieces = [[prefix + piece for piece in parts] for parts in self._pieces(new, prefix)]
-            feature_MD = _encode_all(self.loaded_scorer, [piece for parts in pieces for piece in parts])
-            start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
-            size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
-            known.update(zip(new, np.add.reduceat(feature_MD, start_U, axis=0) / size_U[:, None], strict=True))
-        return np.stack([known[text] for text in texts])
+            feature_UD = _encode_all(self.loaded_scorer, [piece for parts in pieces for piece in parts])
+            if len(feature_UD) > len(pieces):
+                start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
+                size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
+                feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
+            known.update(zip(new, feature_UD, strict=True))
+            if len(new) == len(texts):
+                return feature_UD  # `known` has views of it
+        found_ND = np.stack([known[text] for text in texts])
+        known.update(zip(texts, found_ND, strict=True))  # views of the last copy: one is kept, not two
+        return found_ND
 
     def _pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
         """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
@@ -379,10 +385,11 @@ def _frames(clip: Picture, count: int) -> list[Image.Image]:
 def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
     from tellapart.progress import track
 
-    block = 1024
-    blocks = [texts[start : start + block] for start in range(0, len(texts), block)]
-    encoded = [
-        scorer.text_features(part).float().cpu().numpy()
-        for part in track(blocks, len(blocks), "encoding captions (1,024 a step)")
-    ]
-    return np.concatenate(encoded)
+    block, feature_ND = 1024, np.zeros((0, 0), np.float32)
+    starts = range(0, len(texts), block)
+    for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
+        part_BD = scorer.text_features(texts[start : start + block]).float().cpu().numpy()
+        if not start:
+            feature_ND = np.empty((len(texts), part_BD.shape[1]), np.float32)
+        feature_ND[start : start + block] = part_BD
+    return feature_ND

@@ -1,4 +1,4 @@
-"""Views: the input of a captioner, which is features of its encoder, features from files, or prompts.
+"""Views: the input of a captioner, which is features of its encoder (kept or not), features from files, or prompts.
 
 Training, captioning and the final evaluation use them through one interface.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
+from tellapart.features.streaming import OFF, StreamedRows, decodable
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
@@ -48,6 +49,24 @@ class EncodedView:
 
     def rows(self, items: Sequence[Item]) -> Rows:
         return self.store.features(items, self.encoder, progress=self.progress)
+
+
+class StreamedView:
+    """Features of the captioner's encoder, made anew each time: for data sets that the store has no room for.
+
+    What can be decoded is found out once, and kept as a byte a picture.
+    """
+
+    def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
+        self.captioner, self.store, self.progress = captioner, store, progress
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        return self.store.readable(items, decodable(), skipped=skipped, progress=self.progress)
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        from tellapart.features.store import encoder_rows
+
+        return StreamedRows(items, encoder_rows(self.captioner.encoder))
 
 
 class FeatureFileView:
@@ -90,7 +109,9 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """The view of a captioner; ``features``: files that take the place of its encoder."""
+    """The view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
+    if features == OFF:
+        return StreamedView(captioner, store, progress)
     return EncodedView(captioner, store, progress) if features is None else FeatureFileView(captioner, features)

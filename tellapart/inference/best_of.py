@@ -9,7 +9,6 @@ from tellapart.data import Dataset
 from tellapart.types import Item
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from tellapart.features.store import FeatureStore
@@ -22,7 +21,8 @@ class BestOf:
     """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
 
     ``places``: id to row, of the pictures that can be read. The look-alikes are the ``distractors`` nearest
-    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`).
+    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`). Those of the
+    ``wanted`` pictures (ids; None: all) are found by one search, in blocks.
     """
 
     def __init__(
@@ -31,12 +31,13 @@ class BestOf:
         scorer: Scorer,
         store: FeatureStore | None,
         *,
+        wanted: Sequence[str] | None = None,
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> None:
         import numpy as np
 
-        from tellapart.features.nearest import Vectors
+        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
         from tellapart.features.store import FeatureStore
 
         store = store or FeatureStore()
@@ -44,9 +45,14 @@ class BestOf:
         kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
         self._scorer = scorer
         self.places = {item.id: place for place, item in enumerate(kept)}
-        features: np.ndarray = store.features(kept, encoder, progress=progress) if kept else np.zeros((0, 1), "f4")
-        self._vectors = Vectors.of(features)
-        self._distractors = min(distractors, max(len(kept) - 1, 0))
+        image_ND = np.asarray(store.features(kept, encoder, progress=progress)) if kept else np.zeros((0, 1), "f4")
+        self._vectors = gallery = Vectors.of(image_ND)
+        ids = self.places if wanted is None else [id_ for id_ in wanted if id_ in self.places]
+        row_W = np.array([self.places[id_] for id_ in ids], dtype=np.intp)
+        label = "look-alikes" if progress else None
+        itself, count = Exclusions(row_W, np.arange(len(gallery))), min(distractors, max(len(kept) - 1, 0))
+        self._near_WK = nearest_among(gallery.take(row_W), gallery, count, itself, label=label).rows_NK
+        self._place = {int(row): place for place, row in enumerate(row_W)}
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
         """For each item its captions with their scores in nats, best first; equal scores keep their order."""
@@ -69,9 +75,6 @@ class BestOf:
         import numpy as np
         import torch
 
-        from tellapart.features.nearest import Exclusions, nearest_among
-
-        row_B, gallery = np.array(rows), self._vectors
-        itself = Exclusions(row_B, np.arange(len(gallery)))
-        near_BK = nearest_among(gallery.take(row_B), gallery, self._distractors, itself).rows_NK
-        return torch.from_numpy(gallery.given_ND[np.concatenate([row_B[:, None], near_BK], axis=1)])
+        near_BK = self._near_WK[[self._place[row] for row in rows]]
+        row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
+        return torch.from_numpy(self._vectors.given_ND[row_BK])

@@ -128,7 +128,7 @@ class CaptionEngine:
         for start in range(0, len(items), self._window):
             some = items[start : start + self._window]
             kept = self._view.readable(some, self._skipped)
-            yield len(some), kept, torch.as_tensor(self._view.rows(kept)) if kept else None
+            yield len(some), kept, torch.as_tensor(self._view.rows(kept)[:]) if kept else None
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:

@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 
 ORDERS = 4  # a power of two: the last bits of a number are its length
+TEXTS = 16384  # texts that are cut into words at a time
 WORDS = 1 << 31  # room for words in a key, above which stands the number of the n-gram before
 
 
@@ -82,12 +83,12 @@ class GramTable:
 
         Those that are new are known from now on, by the same numbers that `add_texts` gives them.
         """
-        flat = " ".join(texts).split()
-        length_M = np.fromiter((text.count(" ") + 1 if text else 0 for text in texts), np.int64, len(texts))
-        if length_M.sum() != len(flat):  # words between other blanks, such as a no-break space
-            length_M = np.fromiter((len(text.split()) for text in texts), np.int64, len(texts))
-        word_P = self._learn_words(flat)
-        del flat
+        words, lengths = [], []
+        for start in range(0, len(texts), TEXTS):  # a word is a Python object only while its part is numbered
+            cut = [text.split() for text in texts[start : start + TEXTS]]
+            words.append(self._learn_words(list(chain.from_iterable(cut))).astype(np.int32))
+            lengths.append(_lengths(cut))
+        word_P, length_M = np.concatenate(words).astype(np.int64), np.concatenate(lengths)
         id_OP = np.full((ORDERS, len(word_P)), -1, np.int32)
         for order, (start_S, id_S) in enumerate(self._ids_by_order(word_P, length_M, True)):
             id_OP[order, start_S] = id_S

@@ -86,7 +86,8 @@ class Captioner(Strict):
     """Which captioner: an existing one by ``name``, or a ``new`` one.
 
     ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.files`), in place of what its
-    own vision encoder makes of the pictures.
+    own vision encoder makes of the pictures; "off": what it makes of them (or, where it learns, their pixels) is not
+    kept on disk but made in each step.
     ``new_words``: words of the training references that its tokenizer of whole words lacks, and that occur at least so
     often, are learned as well.
     ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
@@ -111,11 +112,17 @@ class Captioner(Strict):
         """Recipes from before there were two kinds name none."""
         return {"kind": "clipcap", **new} if isinstance(new, dict) else new
 
+    @property
+    def feature_files(self) -> str | None:
+        """The files that ``features`` names."""
+        return None if self.features == "off" else self.features
+
     @model_validator(mode="after")
     def looks_at_something(self) -> Captioner:
-        if isinstance(self.new, NewRecurrent) and (self.new.vision is None) == (self.features is None):
+        files = self.feature_files
+        if isinstance(self.new, NewRecurrent) and (self.new.vision is None) == (files is None):
             raise ValueError("a recurrent one needs either new.vision = 'MODEL' or features = 'FOLDER', and not both")
-        if isinstance(self.new, NewCaptioner) and self.features is not None:
+        if isinstance(self.new, NewCaptioner) and files is not None:
             raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
         if self.new is not None and self.new_words is not None:
             raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
@@ -123,7 +130,7 @@ class Captioner(Strict):
             raise ValueError("dropout is of a captioner by name; a new one has captioner.new.dropout")
         if self.dropout is not None and "language_model" not in (self.train or ("language_model",)):
             raise ValueError("dropout is of a language model that learns; leave it out, or train it")
-        if self.features is not None and "vision" in (self.train or ()):
+        if files is not None and "vision" in (self.train or ()):
             raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
         return self
 

@@ -40,7 +40,9 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
         systems,
         items=setup.test_items,
         scorer=scorer,
-        image_features=setup.store.features(setup.test_items, scorer.encoder) if scorer is not None else None,
+        image_features=np.asarray(setup.store.features(setup.test_items, scorer.encoder))
+        if scorer is not None
+        else None,
         eval_scorers=load_eval_scorers(setup, settings.eval_scorers),
         human="mean" if setup.recipe.trains == "captioner" and all(i.references for i in setup.test_items) else None,
         lookalike=settings.lookalike,
@@ -87,7 +89,7 @@ def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str,
         if short in found:
             raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
         scorer = load_scorer(setup.upstream(name), setup.device)
-        found[short] = (scorer, setup.store.features(setup.test_items, scorer.encoder))
+        found[short] = (scorer, np.asarray(setup.store.features(setup.test_items, scorer.encoder)))
     return found
 
 

@@ -88,6 +88,8 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
     table["training"].pop("trackers", None)
+    if recipe.captioner is not None and recipe.captioner.features == "off":  # where features lie decides no number
+        del table["captioner"]["features"]
     if recipe.training.precision == "auto":  # the one that this machine computes in
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:

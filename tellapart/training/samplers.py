@@ -87,7 +87,7 @@ def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
     name = settings.scorer or (parts.recipe.scorer.name if parts.recipe.scorer else None)
     assert name is not None, "the recipe's schema asks for it"
     scorer = load_scorer(parts.upstream(name), parts.device)
-    image_ND = parts.store.features(parts.train_items, scorer.encoder)
+    image_ND = np.asarray(parts.store.features(parts.train_items, scorer.encoder))
     captions = None if settings.captions is None else item_captions(parts.train_items, settings.captions)
     max_cosine = settings.max_cosine or COPY
 

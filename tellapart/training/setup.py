@@ -14,6 +14,7 @@ from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
+from tellapart.features.streaming import OFF, StreamedRows, decodable
 from tellapart.features.views import View, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
@@ -222,7 +223,8 @@ class TrainingSetup:
         from tellapart.utils.messages import say
 
         if self.reads_pixels:
-            items = self.store.readable(dataset, self.pixels.maker(), skipped=dataset.unreadable)
+            maker = decodable() if self._keeps_nothing else self.pixels.maker()
+            items = self.store.readable(dataset, maker, skipped=dataset.unreadable)
         else:
             items = self.view.readable(dataset, dataset.unreadable)
         for line in (
@@ -254,6 +256,11 @@ class TrainingSetup:
                 "leave it out"
             )
         return pixels
+
+    @property
+    def _keeps_nothing(self) -> bool:
+        """Whether the recipe says ``features = "off"``."""
+        return self.recipe.captioner is not None and self.recipe.captioner.features == OFF
 
     @property
     def reads_pixels(self) -> bool:
@@ -309,6 +316,8 @@ class TrainingSetup:
 
     def visual(self, items: list[Item]) -> Rows:
         """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""
+        if self.reads_pixels and self._keeps_nothing:
+            return StreamedRows(items, self.pixels.maker())
         if self.reads_pixels:
             return self.store.rows(items, self.pixels.maker())
         return self.view.rows(items)

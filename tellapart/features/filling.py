@@ -1,0 +1,252 @@
+"""One pass over pictures that brings their rows into the store.
+
+Each file is opened at most once, and decoded only where its row is missing and nobody else is making it: rows are
+claimed (`tellapart.features.claims`) before they are decoded, and what another process is making is waited for at the
+end. Where that process dies, its pictures are made here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.errors import PictureError, TellapartError
+from tellapart.features.claims import Claims
+from tellapart.features.row_store import RowStore
+from tellapart.features.shards import row_bytes, smallest_dtype
+from tellapart.images.clips import is_clip, sample_frames
+from tellapart.images.pictures import StoredPicture
+from tellapart.types import Item, Picture
+from tellapart.utils.messages import detail, say
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+WINDOW = 512  # items whose keys are looked up at once
+# A file changed less than this ago may change again within the clock's grain, and look unchanged.
+SETTLED_NS = 2_000_000_000
+# Rows go to disk together: a flush takes as long as encoding some pictures. A kill loses at most these seconds.
+APPEND_SECONDS = 2.0
+APPEND_BYTES = 64 << 20
+WAITING_BYTES = 256 << 20  # of pictures that are read and not yet encoded
+POLL_SECONDS = 0.2  # between looks at what another process makes
+WORTH_TELLING = 1e9  # bytes to store from which on a line says so
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Pictures to rows: what an `Encoder` is, but in numpy. ``label`` names weights, preprocessing and kind.
+
+    ``prepare`` makes one picture, or ``frames`` frames of a clip, small (its own pixels may be a hundred times the
+    encoder's), ``rows`` a batch of what it gave into rows. ``precision``: of the model that makes them.
+    """
+
+    label: str
+    prepare: Callable[[Sequence[Image.Image]], Any]
+    rows: Callable[[Sequence[Any]], np.ndarray]
+    frames: int = 1
+    precision: str = "fp32"
+
+    def of(self, picture: Picture) -> Any:
+        """What ``prepare`` makes of a picture or clip. Raises `PictureError`."""
+        return self.prepare(sample_frames(picture, self.frames))
+
+    def key(self, picture: Picture, content: str) -> str:
+        """The key of a picture's row, from that of its content."""
+        return f"{content}-{self.frames}" if is_clip(picture) else content
+
+
+@dataclass
+class _Wanted:
+    """A row to be made here: its picture, and the places of all items that it is for."""
+
+    picture: Any
+    places: list[int] = field(default_factory=list)
+
+
+class Filling:
+    """Brings the rows of items into the store. ``keys``: by item the row's key, None where it cannot be read."""
+
+    def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
+        self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
+        self._claims = Claims(rows.folder, maker.label)
+        self._wanted: dict[str, _Wanted] = {}  # claimed, not yet encoded
+        self._elsewhere: dict[str, list[int]] = {}  # claimed by another process
+        self._encoded: dict[str, np.ndarray] = {}  # row's key to row, not yet on disk
+        self._appended = time.monotonic()
+        self._hashed: list[tuple[str, tuple[int, int], str]] = []
+        self._told = False
+        self._seen = 0
+        self.keys: list[str | None] = [None] * len(items)
+        self.errors: list[tuple[Item, PictureError]] = []
+
+    def run(self) -> Iterator[int]:
+        """Do it; yields how many more items are done."""
+        try:
+            for start in range(0, len(self._items), WINDOW):
+                yield from self._window(start)
+            self._flush()
+            while self._elsewhere:
+                yield from self._wait()
+            self.errors.sort(key=lambda error: self._order[id(error[0])])
+        finally:
+            self._claims.release()
+
+    @property
+    def _order(self) -> dict[int, int]:
+        return {id(item): place for place, item in enumerate(self._items)}
+
+    def _window(self, start: int) -> Iterator[int]:
+        """Take in some items."""
+        items = self._items[start : start + WINDOW]
+        signatures = self._signatures(items)
+        known_keys = self._rows.known_files(dict(signatures.values()))
+        keys = [known_keys.get(signatures[place][0]) if place in signatures else None for place in range(len(items))]
+        keys = [
+            key if key is not None or isinstance(item.picture, StoredPicture) else item.picture.key()
+            for key, item in zip(keys, items, strict=True)
+        ]
+        known_rows = self._rows.known_rows(
+            self._maker.label,
+            [self._maker.key(item.picture, key) for item, key in zip(items, keys, strict=True) if key is not None],
+        )
+        for place, item in enumerate(items):
+            self._seen = start + place + 1
+            try:
+                yield self._one(start + place, item, signatures.get(place), keys[place], known_rows)
+            except PictureError as error:
+                self.errors.append((item, error))
+                yield 1
+        self._rows.remember_files(self._hashed)
+        self._hashed.clear()
+
+    def _one(
+        self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
+    ) -> int:
+        """Find out an item's key, and whether its row is to be made: 1, or 0 where another process makes it."""
+        picture: Any = item.picture
+        new = key is None
+        if key is None:
+            picture = picture.read()  # the same bytes are hashed and decoded
+            key = str(picture.key())
+            if file is not None and time.time_ns() - file[1][1] > SETTLED_NS:
+                self._hashed.append((*file, key))
+        row_key = self._maker.key(item.picture, key)
+        self.keys[place] = row_key
+        if new:
+            known |= self._rows.known_rows(self._maker.label, [row_key])
+        if row_key in known or row_key in self._encoded:
+            return 1
+        if row_key in self._wanted:
+            self._wanted[row_key].places.append(place)
+            return 1
+        if row_key in self._elsewhere or not self._claims.claim(row_key):
+            self._elsewhere.setdefault(row_key, []).append(place)
+            return 0
+        self._wanted[row_key] = _Wanted(picture, [place])
+        waiting = sum(len(getattr(one.picture, "data", b"")) for one in self._wanted.values())
+        if len(self._wanted) * self._maker.frames >= self._batch_size or waiting > WAITING_BYTES:
+            self._encode()
+            if time.monotonic() - self._appended > APPEND_SECONDS or self._encoded_bytes() > APPEND_BYTES:
+                self._flush()
+        return 1
+
+    def _encode(self) -> None:
+        """Make the rows that are wanted, those left out that another process stored before they were claimed here."""
+        wanted, self._wanted = self._wanted, {}
+        for key in self._rows.known_rows(self._maker.label, list(wanted)):
+            del wanted[key]
+        prepared: dict[str, Any] = {}
+        for key, one in wanted.items():
+            try:
+                prepared[key] = self._maker.of(one.picture)
+            except PictureError as error:
+                for place in one.places:
+                    self.keys[place] = None
+                    self.errors.append((self._items[place], error))
+        if not prepared:
+            return
+        rows = self._maker.rows(list(prepared.values()))
+        if len(rows) != len(prepared):
+            raise TellapartError(f"{self._maker.label}: {len(rows)} rows for {len(prepared)} pictures")
+        for key, row in zip(prepared, rows, strict=True):
+            if not np.isfinite(row).all():
+                name = self._items[wanted[key].places[0]].picture.name
+                raise TellapartError(f"{self._maker.label}: the encoder gave NaN or infinity for {name}")
+            self._encoded[key] = row
+        if not self._told:
+            self._tell(np.asarray(rows))
+
+    def _flush(self) -> None:
+        """Encode what is wanted, and append all that is encoded."""
+        if self._wanted:
+            self._encode()
+        if self._encoded:
+            rows = np.stack(list(self._encoded.values()))
+            self._rows.append(self._maker.label, list(self._encoded), rows, self._maker.precision)
+            self._encoded.clear()
+        self._claims.release()
+        self._appended = time.monotonic()
+
+    def _wait(self) -> Iterator[int]:
+        """Look what became of the rows that other processes make; make here what nobody makes any more."""
+        known = self._rows.known_rows(self._maker.label, list(self._elsewhere))
+        for key in [key for key in self._elsewhere if key in known]:
+            yield len(self._elsewhere.pop(key))
+        orphans = [key for key in self._elsewhere if self._claims.claim(key)]
+        for key in orphans:
+            places = self._elsewhere.pop(key)
+            picture = self._items[places[0]].picture
+            try:
+                whole = picture.read() if isinstance(picture, StoredPicture) else picture
+                self._wanted[key] = _Wanted(whole, places)
+            except PictureError as error:
+                for place in places:
+                    self.keys[place] = None
+                    self.errors.append((self._items[place], error))
+            if len(self._wanted) * self._maker.frames >= self._batch_size:
+                self._encode()
+            yield len(places)
+        self._flush()
+        if self._elsewhere and not orphans:
+            detail(f"{len(self._elsewhere):,} pictures are being encoded by another process; waiting for them")
+            time.sleep(POLL_SECONDS)
+
+    def _tell(self, rows: np.ndarray) -> None:
+        """Say how much will be stored, once the shape of a row is known and before the rest is encoded."""
+        self._told = True
+        dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
+        each = row_bytes(dtype, rows.shape[1:])
+        left = len(self._items) - self._seen + len(rows)
+        room = self._rows.room()
+        shape = "×".join(map(str, rows.shape[1:])) or "1"
+        kind = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+        line = (
+            f"{self._rows.folder}: at most {left:,} pictures × {shape} {kind} = {left * each / 1e9:,.1f} GB to store; "
+            f"{room.used / 1e9:,.1f} of {room.limit / 1e9:g} GB are used, {room.free / 1e9:,.1f} GB of disk are free"
+        )
+        short = left * each > min(room.limit, room.free + room.used)
+        if short:
+            line += '; where that is too little, raise TELLAPART_CACHE_GB, or keep none of it: features = "off"'
+        (say if short or left * each > WORTH_TELLING else detail)(line)
+
+    def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
+        """Place in the window to (address, signature), of those pictures that are on disk and are there."""
+        found: dict[int, tuple[str, tuple[int, int]]] = {}
+        for place, item in enumerate(items):
+            if isinstance(item.picture, StoredPicture):
+                try:
+                    # fsencode: a path need not be text, and SQLite takes only text
+                    address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
+                    found[place] = (address, item.picture.signature())
+                except PictureError:
+                    continue  # reading it says so again, where it is reported
+        return found
+
+    def _encoded_bytes(self) -> int:
+        return sum(row.nbytes for row in self._encoded.values())
