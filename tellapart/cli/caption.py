@@ -48,6 +48,10 @@ def caption(
         float | None, typer.Option(min=0.01, help="For --best-of and --samples. Default: 1.")
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
+    truthful: Annotated[
+        bool,
+        typer.Option("--truthful", help="Drop or soften words that the captioner finds no likelier for the picture."),
+    ] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
     features: Annotated[
         str | None,
@@ -72,6 +76,7 @@ def caption(
         precision = recorded_precision(out) or precision
     precision = resolve_precision(precision, place)
     request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
+    request["truthful"] = truthful
     if not overwrite and nothing_left(dataset, out, model, scorer=scorer, precision=precision, **request):
         say(f"0 captions written, {len(dataset):,} were there")
         for line in dataset.report():

@@ -15,6 +15,7 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.truthful import EVIDENCE
 from tellapart.inference.writers import is_complete, open_writer
 from tellapart.models.device import hardware
 from tellapart.models.loading import files_digest
@@ -55,6 +56,7 @@ def caption_pictures(
     overwrite: bool = False,
     store: FeatureStore | None = None,
     features: str | None = None,
+    truthful: bool = False,
     progress: bool = True,
 ) -> CaptionSummary:
     """Caption every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
@@ -70,8 +72,9 @@ def caption_pictures(
 
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
-    the scorer's image features (which come from ``store``, or the default one). The captions' order in a
-    file is the data set's; a resumed run appends.
+    the scorer's image features (which come from ``store``, or the default one). ``truthful`` drops or softens words
+    that the captioner finds no likelier for the picture than for others of the data set (`inference.truthful`). The
+    captions' order in a file is the data set's; a resumed run appends.
 
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
     whole), and where not one picture could be read.
@@ -83,10 +86,9 @@ def caption_pictures(
         raise UsageError("a scorer chooses among samples; type --best-of 10 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
-    used = hardware(captioner.model)
-    request = _request(
-        dataset, captioner.name, decoding, best_of, scorer.name if scorer else None, features, used["precision"]
-    )
+    check_truthful(dataset, decoding, truthful)
+    used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
+    request = _request(dataset, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful)
     settings = request | _weights(captioner, scorer) | used
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
@@ -98,6 +100,8 @@ def caption_pictures(
             todo = [item for item in todo if item.id in chooser.places]
             decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
         engine = CaptionEngine(captioner, decoding, store, dataset.unreadable, features, batch_size)
+        if truthful and todo:
+            engine.doubt_words(list(dataset), dataset.spec)
         written = empty = 0
         with Progress(len(todo), "captioning", enabled=progress) as shown:
             for count, captions in engine.captions(todo, chooser):
@@ -113,6 +117,16 @@ def caption_pictures(
     return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, time.monotonic() - started)
 
 
+def check_truthful(dataset: Dataset, decoding: Decoding, truthful: bool) -> None:
+    """Raises `UsageError` where captions cannot be made truthful: several samples of a picture, a single picture."""
+    if truthful and decoding.samples > 1:
+        raise UsageError("--truthful edits the one caption of a picture, and --samples keeps several; leave one out")
+    if truthful and len(dataset) < 2:
+        raise UsageError(
+            f"--truthful compares a picture with others, and {dataset.spec} has {len(dataset)}; leave it out"
+        )
+
+
 def nothing_left(
     dataset: Dataset,
     out: Path | None,
@@ -124,6 +138,7 @@ def nothing_left(
     scorer: str | None = None,
     features: str | None = None,
     precision: str = "fp32",
+    truthful: bool = False,
 ) -> bool:
     """Whether `caption_pictures` would find a caption of every picture, without loading a model.
 
@@ -132,9 +147,8 @@ def nothing_left(
     False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
-    return is_complete(
-        dataset, out, format, _request(dataset, captioner, decoding, best_of, scorer, features, precision)
-    )
+    request = _request(dataset, captioner, decoding, best_of, scorer, features, precision, truthful)
+    return is_complete(dataset, out, format, request)
 
 
 def _request(
@@ -145,6 +159,7 @@ def _request(
     scorer: str | None,
     features: str | None,
     precision: str,
+    truthful: bool,
 ) -> dict[str, Any]:
     """The settings of a run: a run with other settings must not append to the same file."""
     return {
@@ -157,6 +172,7 @@ def _request(
         "scorer": scorer,
         "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,
         **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
+        **({"truthful": EVIDENCE} if truthful else {}),
     }
 
 

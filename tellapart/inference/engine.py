@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Skipped
-from tellapart.errors import PictureError
+from tellapart.errors import PictureError, UsageError
 from tellapart.images.pictures import FilePicture, StoredPicture
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.truthful import CONTRASTS, Beliefs
 from tellapart.inference.writers import Written
 from tellapart.models.memory import BatchSize
 from tellapart.types import Encoder, Item, Picture
@@ -57,6 +59,29 @@ class CaptionEngine:
         on_cpu = captioner.device.type == "cpu"
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
         self._writing = BatchSize(batch_size, "writing captions")
+        self._beliefs: Beliefs | None = None
+
+    def doubt_words(self, items: Sequence[Item], name: str) -> None:
+        """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
+
+        Which ones depends on the data set alone. Raises `UsageError` with its ``name`` where only one can be read.
+        """
+        import torch
+
+        spread = dict.fromkeys(len(items) * k // CONTRASTS for k in range(CONTRASTS))
+        rest = (place for place in range(len(items)) if place not in spread)
+        ids: list[str] = []
+        rows: list[torch.Tensor] = []
+        for place in (*spread, *rest):  # the rest stand in for those that cannot be read
+            if len(ids) == CONTRASTS:
+                break
+            some = [items[place]]
+            for _, kept, visual in self._encoded(some) if self._encoder is not None else self._viewed(some):
+                ids += [item.id for item in kept]
+                rows += [self._captioner.inputs(visual)] if kept else []
+        if len(ids) < 2:
+            raise UsageError(f"--truthful compares pictures; of {name} only {len(ids)} can be read; leave it out")
+        self._beliefs = Beliefs(self._captioner, torch.cat(rows), ids)
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
         """For some items after another how many they are, and the captions of those that can be read, in order."""
@@ -153,6 +178,20 @@ class CaptionEngine:
             texts = written[number * samples : (number + 1) * samples]
             groups[place] = tuple(" ".join(text.split()) for text in texts)
         if chooser is None:
-            return [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
-        ranked = chooser.rank(items, groups)
-        return [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]
+            captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
+        else:
+            ranked = chooser.rank(items, groups)
+            captions = [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]
+        return captions if self._beliefs is None else self._without_doubted(captions, visual)
+
+    def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
+        """The captions without the words that the captioner does not believe."""
+        assert self._beliefs is not None
+        edited: list[Written] = []
+        for start in range(0, len(captions), self._writing.size):
+            part = slice(start, start + self._writing.size)
+            some = captions[part]
+            ids, texts = [one.item.id for one in some], [one.caption for one in some]
+            truthful = self._beliefs.truthful(self._captioner.inputs(visual[part]), ids, texts)
+            edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, truthful, strict=True)]
+        return edited

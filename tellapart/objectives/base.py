@@ -71,5 +71,5 @@ class Stateless(Generic[LearnerT]):
 
 def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     """Log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
-    logits_RTV = logits_RTV.float() / temperature
+    logits_RTV = (logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()) / temperature
     return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)

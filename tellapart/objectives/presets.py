@@ -17,6 +17,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "kl": 0.3,
         "kl_temperature": 1.0,
     },
+    "truthful-self-retrieval": {
+        "kind": "reinforce",
+        "baseline": "leave_one_out",
+        "length_normalization": "length",
+        "kl": 0.3,
+        "kl_temperature": 1.0,
+        "rewards": [
+            {"kind": "self_retrieval"},
+            {"kind": "paid_words", "per": "caption", "worth": 0.0, "penalty": 0.3},
+        ],
+    },
     "smile": {"kind": "smile", "mle_weight": 0.01},
     "mle": {"kind": "mle"},
     "cider": {

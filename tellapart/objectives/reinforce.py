@@ -15,7 +15,16 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import Encode, Loss, token_log_probs
 from tellapart.objectives.exploration import Exploration
+from tellapart.objectives.token_credit import (
+    EPSILON,
+    ClassifiesWords,
+    group_deviation,
+    leave_one_out_tokens,
+    like_class_means,
+    sum_of_gains,
+)
 from tellapart.rewards.base import Baseline, Reward, StatefulBaseline
+from tellapart.rewards.baselines import leave_one_out
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -25,7 +34,9 @@ class RewardTerm:
     """One addend of the advantage: weight · (reward − baseline).
 
     Every reward has a baseline of its own, so that one that abstains (NaN) leaves the others as they are. ``greedy``:
-    the same reward of the caption that greedy decoding writes, dropout off (Rennie et al. 2017, self-critical).
+    the same reward of the caption that greedy decoding writes, dropout off (Rennie et al. 2017, self-critical). A
+    reward of single tokens (B×S×T) is compared with what words of like class were paid in the other captions
+    (`token_credit`).
     """
 
     reward: Reward
@@ -56,6 +67,7 @@ class Reinforce:
         dropout_in_rollout: bool = True,
         exploration: Exploration | None = None,
         whiten: bool = False,
+        group_normalization: bool = False,
         entropy: float = 0.0,
         kl: float = 0.0,
         kl_temperature: float | None = None,
@@ -65,6 +77,7 @@ class Reinforce:
             raise ValueError(f"kl is {kl}, and there is no start to compare with; expected a captioner as start")
         self.terms, self.decoding, self.length_normalization = list(terms), decoding, length_normalization
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
+        self.group_normalization = group_normalization
         self.entropy, self.kl, self.start = entropy, kl, start
         self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
 
@@ -85,18 +98,20 @@ class Reinforce:
             views = [part.visual if encode is None else encode(part.visual) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
         rollout = self.generate_rollout(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
-        advantage_BS, logs = self.compute_advantages(learner, visual, rollout, batch)
-        captions, tokens = max(1, int((~advantage_BS.isnan()).sum())), int(rollout.valid_RT.sum())
+        advantage, logs = self.compute_advantages(learner, visual, rollout, batch)
+        known = ~advantage.isnan()
+        captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
+        tokens = int(rollout.valid_RT.sum())
         done = share.start
         logs = logs if ranks.is_main() else {}  # those of the whole batch count once
         for part in parts:
             pictures = slice(done, done := done + len(part.rows_B))
             view = visual if len(parts) == 1 else part.visual if encode is None else encode(part.visual)
-            captions_part, advantage_R = rollout[pictures], advantage_BS[pictures].reshape(-1)
+            captions_part, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
             logits_RTV = learner.logits(view, captions_part.tokens_RT, captions_part.valid_RT)
-            log_p_R = self.log_probs(logits_RTV, captions_part, learner.end)
-            kept_R = ~advantage_R.isnan()
-            loss = -(advantage_R[kept_R] * log_p_R[kept_R]).sum() / captions
+            log_p = self.log_probs(logits_RTV, captions_part, learner.end, per_token=advantage.ndim == 3)
+            kept = ~advantage_part.isnan()
+            loss = -(advantage_part[kept] * log_p[kept]).sum() / captions
             if self.entropy:
                 entropy = self.entropies(logits_RTV, captions_part).sum() / tokens
                 loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
@@ -132,6 +147,8 @@ class Reinforce:
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The advantage of every caption, B×S, NaN where all rewards abstain; and what the log says of the batch.
 
+        Where a reward is of single tokens, it is the advantage of every token, B×S×T, NaN on padding.
+
         In full precision: a scorer's cosines times its scale do not survive bf16.
         """
         greedy = None
@@ -139,34 +156,48 @@ class Reinforce:
             one = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
             greedy = self.generate_rollout(learner, visual, one, batch.seeds, dropout=False)
         with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
-            reward_TBS = torch.stack([compute_reward(term, rollout, batch).to(visual.device) for term in self.terms])
-            gain_TBS = torch.stack(
-                [
-                    term.weight * (reward_BS - self.baseline(term, reward_BS, greedy, batch))
-                    for term, reward_BS in zip(self.terms, reward_TBS, strict=True)
-                ]
-            )
-            advantage_BS = gain_TBS.nansum(dim=0).masked_fill(gain_TBS.isnan().all(dim=0), torch.nan)
-            logs = reward_logs(self.terms, reward_TBS, rollout)
+            rewards = [compute_reward(term, rollout, batch).to(visual.device) for term in self.terms]
+            gains = [
+                term.weight * self.normalised(self.gain(term, reward, rollout, greedy, batch), reward)
+                for term, reward in zip(self.terms, rewards, strict=True)
+            ]
+            advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
+            logs = reward_logs(self.terms, rewards, rollout)
             if self.exploration is not None:
-                advantage_BS, logs["diversity"] = self.exploration(advantage_BS, rollout)
-        return (whitened(advantage_BS) if self.whiten else advantage_BS), logs
+                advantage, logs["diversity"] = self.exploration(advantage, rollout)
+        return (whitened(advantage) if self.whiten else advantage), logs
+
+    def normalised(self, gain: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:
+        return gain / (group_deviation(reward) + EPSILON) if self.group_normalization else gain
 
     @staticmethod
-    def baseline(term: RewardTerm, reward_BS: torch.Tensor, greedy: Rollout | None, batch: Batch) -> torch.Tensor:
-        if greedy is not None and isinstance(term.baseline, str):
-            return compute_reward(term, greedy, batch).to(reward_BS.device)
-        assert callable(term.baseline)
-        return term.baseline(reward_BS, batch)
+    def gain(
+        term: RewardTerm, reward: torch.Tensor, rollout: Rollout, greedy: Rollout | None, batch: Batch
+    ) -> torch.Tensor:
+        """Reward less baseline, in the reward's shape: B×S or B×S×T."""
+        if isinstance(term.baseline, str):
+            assert greedy is not None
+            written = compute_reward(term, greedy, batch).to(reward.device)
+            if reward.ndim == 2:
+                return reward - written
+            classes = word_classes(term, rollout), word_classes(term, greedy)
+            return reward - like_class_means(reward, classes[0], written, classes[1]).squeeze(-1)
+        if reward.ndim == 3 and term.baseline is leave_one_out:
+            return reward - leave_one_out_tokens(reward, word_classes(term, rollout))
+        return reward - term.baseline(reward, batch)
 
     @property
     def temperature(self) -> float:
         """What was sampled and what is scored agree: tempered sampling is scored with its temperature (paper 2)."""
         return self.decoding.temperature if self.decoding.kind == "sample" else 1.0
 
-    def log_probs(self, logits_RTV: torch.Tensor, rollout: Rollout, end: int) -> torch.Tensor:
-        """One log-probability R for each caption, normalised as the settings say."""
+    def log_probs(
+        self, logits_RTV: torch.Tensor, rollout: Rollout, end: int, *, per_token: bool = False
+    ) -> torch.Tensor:
+        """One log-probability R for each caption, normalised as the settings say; or its addends R×T."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
+        if per_token:
+            return log_probs_RT * token_weights(rollout, end, self.length_normalization).to(log_probs_RT)
         return caption_log_probs(log_probs_RT, rollout, end, self.length_normalization)
 
     def entropies(self, logits_RTV: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -211,27 +242,42 @@ def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
-    """The term's rewards B×S as float32; what else a reward of the user's own returns is one line."""
-    reward_BS = torch.as_tensor(term.reward(rollout, batch)).float()
-    expected = (len(batch.rows_B), rollout.samples)
-    if tuple(reward_BS.shape) != expected:
-        raise TellapartError(f"reward '{term.name}' returned shape {tuple(reward_BS.shape)}; expected {expected}, B×S")
-    if bool(reward_BS.isinf().any()):
+    """The term's rewards as float, B×S, or B×S×T with NaN on padding; what else a user's own returns is one line."""
+    reward = torch.as_tensor(term.reward(rollout, batch))
+    reward = reward if reward.dtype == torch.float64 else reward.float()
+    valid_BST = rollout.valid_RT.view(len(batch.rows_B), rollout.samples, -1)
+    expected = tuple(valid_BST.shape)
+    if tuple(reward.shape) not in (expected, expected[:2]):
+        raise TellapartError(
+            f"reward '{term.name}' returned shape {tuple(reward.shape)}; expected {expected[:2]}, B×S, or {expected}, "
+            "B×S×T"
+        )
+    if reward.ndim == 3:
+        reward = reward.masked_fill(~valid_BST.to(reward.device), math.nan)
+    if bool(reward.isinf().any()):
         raise TellapartError(f"reward '{term.name}' is infinite; expected a number, or NaN to abstain")
-    return reward_BS
+    return reward
 
 
-def whitened(advantage_BS: torch.Tensor) -> torch.Tensor:
-    """Mean 0 and deviation 1 over the batch's captions; equal ones become 0. NaN stays."""
-    known = advantage_BS[~advantage_BS.isnan()]
+def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
+    """class_BST of the tokens, as the reward says; all are of one class where it does not."""
+    classes_RT = torch.zeros_like(rollout.tokens_RT)
+    if isinstance(term.reward, ClassifiesWords):
+        classes_RT = term.reward.word_classes(rollout).to(classes_RT.device)
+    return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
+
+
+def whitened(advantage: torch.Tensor) -> torch.Tensor:
+    """Mean 0 and deviation 1 over the batch's captions (or tokens); equal ones become 0. NaN stays."""
+    known = advantage[~advantage.isnan()]
     if not len(known):
-        return advantage_BS
-    return (advantage_BS - known.mean()) / (known.std(unbiased=False) + 1e-4)
+        return advantage
+    return (advantage - known.mean()) / (known.std(unbiased=False) + EPSILON)
 
 
-def reward_logs(terms: Sequence[RewardTerm], reward_TBS: torch.Tensor, rollout: Rollout) -> dict[str, float]:
+def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], rollout: Rollout) -> dict[str, float]:
     """The weighted reward, each reward where they are several, and what the captions are like."""
-    each = {term.name: float(reward_BS.nanmean()) for term, reward_BS in zip(terms, reward_TBS, strict=True)}
+    each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
     known = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not logged
     return {
         **({"reward": sum(term.weight * known.get(term.name, 0.0) for term in terms)} if known else {}),
@@ -249,10 +295,27 @@ def caption_log_probs(
     ``length+1``: sum over words, without the end token, divided by (words + 1); ``length``: sum with the
     end token, divided by its count; ``none``: the sum with the end token.
     """
-    words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
     if length_normalization == "length+1":
-        # An empty caption has no word to make likelier: its end token stands in, so that it can be unlearned.
-        counted_RT = torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
-        return (log_probs_RT * counted_RT).sum(1) / (words_RT.sum(1) + 1)
+        words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
+        return (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1) / (words_RT.sum(1) + 1)
     total_R = (log_probs_RT * rollout.valid_RT).sum(1)
     return total_R / rollout.valid_RT.sum(1).clamp(min=1) if length_normalization == "length" else total_R
+
+
+def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
+    """R×T: which tokens' log-probabilities are summed, see `caption_log_probs`."""
+    if length_normalization != "length+1":
+        return rollout.valid_RT
+    words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
+    # An empty caption has no word to make likelier: its end token stands in, so that it can be unlearned.
+    return torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
+
+
+def token_weights(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
+    """weight_RT, float64, of each token's log-probability in that of its caption, see `caption_log_probs`."""
+    counted_RT = counted_tokens(rollout, end, length_normalization).double()
+    if length_normalization == "none":
+        return counted_RT
+    words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
+    size_R = words_RT.sum(1) + 1 if length_normalization == "length+1" else rollout.valid_RT.sum(1).clamp(min=1)
+    return counted_RT / size_R[:, None]

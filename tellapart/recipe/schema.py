@@ -179,7 +179,10 @@ class Recipe(Strict):
                 "none; leave it out"
             )
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
-            yield "objective.kl holds to the model that training starts from, and [captioner.new] is none; name one"
+            yield (
+                "objective.kl holds to the model that training starts from (some rewards ask it, too), and "
+                "[captioner.new] is none; name one"
+            )
         if rewards and self.captioner and self.captioner.new_words is not None:
             yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
         if rewards and self.training.gradient_checkpointing:

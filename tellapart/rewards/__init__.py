@@ -1,7 +1,8 @@
-"""Rewards: one float per caption; NaN abstains. And baselines, which rewards are compared with.
+"""Rewards: one float per caption or per token; NaN abstains. And baselines, which rewards are compared with.
 
 `kinds` holds the rewards that a recipe can name, `base` the interface and the registry. `retrieval` and `overlap` are
-the rewards themselves, `combine` makes one of several, `distances` measures the diversity of samples (paper 4).
+the rewards themselves, and `paid_words`, `speaker` and `exact_truth` those of single words; `combine` makes one of
+several, `distances` measures the diversity of samples (paper 4).
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ _WHERE = {
     "RewardOptions": "base",
     "RunningMean": "baselines",
     "SelfRetrieval": "retrieval",
+    "ExactTruth": "exact_truth",
+    "MutualInformation": "speaker",
+    "PaidWords": "paid_words",
+    "Price": "paid_words",
+    "Speaker": "speaker",
+    "WordEffects": "paid_words",
+    "group_mean": "baselines",
     "leave_one_out": "baselines",
     "no_baseline": "baselines",
     "self_retrieval": "retrieval",
@@ -34,14 +42,21 @@ if TYPE_CHECKING:
     from tellapart.rewards.base import RewardEntry as RewardEntry
     from tellapart.rewards.base import RewardOptions as RewardOptions
     from tellapart.rewards.baselines import RunningMean as RunningMean
+    from tellapart.rewards.baselines import group_mean as group_mean
     from tellapart.rewards.baselines import leave_one_out as leave_one_out
     from tellapart.rewards.baselines import no_baseline as no_baseline
     from tellapart.rewards.combine import Alternating as Alternating
     from tellapart.rewards.combine import Averaged as Averaged
+    from tellapart.rewards.exact_truth import ExactTruth as ExactTruth
     from tellapart.rewards.overlap import Bleu as Bleu
     from tellapart.rewards.overlap import Cider as Cider
+    from tellapart.rewards.paid_words import PaidWords as PaidWords
+    from tellapart.rewards.paid_words import Price as Price
+    from tellapart.rewards.paid_words import WordEffects as WordEffects
     from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrieval
     from tellapart.rewards.retrieval import self_retrieval as self_retrieval
+    from tellapart.rewards.speaker import MutualInformation as MutualInformation
+    from tellapart.rewards.speaker import Speaker as Speaker
 
 __all__ = sorted(_WHERE)
 __getattr__, __dir__ = lazily(__name__, _WHERE)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import Field
 
 from tellapart.models.protocols import CaptionerLike, FrozenScorer
 from tellapart.types import Batch, Item, Rollout
@@ -20,8 +22,15 @@ if TYPE_CHECKING:
     import torch
 
 
+BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", "none"]
+
+
 class Reward(Protocol):
-    """``reward(rollout, batch) -> reward_BS``: one number per caption, on any scale; NaN abstains."""
+    """``reward(rollout, batch)``: reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
+
+    T is that of ``rollout.tokens_RT``; what stands on padding is not looked at. On any scale. A reward of tokens may
+    have a method ``word_classes(rollout) -> class_RT``: its baseline compares tokens of one class.
+    """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
 
@@ -67,8 +76,17 @@ class RunParts(Protocol):
         """features_ND of the training pictures."""
         ...
 
+    def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
+        """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
+        ...
+
     def start(self) -> CaptionerLike:
         """A fresh copy of the captioner that the run starts from, dropout off."""
+        ...
+
+    @property
+    def vision_learns(self) -> bool:
+        """Whether the captioner's vision encoder is trained: ``batch.visual`` then holds pixels."""
         ...
 
 
@@ -77,14 +95,20 @@ class RewardOptions(Strict):
 
     kind: str
     weight: float = 1.0
+    baseline: BaselineName | None = Field(None, description="in place of the objective's, for this reward alone")
 
     def needs(self) -> tuple[str, ...]:
-        """What the reward requires of the run with these options: ``references``, ``scorer``."""
+        """What the reward requires of the run with these options: ``references``, ``scorer``, ``start``, ``truth``."""
         return REWARDS.find(self.kind).needs
 
     def scorer_names(self) -> tuple[str, ...]:
         """Scorers that the options name in place of the recipe's [scorer]."""
         return ()
+
+    @property
+    def per_token(self) -> bool:
+        """Whether the reward is one number for each token."""
+        return False
 
     @property
     def per_bag(self) -> bool:

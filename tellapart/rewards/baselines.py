@@ -15,7 +15,8 @@ class RunningMean:
 
     def __call__(self, reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
         value = torch.full_like(reward_BS, self.mean)
-        known = reward_BS[~reward_BS.isnan()]
+        caption_BS = caption_means(reward_BS)
+        known = caption_BS[~caption_BS.isnan()]
         if len(known):
             self.count += 1
             self.mean += (float(known.mean()) - self.mean) / self.count
@@ -31,6 +32,17 @@ class RunningMean:
 def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
     """Zero: plain REINFORCE."""
     return torch.zeros_like(reward_BS)
+
+
+def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The mean reward of the picture's samples, its own included (GRPO, Shao et al. 2024)."""
+    mean_B = caption_means(reward_BS).nanmean(1)
+    return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
+
+
+def caption_means(reward: torch.Tensor) -> torch.Tensor:
+    """B×S: rewards of captions as they are; of tokens, B×S×T, the mean of each caption's."""
+    return reward if reward.ndim == 2 else reward.nanmean(2)
 
 
 def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:

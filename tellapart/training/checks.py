@@ -21,6 +21,8 @@ def check_setup(setup: TrainingSetup) -> None:
     for reward in recipe.objective.reward_options:
         if "references" in reward.needs():
             setup.check_references(f"reward '{reward.kind}' compares captions with references")
+        if "truth" in reward.needs():
+            setup.check_truth(f"reward '{reward.kind}' reads the exact truth, an upper bound")
 
 
 def check_code(recipe: Recipe) -> None:

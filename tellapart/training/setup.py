@@ -201,12 +201,36 @@ class TrainingSetup:
         """features_ND of the training pictures, as this scorer sees them."""
         return np.asarray(self.store.features(self.train_items, scorer.encoder))
 
+    def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Finds the look-alikes of training pictures by the scorer's features: rows_B to rows_BK."""
+        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+
+        if len(self.train_items) <= count:
+            raise UsageError(
+                f"{count} look-alikes of each picture, and there are {len(self.train_items)} training pictures; "
+                "lower nearest"
+            )
+        gallery = Vectors.of(self.train_features(scorer))
+        row_N = np.arange(len(gallery))
+
+        def nearest(rows_B: np.ndarray) -> np.ndarray:
+            return nearest_among(gallery.take(rows_B), gallery, count, Exclusions(rows_B, row_N)).rows_NK
+
+        return nearest
+
     def check_references(self, why: str) -> None:
         """Raises `UsageError` where a training picture has no reference."""
         if bare := [item.id for item in self.train_data if not item.references]:
             raise UsageError(
                 f"{self.recipe.data.train}: {len(bare)} of {len(self.train_data)} pictures have no reference, "
                 f"such as {bare[0]}; {why}"
+            )
+
+    def check_truth(self, why: str) -> None:
+        """Raises `UsageError` where a training picture's content is not known exactly."""
+        if unknown := [item.id for item in self.train_data if item.truth is None]:
+            raise UsageError(
+                f"{self.recipe.data.train}: the content of {unknown[0]} is not known, and {why}; expected scenes"
             )
 
     @cached_property

@@ -26,7 +26,7 @@ from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench", "bags", "claims", "headroom")
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench", "bags", "claims", "headroom", "tradeoff")
 DATA = "scenes:plain?n=20&split=test"
 
 

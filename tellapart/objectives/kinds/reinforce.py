@@ -12,6 +12,7 @@ from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveO
 from tellapart.rewards.base import (
     REWARDS,
     Baseline,
+    BaselineName,
     PluginRewardOptions,
     RewardOptions,
     RunParts,
@@ -59,11 +60,14 @@ class Reinforce(ObjectiveOptions):
     kind: Literal["reinforce"] = "reinforce"
     rewards: tuple[RewardTable, ...] = Field((SelfRetrieval(kind="self_retrieval"),), min_length=1)
     decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
-    baseline: Literal["running_mean", "leave_one_out", "greedy", "none"] = "running_mean"
+    baseline: BaselineName = "running_mean"
     length_normalization: Literal["length+1", "length", "none"] = Field("length+1", serialization_alias="normalise")
     dropout_in_rollout: bool = True
     exploration: Exploration | None = None
     whiten: bool = False
+    group_normalization: bool = Field(
+        False, description="divide each reward by its deviation among a picture's samples before they are summed (GDPO)"
+    )
     entropy: float = Field(0.0, ge=0)
     kl: float = Field(0.0, ge=0)
     kl_temperature: float | None = Field(
@@ -79,8 +83,14 @@ class Reinforce(ObjectiveOptions):
     def contradictions(self) -> Iterator[str]:
         if self.kl_temperature is not None and not self.kl:
             yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
-        if self.baseline == "leave_one_out" and self.decoding.samples < 2:
-            yield "baseline 'leave_one_out' compares samples of a picture; set decoding.samples = 4, say"
+        used = {self.baseline_of(reward) for reward in self.rewards}
+        for baseline in sorted(used & {"leave_one_out", "group_mean"}):
+            if self.decoding.samples < 2:
+                yield f"baseline '{baseline}' compares samples of a picture; set decoding.samples = 4, say"
+        if self.group_normalization and self.decoding.samples < 2:
+            yield "group_normalization compares samples of a picture; set decoding.samples = 4, say"
+        if self.exploration is not None and any(reward.per_token for reward in self.rewards):
+            yield "exploration is of whole captions, and a reward here is of single tokens; leave one of them out"
         if self.exploration is not None and self.decoding.samples < 2:
             yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
         elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
@@ -88,14 +98,18 @@ class Reinforce(ObjectiveOptions):
                 f"exploration.baseline '{self.exploration.baseline}' needs three samples of a picture: of two, each is "
                 "as different as the other; set decoding.samples = 5"
             )
-        if self.baseline == "greedy" and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
+        if "greedy" in used and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
             yield (
                 "baseline 'greedy' is the reward of the very caption that greedy decoding without dropout writes: "
                 "nothing would be learned; set decoding.kind = 'sample'"
             )
 
+    def baseline_of(self, reward: RewardOptions) -> BaselineName:
+        """The reward's own baseline, or that of the objective."""
+        return reward.baseline or self.baseline
+
     def needs(self) -> tuple[str, ...]:
-        return ("start",) if self.kl else ()
+        return ("start",) if self.kl or any("start" in reward.needs() for reward in self.rewards) else ()
 
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
@@ -110,7 +124,7 @@ def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
     terms = [
         RewardTerm(
             build_reward(table, parts),
-            build_baseline(options.baseline),
+            build_baseline(options.baseline_of(table)),
             table.weight,
             table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
         )
@@ -123,6 +137,7 @@ def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
         dropout_in_rollout=options.dropout_in_rollout,
         exploration=build_exploration(options.exploration) if options.exploration else None,
         whiten=options.whiten,
+        group_normalization=options.group_normalization,
         entropy=options.entropy,
         kl=options.kl,
         kl_temperature=options.kl_temperature,
@@ -130,15 +145,15 @@ def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
     )
 
 
-def build_baseline(name: str) -> Baseline | Literal["greedy"]:
+def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
     """A fresh baseline by its name in a recipe."""
-    from tellapart.rewards.baselines import RunningMean, leave_one_out, no_baseline
+    from tellapart.rewards.baselines import RunningMean, group_mean, leave_one_out, no_baseline
 
     if name == "running_mean":
         return RunningMean()
     if name == "greedy":
         return "greedy"
-    return leave_one_out if name == "leave_one_out" else no_baseline
+    return {"leave_one_out": leave_one_out, "group_mean": group_mean, "none": no_baseline}[name]
 
 
 def build_exploration(options: Exploration) -> ExplorationBonus:

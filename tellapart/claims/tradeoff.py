@@ -1,0 +1,255 @@
+"""``tellapart tradeoff``: detail and truth at once, against plain self-retrieval, its controls and an upper bound.
+
+All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
+``rent`` arms are the same one at other rents, from which the curve of R@1 against hallucination is drawn. The rule is
+fixed here, before any verdict: settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.claims.arms import DECODINGS, TEST_SETS, overlap, reward
+from tellapart.claims.bootstrap import PartResult, Statistic, compare_with_bounds, ratio_statistic
+from tellapart.claims.claim import Arm, Measurement, Part, greater
+from tellapart.claims.lab import Lab, digest
+from tellapart.claims.measures import measure
+from tellapart.claims.test_sets import ArmCaptions
+from tellapart.claims.worker_pool import Task, WorkerPool
+from tellapart.objectives.presets import PRESETS
+from tellapart.utils.files import replace_text
+from tellapart.utils.messages import say
+
+FOLDER = Path("runs") / "tradeoff"
+SEEDS = {"quick": (0,), "dev": tuple(range(6)), "verdict": tuple(range(30, 35))}
+STEPS = 70  # the demo's
+RETRIEVAL = {"kind": "self_retrieval"}
+TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
+SHARE = 1 / 3  # of self-retrieval's false claims that may remain
+RENTS = (-0.1, 0.1, 0.3)  # beside the recipe's own
+
+
+@measure("bindings", "wrong bindings, % of bound claims", "lower")
+def bindings(captions: ArmCaptions) -> Statistic:
+    """Claims that are true of another object only, as a percentage of the claims about objects."""
+    counts = captions.claim_counts
+    bound_N = np.array([float(c.bound) for c in counts])
+    return ratio_statistic(captions.picture_key, 100.0 * np.array([c.binding_errors for c in counts]), bound_N)
+
+
+@measure("repetitions", "captions with a repetition, %", "lower")
+def repetitions(captions: ArmCaptions) -> Statistic:
+    """Captions that repeat themselves, in percent."""
+    repeats_N = np.array([100.0 * (c.repetitions > 0) for c in captions.claim_counts])
+    return ratio_statistic(captions.picture_key, repeats_N)
+
+
+@measure("words", "words per caption")
+def words_per_caption(captions: ArmCaptions) -> Statistic:
+    """Words of a caption, in the mean."""
+    return ratio_statistic(captions.picture_key, np.array([float(len(t.split())) for t in captions.first_captions]))
+
+
+MEASURED = ("hard", "listener", "hallucination", "bindings", "precision", "cider", "repetitions", "words")
+PARTS = (
+    greater(
+        "R@1 among look-alikes is no lower", Measurement("truthful", "hard"), Measurement("sr", "hard"),
+        tolerance=TOLERANCE,
+    ),
+    greater(
+        "at most a third of its hallucinations", Measurement("sr", "hallucination", factor=SHARE),
+        Measurement("truthful", "hallucination"),
+    ),
+    greater(
+        "at most a third of its wrong bindings", Measurement("sr", "bindings", factor=SHARE),
+        Measurement("truthful", "bindings"),
+    ),
+    greater("higher CIDEr", Measurement("truthful", "cider"), Measurement("sr", "cider")),
+    greater("higher exact listener's accuracy", Measurement("truthful", "listener"), Measurement("sr", "listener")),
+    Part(
+        "no more repetitions than the start",
+        (Measurement("truthful", "repetitions"), Measurement("start", "repetitions", factor=-1.0)),
+        lower=-math.inf, upper=0.1,
+    ),
+)  # fmt: skip
+CONTROLS = {
+    "shuffled": "the truthful recipe, its gates dealt out to other words of the same kind",
+    "length": "self-retrieval with a rent on each content word, as long as the truthful recipe's captions",
+    "equal_kl": "self-retrieval held as near to its start as the truthful recipe stays",
+}
+
+
+def truthful_rewards(**changes: Any) -> list[dict[str, Any]]:
+    """The rewards of the preset ``truthful-self-retrieval``, its paid words changed."""
+    return [
+        {**table, **changes} if table["kind"] == "paid_words" else dict(table)
+        for table in PRESETS["truthful-self-retrieval"]["rewards"]
+    ]
+
+
+def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
+    """Every arm by name. ``start``: the captioner that all start from."""
+
+    def arm(name: str, **settings: Any) -> Arm:
+        return reward(name, steps=steps, **settings)
+
+    rent = next(table for table in truthful_rewards() if table["kind"] == "paid_words").get("rent", 0.0)
+    charged = {"kind": "paid_words", "worth": 0.0, "penalty": 0.0, "rent": 0.3, "baseline": "none"}
+    every = [
+        Arm("start", model=start),
+        arm("sr"),
+        arm("truthful", rewards=truthful_rewards()),
+        arm("shuffled", rewards=truthful_rewards(shuffled_gates=True)),
+        arm("length", rewards=[RETRIEVAL, charged]),
+        arm("equal_kl", kl=0.5),
+        arm("sr_cider", rewards=[RETRIEVAL, overlap(0.5)]),
+        arm("truth", rewards=[RETRIEVAL, {"kind": "exact_truth", "weight": 0.5}]),
+        *(arm(f"rent{rent + more:+.1f}", rewards=truthful_rewards(rent=rent + more)) for more in RENTS),
+    ]
+    return {one.name: one for one in every}
+
+
+@dataclass
+class TradeoffResult:
+    """What `run_tradeoff` found: each measure of each arm, and the rule's parts, one by one."""
+
+    seeds: tuple[int, ...]
+    table: dict[str, dict[str, PartResult]] = field(default_factory=dict)
+    parts: list[PartResult] = field(default_factory=list)
+    stamp: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.parts) and all(part.holds for part in self.parts)
+
+    def closed(self, name: str) -> float | None:
+        """The share of the gap between self-retrieval and the exact truth's reward that was closed, for a measure."""
+        if not {"sr", "truthful", "truth"} <= set(self.table):
+            return None
+        plain, ours, bound = (self.table[arm][name].value for arm in ("sr", "truthful", "truth"))
+        share = (ours - plain) / (bound - plain) if bound != plain else math.nan
+        return share if math.isfinite(share) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"systems": {ARM: {METRIC: {"value", "low", "high", "n"}}}, "parts": […], "closed": {…}, "holds", …}``."""
+        return {
+            "systems": {
+                arm: {name: {**interval(one), "n": len(self.seeds)} for name, one in row.items()}
+                for arm, row in self.table.items()
+            },
+            "parts": [{"says": part.statement, **interval(part), "holds": part.holds} for part in self.parts],
+            "closed": {name: self.closed(name) for name in ("hard", "hallucination")} if self.table else {},
+            "holds": self.holds,
+            "seeds": list(self.seeds),
+            "stamp": self.stamp,
+        }
+
+
+def interval(part: PartResult) -> dict[str, float | None]:
+    """``{"value", "low", "high"}``, None for what is not a number (of captions that claim nothing)."""
+    values = {"value": part.value, "low": part.low, "high": part.high}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def run_tradeoff(
+    seeds: Sequence[int],
+    names: Sequence[str] = (),
+    *,
+    start: str = "scenes",
+    steps: int = STEPS,
+    folder: Path = FOLDER,
+    workers: int = 1,
+) -> TradeoffResult:
+    """Train the arms (default: all), measure them, apply the rule where its arms are there. Resumes after Ctrl-C."""
+    known = arms(start, steps)
+    chosen = [known[name] for name in names] if names else list(known.values())
+    lab = Lab(folder, known, TEST_SETS, DECODINGS)
+    tasks = [Task(arm.name, seed, (("plain", "greedy"),)) for seed in seeds for arm in chosen]
+    if workers > 1:
+        with WorkerPool(lab, tasks, workers) as pool:
+            pool.finish({task.key for task in tasks})
+    result = TradeoffResult(tuple(seeds))
+    for arm in chosen:
+        for seed in seeds:
+            lab.prepare(Measurement(arm.name, "hard"), seed)
+        result.table[arm.name] = {name: _measured(lab, seeds, Measurement(arm.name, name)) for name in MEASURED}
+    if {"start", "sr", "truthful"} <= set(result.table):
+        result.parts = [_part(lab, seeds, part) for part in PARTS]
+    return result
+
+
+def _measured(lab: Lab, seeds: Sequence[int], measurement: Measurement) -> PartResult:
+    return _part(lab, seeds, Part(measurement.measure, (measurement,), lower=-math.inf))
+
+
+def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
+    statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
+    return compare_with_bounds(part.statement, statistics, part.lower, part.upper)
+
+
+def settings_digest(start: str, steps: int) -> str:
+    """Eight hex digits of all arms' recipes."""
+    tables = {name: arm.table for name, arm in arms(start, steps).items()}
+    return digest(json.dumps([start, tables], sort_keys=True))
+
+
+def read_verdicts(folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """All verdicts that were given, the first one first."""
+    path = folder / "verdicts.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
+def verdict(
+    *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
+    seeds: Sequence[int] = SEEDS["verdict"],
+) -> dict[str, Any]:  # fmt: skip
+    """The verdict on seeds 30-34: given once for the same settings, and read again from then on.
+
+    A further one after a change of settings carries its number for ever.
+    """
+    given, settings = read_verdicts(folder), settings_digest(start, steps)
+    for earlier in given:
+        if earlier["stamp"]["settings"] == settings:
+            say(f"this verdict was given on {earlier['stamp']['date']}; it is not given again for the same settings")
+            return earlier
+    result = run_tradeoff(seeds, start=start, steps=steps, folder=folder, workers=workers)
+    result.stamp = {
+        "number": len(given) + 1,
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "commit": commit(),
+        "settings": settings,
+        "start": start,
+    }
+    replace_text(folder / "verdicts.json", json.dumps([*given, result.to_json()], indent=1) + "\n")
+    return result.to_json()
+
+
+def commit() -> str:
+    """The commit of the code that runs; empty outside a clone."""
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()
+
+
+def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
+    """Header and rows of the table of `TradeoffResult.to_json`: mean over seeds and interval."""
+    rows = [["arm", *MEASURED]]
+    for arm, values in found["systems"].items():
+        rows.append([arm, *(format_cell(one) for one in values.values())])
+    return rows
+
+
+def format_cell(one: Mapping[str, Any]) -> str:
+    """ "39.0 [35.1, 43.2]"; a dash for what is not a number."""
+    found = [one[name] for name in ("value", "low", "high")]
+    return "–" if None in found else "{:.1f} [{:.1f}, {:.1f}]".format(*found)

@@ -1,0 +1,205 @@
+"""The content words of a caption, and the tokens that write each of them.
+
+A content word claims something of the picture. Which words do is decided by a closed list of English function words, or
+by HanTa's tags (the extra ``words``); neither knows anything of a data set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, Protocol
+
+import torch
+
+from tellapart.errors import MissingExtra
+from tellapart.metrics.lexical import FUNCTION_WORDS
+from tellapart.types import Rollout
+
+Kind = Literal["modifier", "head", "verb", "relation"]
+KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
+NO_WORD = -1
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+# Prepositions that claim where something is; the other function words claim nothing.
+RELATIONS = word_set("""
+    over under above below behind beside beneath underneath between across along around through near off
+""")
+_CLAIM_NOTHING = FUNCTION_WORDS | word_set("""
+    i we you me us them see sees seen show shows shown there here what where when how both all next do does did also
+    very so then than been am will would can could may might must not no
+""")
+_NUMBERS = word_set("two three four")
+_OPENING = re.compile(r"^\W*(?:an? |the )?(?:picture|photo|photograph|image|view|close-?up|drawing|clip|video) of\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A content word: characters ``start`` to ``end`` of its caption. A ``relation`` is a spatial preposition."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+class DecodesTokens(Protocol):
+    """What the alignment needs of a tokenizer."""
+
+    def batch_decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]: ...
+
+
+FindWords = Callable[[str], list[Word]]
+
+
+def content_words(caption: str) -> list[Word]:
+    """The content words of an English caption, without a tagger.
+
+    All words but function words and the opening "a picture of". One that stands directly before another is its
+    modifier ("red" in "a red star"), others are heads. The last of several is a verb where it ends in -ing ("a dog
+    running"), and in -s behind "a" ("a dog sits"); other verbs are taken for nouns.
+    """
+    opening = opening_end(caption)
+    found: list[Word] = []
+    run: list[Word] = []  # content words with nothing but white space between
+    before = ""
+    for match in _WORD.finditer(caption, opening):
+        word = match.group().lower()
+        claims = word in _NUMBERS or re.split("['’]", word)[0] not in _CLAIM_NOTHING
+        if run and (not claims or word in RELATIONS or caption[run[-1].end : match.start()].strip()):
+            found += _with_kinds(run, caption, before)
+            run = []
+        if word in RELATIONS:
+            found.append(Word(*match.span(), "relation"))
+        elif claims:
+            run.append(Word(*match.span(), "head"))
+        if not run:
+            before = word
+    return [*found, *_with_kinds(run, caption, before)]
+
+
+def _with_kinds(run: list[Word], caption: str, before: str) -> list[Word]:
+    """Words side by side: modifiers and a head, or a head and a verb. before: the word in front of them."""
+    if not run:
+        return []
+    last = caption[run[-1].start : run[-1].end].lower()
+    singular = before in ("a", "an") and last.endswith("s") and not last.endswith(("ss", "us", "is"))
+    participle = last.endswith("ing") and len(last) > 5
+    verb_last = (participle and before in ("is", "are", "was", "were")) or (len(run) > 1 and (participle or singular))
+    ending: tuple[Kind, ...] = ("head", "verb") if verb_last else ("modifier", "head")
+    modifier: Kind = "modifier"
+    kinds = [*(modifier for _ in run[2:]), *ending[-len(run) :]]
+    return [Word(word.start, word.end, kind) for word, kind in zip(run, kinds, strict=True)]
+
+
+def opening_end(caption: str) -> int:
+    """Where "a picture of" ends at the beginning of a caption; 0 without it."""
+    opening = _OPENING.match(caption.lower())
+    return opening.end() if opening else 0
+
+
+def tagged_words(caption: str) -> list[Word]:
+    """The content words by HanTa's tags: nouns are heads, adjectives, adverbs and numerals modifiers, verbs verbs.
+
+    Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` without HanTa.
+    """
+    from tellapart.metrics.words import analyser
+
+    check_tagger()
+    found: list[Word] = []
+    place, lower = 0, caption.lower().replace("’", "'")
+    for word, lemma, tag in analyser()(caption):
+        place = max(lower.find(word, place), place)
+        span = (place, place + len(word))
+        if place < opening_end(caption):
+            pass
+        elif word in RELATIONS:
+            found.append(Word(*span, "relation"))
+        elif tag.startswith("N"):
+            found.append(Word(*span, "head"))
+        elif tag.startswith("VV") and lemma not in _CLAIM_NOTHING:
+            found.append(Word(*span, "verb"))
+        elif tag.startswith(("AJ", "AV", "CRD")) and lemma not in _CLAIM_NOTHING - _NUMBERS:
+            found.append(Word(*span, "modifier"))
+        place = span[1]
+    return found
+
+
+def check_tagger() -> None:
+    """Raises `MissingExtra` without HanTa."""
+    from importlib.util import find_spec
+
+    if find_spec("HanTa") is None:
+        raise MissingExtra("words", "content words by a tagger")
+
+
+def neutral(caption: str, word: Word, noun: str = "thing") -> str:
+    """The caption without what the word claims: modifier and verb left out, a head as ``noun``."""
+    stands_for = {"modifier": "", "head": noun, "verb": "", "relation": "and"}[word.kind]
+    return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
+
+
+def without(caption: str, word: Word) -> str:
+    """The caption without the word."""
+    return " ".join(f"{caption[: word.start]}{caption[word.end :]}".split())
+
+
+def token_spans(
+    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
+) -> list[list[tuple[int, int]]]:
+    """For every token of each row the characters of its text that it writes, as (start, end).
+
+    The text of the first t tokens says where token t ends: so it holds for tokenizers that cut words, letters (bytes of
+    one that is not ASCII) or white space. A token that completes no letter, and one that writes nothing, has an empty
+    span at its place.
+    """
+    prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
+    decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
+    spans = []
+    for row, text in zip(rows, texts, strict=True):
+        ends = [0]
+        for _ in row:
+            written = next(decoded).lstrip()
+            ends.append(max(ends[-1], common_start(written, text)))
+        spans.append(list(pairwise(ends)))
+    return spans
+
+
+def common_start(one: str, other: str) -> int:
+    """How many characters at their beginning two texts share."""
+    if other.startswith(one):
+        return len(one)
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def words_of_tokens(
+    rollout: Rollout, tokenizer: DecodesTokens, find: FindWords
+) -> tuple[list[list[Word]], torch.Tensor]:
+    """The content words of each caption, and word_RT: the number of the word that a token belongs to, or `NO_WORD`.
+
+    A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
+    """
+    word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
+    rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+    unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}
+    spans = dict(zip(unique, token_spans(list(unique), list(unique.values()), tokenizer), strict=True))
+    found = {text: find(text) for text in dict.fromkeys(rollout.texts)}
+    for r, (row, text) in enumerate(zip(rows, rollout.texts, strict=True)):
+        for t, (start, end) in enumerate(spans[tuple(row)]):
+            for number, word in enumerate(found[text]):
+                overlaps = start < word.end and word.start < end
+                if overlaps or (start == end and word.start <= start < word.end):
+                    word_RT[r, t] = number
+                    break
+    return [found[text] for text in rollout.texts], word_RT
+
+
+WORD_FINDERS: dict[str, FindWords] = {"list": content_words, "tagger": tagged_words}

@@ -1,0 +1,36 @@
+"""The exact truth of `scenes` as a reward: an upper bound for rewards that may not read it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from tellapart.rewards.caption_words import DecodesTokens, token_spans
+from tellapart.scenes.truth import mark_caption
+from tellapart.types import Batch, Rollout
+
+
+class ExactTruth:
+    """Minus the false claims of a caption, by the scene itself: only on `scenes`, and only as an upper bound.
+
+    ``per``: ``caption`` gives reward_BS, minus the number of false claims; ``token`` gives reward_BST, −1 on the tokens
+    of words whose claim is false and 0 on all others.
+    """
+
+    def __init__(self, tokenizer: DecodesTokens, *, per: Literal["caption", "token"] = "caption") -> None:
+        self.tokenizer, self.per = tokenizer, per
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        scenes = [item.truth for item in batch.items for _ in range(rollout.samples)]
+        marked = [mark_caption(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
+        if self.per == "caption":
+            false_R = torch.tensor([float(one.claims - one.correct) for one in marked])
+            return -false_R.view(-1, rollout.samples)
+        reward_RT = torch.full(rollout.tokens_RT.shape, math.nan)
+        rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+        for r, spans in enumerate(token_spans(rows, rollout.texts, self.tokenizer)):
+            for t, (start, end) in enumerate(spans):
+                reward_RT[r, t] = -float(any(start < stop and first < end for first, stop, _ in marked[r].false))
+        return reward_RT.view(-1, rollout.samples, reward_RT.shape[1])

@@ -1,0 +1,184 @@
+"""Paid words: each content word is paid for what it is worth among look-alikes, as far as it is believed to be true.
+
+A caption's cosine rises with a false word nearly as often as with a true one, since a further claim costs nothing. So
+each content word is judged by itself: how far does the score fall when its claim is taken out?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from tellapart.models.protocols import ScorerLike
+from tellapart.rewards.caption_words import (
+    KINDS,
+    NO_WORD,
+    FindWords,
+    Word,
+    content_words,
+    neutral,
+    without,
+    words_of_tokens,
+)
+from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
+from tellapart.types import Batch, Rollout
+
+SHARE = 0.5  # of the mutual information that ``both`` adds to the log-probability
+Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a word is paid: gate · worth − (1 − gate) · penalty − rent, in nats.
+
+    gate: sigmoid(slope · (evidence − offset)), where evidence is the start model's confidence in the word (mutual
+    information with the picture, or log-probability) + ``truth`` · what the word adds among random pictures.
+    ``rent`` sets the place on the curve of precision against recall. ``worth`` is a factor, and worths are cut at
+    ``limit`` on both sides.
+    """
+
+    rent: float = 0.0
+    penalty: float = 1.0
+    slope: float = 2.0
+    offset: float = -2.5
+    truth: float = 0.2
+    worth: float = 1.0
+    limit: float = 3.0
+
+    def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+        """Belief in each word, 0 to 1. far: its drop of the score among random pictures, in nats."""
+        return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
+
+    def credit(self, gate: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
+        """The credit of each word. near: its drop of the score among look-alikes, in nats."""
+        worth = self.worth * near.clamp(-self.limit, self.limit)
+        return gate * worth - (1 - gate) * self.penalty - self.rent
+
+
+class WordEffects:
+    """How far the scorer's log-probability of the picture falls when a content word is taken out of its caption.
+
+    ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
+    ``replace``: ``neutral`` puts a neutral word of its class in the word's place, ``delete`` leaves it out.
+    """
+
+    def __init__(
+        self,
+        scorer: ScorerLike,
+        features_ND: np.ndarray,
+        nearest: Nearest,
+        *,
+        replace: Literal["neutral", "delete"] = "neutral",
+    ) -> None:
+        self.scorer, self.features_ND, self.nearest = scorer, features_ND, nearest
+        self.change = neutral if replace == "neutral" else without
+
+    def __call__(
+        self, texts: list[str], found: list[list[Word]], rows_B: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """near_RW, among the picture's look-alikes, and far_RW, among the pictures ``rows_B``; in nats, 0 for no word.
+
+        One row of the text tower for each caption and for each content word; pictures' features are there already.
+        """
+        captions = len(texts) // len(rows_B)
+        whose = [(r, w) for r, words in enumerate(found) for w in range(len(words))]
+        if not whose:
+            return torch.zeros(len(texts), 0), torch.zeros(len(texts), 0)
+        changed = [self.change(texts[r], found[r][w]) for r, w in whose]
+        features = self.scorer.text_features([*texts, *changed]).cpu().float()
+        row_N, place_N = torch.tensor(whose).T
+        near_RW, far_RW = torch.zeros(2, len(texts), max(map(len, found)))
+        images_BD = torch.from_numpy(self.features_ND[rows_B]).float()
+        near_BKD = torch.from_numpy(self.features_ND[self.nearest(rows_B)]).float()
+        own_N = row_N // captions
+        text_N, without_N = features[row_N], features[len(texts) :]
+        for value_RW, candidates in ((near_RW, near_BKD), (far_RW, images_BD)):
+            drop_N = self._log_probs(text_N, own_N, images_BD, candidates) - self._log_probs(
+                without_N, own_N, images_BD, candidates
+            )
+            value_RW[row_N, place_N] = drop_N
+        return near_RW, far_RW
+
+    def _log_probs(
+        self, text_ND: torch.Tensor, own_N: torch.Tensor, images_BD: torch.Tensor, candidates: torch.Tensor
+    ) -> torch.Tensor:
+        """log p(picture | text): among B×K×D candidates beside it, or among the B pictures themselves."""
+        own_cosine_N = (text_ND * images_BD[own_N]).sum(1)
+        if candidates.ndim == 2:
+            cosine_NK = text_ND @ candidates.T
+        else:
+            others_NK = torch.einsum("nd,nkd->nk", text_ND, candidates[own_N])
+            cosine_NK = torch.cat([own_cosine_N[:, None], others_NK], dim=1)
+        return self.scorer.scale * own_cosine_N - (self.scorer.scale * cosine_NK).logsumexp(1)
+
+
+class PaidWords:
+    """`Price.credit` of every content word: on each of its tokens, reward_BST with NaN on tokens of no content word; or
+    with ``per`` = ``caption`` the sum over a caption's words, reward_BS.
+
+    ``confidence``: what the start model is asked about a word: ``log_prob``, how likely it is given what stands before
+    it; ``pmi``, its mutual information with the picture; ``both``, the first + half of the second, which says best
+    which words are true (docs/log.md). ``shuffled``: every word gets the gate of another one of its kind, a control
+    under which as much is paid as before, but chance says for which word.
+    """
+
+    def __init__(
+        self,
+        effects: WordEffects,
+        speaker: Speaker,
+        price: Price = Price(),
+        *,
+        confidence: Literal["both", "pmi", "log_prob"] = "both",
+        per: Literal["word", "caption"] = "word",
+        find: FindWords = content_words,
+        shuffled: bool = False,
+    ) -> None:
+        self.effects, self.speaker, self.price = effects, speaker, price
+        self.confidence, self.per, self.find, self.shuffled = confidence, per, find, shuffled
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
+        near_RW, far_RW = self.effects(rollout.texts, found, batch.rows_B.numpy())
+        gate_RW = self.price.gate(self.confidence_of(rollout, batch, word_RT, near_RW.shape[1]), far_RW)
+        if self.shuffled:
+            gate_RW = shuffled_gates(gate_RW, found, batch)
+        credit_RW = self.price.credit(gate_RW, near_RW)
+        if self.per == "caption":
+            is_word_RW = torch.tensor([[w < len(words) for w in range(near_RW.shape[1])] for words in found])
+            return (credit_RW * is_word_RW).sum(1).view(-1, rollout.samples)
+        credit_RT = spread(credit_RW, word_RT)
+        return credit_RT.view(-1, rollout.samples, word_RT.shape[1])
+
+    def confidence_of(self, rollout: Rollout, batch: Batch, word_RT: torch.Tensor, words: int) -> torch.Tensor:
+        """confidence_RW of the start model in each word, in nats."""
+        log_p_ORW = word_log_probs(self.speaker.log_probs(rollout, batch).cpu(), word_RT, words)
+        if self.confidence == "log_prob":
+            return log_p_ORW[0]
+        information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
+        return information_RW if self.confidence == "pmi" else log_p_ORW[0] + SHARE * information_RW
+
+    def word_classes(self, rollout: Rollout) -> torch.Tensor:
+        """class_RT, for `objectives.token_credit`: the kind of the word that a token belongs to, 0 for none."""
+        found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
+        kinds = torch.zeros(len(found), max(1, max(map(len, found))), dtype=torch.long)
+        for r, words in enumerate(found):
+            for w, word in enumerate(words):
+                kinds[r, w] = 1 + KINDS.index(word.kind)
+        return torch.where(word_RT == NO_WORD, 0, kinds.gather(1, word_RT.clamp(min=0)))
+
+
+def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch) -> torch.Tensor:
+    """The gates of the batch's words, dealt out anew among words of the same kind."""
+    mixed_RW = gate_RW.clone()
+    generator = torch.Generator().manual_seed(batch.seed * 1_000_003 + batch.step)
+    for kind in KINDS:
+        where = [(r, w) for r, words in enumerate(found) for w, word in enumerate(words) if word.kind == kind]
+        if where:
+            row_N, place_N = torch.tensor(where).T
+            dealt_N = torch.randperm(len(where), generator=generator)
+            mixed_RW[row_N, place_N] = gate_RW[row_N, place_N][dealt_N]
+    return mixed_RW

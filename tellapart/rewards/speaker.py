@@ -1,0 +1,141 @@
+"""What the start model says of a caption for its own picture, against others: a speaker used as a listener.
+
+The scorer's cosine averages over what a caption claims. A likelihood multiplies: one claim that does not hold for the
+picture makes the whole caption unlikely there. Pointwise mutual information compares it with other pictures, so that a
+rare synonym costs nothing (Frank and Goodman 2012, rational speech acts; Cohn-Gordon et al. 2018, for captions).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.models.protocols import CaptionerLike
+from tellapart.rewards.caption_words import NO_WORD, FindWords, content_words, words_of_tokens
+from tellapart.types import Batch, Rollout
+
+SCORES_AT_ONCE = 1 << 26  # tokens times vocabulary of one pass, float32
+
+
+class Speaker:
+    """Log-probabilities of captions under a frozen captioner, for their own picture and for others of the batch.
+
+    ``others``: how many other pictures, at most all; they are spread over the batch, so that of bags that stand side by
+    side few are met. 0: the average picture, the mean of the batch's features, stands for all others. That costs one
+    further pass, and says nearly as well as eight pictures do which words are true (docs/log.md). ``pixels``:
+    ``batch.visual`` holds pixels, as where a vision encoder is trained.
+    """
+
+    def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
+        self.start, self.others, self.pixels = start, others, pixels
+
+    def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        """log_p_ORT in nats of each token, given those before it: first for its own picture, then for O − 1 others.
+
+        0 on padding. Each picture is read once for all its captions. Raises ValueError for a batch of one picture.
+        """
+        if len(batch.rows_B) < 2:
+            raise ValueError("mutual information compares pictures of a batch; expected at least 2, found 1")
+        if self.others:
+            return self._among_pictures(rollout, batch)
+        with torch.no_grad():
+            visual = self._visual(batch, slice(None))
+            average = visual.mean(0, keepdim=True).expand_as(visual).contiguous()
+            each = [self.score(seen, rollout) for seen in (visual, average)]
+        return torch.stack(each)
+
+    def _visual(self, batch: Batch, part: slice) -> torch.Tensor:
+        return self.start.encode(batch.visual[part]) if self.pixels else batch.visual[part]
+
+    def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+        """log_p_RT in nats of each token for these B pictures, as many at once as fit; 0 on padding."""
+        at_once = self._at_once(rollout.samples * rollout.tokens_RT.shape[1])
+        scored = []
+        for first in range(0, len(visual), at_once):
+            part = rollout[first : min(first + at_once, len(visual))]
+            scored.append(self._score(visual[first : first + at_once], part.tokens_RT, part.valid_RT))
+        return torch.cat(scored)
+
+    def _at_once(self, tokens: int) -> int:
+        """How many pictures of so many tokens each fit into one pass."""
+        return max(1, SCORES_AT_ONCE // (tokens * self._vocabulary))
+
+    def _among_pictures(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        B, S = len(batch.rows_B), rollout.samples
+        offsets = self._offsets(B)
+        T = rollout.tokens_RT.shape[1]
+        tokens_BOST, valid_BOST = (
+            torch.stack([rows_RT.view(B, S, T).roll(offset, 0) for offset in offsets], dim=1)
+            for rows_RT in (rollout.tokens_RT, rollout.valid_RT)
+        )
+        log_p_BOST = torch.zeros(tokens_BOST.shape, device=rollout.tokens_RT.device)
+        at_once = self._at_once(len(offsets) * S * T)
+        with torch.no_grad():
+            for first in range(0, B, at_once):
+                part = slice(first, first + at_once)
+                rows = tokens_BOST[part].flatten(0, 2), valid_BOST[part].flatten(0, 2)
+                log_p_BOST[part] = self._score(self._visual(batch, part), *rows).view(tokens_BOST[part].shape)
+        own_first = [log_p_BOST[:, k].roll(-offset, 0) for k, offset in enumerate(offsets)]
+        return torch.stack(own_first).reshape(len(offsets), B * S, T)
+
+    def _offsets(self, B: int) -> list[int]:
+        count = min(self.others, B - 1)
+        return [B // (count + 1) * k for k in range(count + 1)]
+
+    @property
+    def _vocabulary(self) -> int:
+        head = self.start.head()
+        return len(self.start.tokenizer) if head is None else len(head[0])
+
+    def _score(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        states = self.start.hidden(visual, tokens_RT, valid_RT)[valid_RT]  # of tokens only, not of padding
+        head = self.start.head()
+        scores_NV = (states if head is None else F.linear(states, *head)).float()
+        log_p_RT = scores_NV.new_zeros(tokens_RT.shape)
+        log_p_RT[valid_RT] = scores_NV.gather(1, tokens_RT[valid_RT][:, None])[:, 0] - scores_NV.logsumexp(1)
+        return log_p_RT
+
+
+def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
+    """log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
+
+    log_p_OR: first row: the text's own picture.
+    """
+    return log_p_OR[0] - log_p_OR[1:].logsumexp(0) + math.log(len(log_p_OR) - 1)
+
+
+def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -> torch.Tensor:
+    """log_p_ORW: the sum over the tokens of each word; 0 where there is none. ``words``: W, most in a row."""
+    belongs_RTW = word_RT[..., None] == torch.arange(words)
+    return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))
+
+
+def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
+    """The value of each word on all its tokens, R×T; NaN on tokens of no word."""
+    value_RW = F.pad(value_RW, (0, 1), value=math.nan)
+    return value_RW.gather(1, torch.where(word_RT == NO_WORD, value_RW.shape[1] - 1, word_RT))
+
+
+class MutualInformation:
+    """Pointwise mutual information of caption and picture under the start model, as a reward of the loop.
+
+    ``per``: ``caption`` gives reward_BS; ``word`` gives reward_BST, on the tokens of content words, each given what
+    stands before it, NaN on others. In nats; 0 for what the picture says nothing about.
+    """
+
+    def __init__(
+        self, speaker: Speaker, *, per: Literal["caption", "word"] = "caption", find: FindWords = content_words
+    ) -> None:
+        self.speaker, self.per, self.find = speaker, per, find
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        log_p_ORT = self.speaker.log_probs(rollout, batch).cpu()
+        if self.per == "caption":
+            return mutual_information(log_p_ORT.sum(2)).view(-1, rollout.samples)
+        found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
+        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(map(len, found)))
+        value_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
+        return spread(value_RW, word_RT).view(-1, rollout.samples, word_RT.shape[1])

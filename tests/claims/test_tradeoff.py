@@ -1,0 +1,100 @@
+"""``tellapart tradeoff``: the rule and its table, the seeds that are kept, and the verdict that is given once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tellapart.claims import tradeoff
+from tellapart.claims.bootstrap import PartResult
+from tellapart.claims.lab import Lab
+from tellapart.errors import UsageError
+from tellapart.objectives.registry import OBJECTIVES
+from tellapart.recipe.reading import check_recipe
+
+
+def test_every_arm_is_a_recipe_that_differs_from_self_retrieval_in_its_objective_alone(tmp_path: Path) -> None:
+    arms = tradeoff.arms()
+    lab = Lab(tmp_path, arms, tradeoff.TEST_SETS, tradeoff.DECODINGS)
+    plain = lab.recipe("sr", 0)
+    for name, arm in arms.items():
+        if arm.table is None:
+            continue
+        recipe = lab.recipe(name, 0)
+        OBJECTIVES.find(recipe.objective.kind).check(recipe.objective)  # type: ignore[misc]
+        assert recipe.training == plain.training and recipe.data == plain.data and recipe.captioner == plain.captioner
+        assert name == "sr" or recipe.objective != plain.objective
+    assert {*tradeoff.CONTROLS, "truth", "start", "truthful"} <= set(arms)
+
+
+def test_nothing_but_the_upper_bound_reads_the_truth(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, tradeoff.arms(), tradeoff.TEST_SETS, tradeoff.DECODINGS)
+    for name, arm in tradeoff.arms().items():
+        if arm.table is not None:
+            reads = any("truth" in reward.needs() for reward in lab.recipe(name, 0).objective.reward_options)
+            assert reads == (name == "truth")
+
+
+def test_the_share_of_the_gap_that_was_closed() -> None:
+    def part(value: float) -> PartResult:
+        return PartResult("", value, value, value, (value,), True)
+
+    table = {
+        name: {"hard": part(hard), "hallucination": part(false)}
+        for name, hard, false in (("sr", 30.0, 12.0), ("truthful", 32.0, 6.0), ("truth", 34.0, 2.0))
+    }
+    result = tradeoff.TradeoffResult((0,), table)
+    assert result.closed("hard") == pytest.approx(0.5) and result.closed("hallucination") == pytest.approx(0.6)
+    assert not result.holds, "without its parts a rule does not hold"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "line"),
+    [("0,31", "seed 31 is kept for the verdict"), ("dew", "did you mean 'dev'"), ("-1", "expected numbers from 0")],
+)
+def test_wrong_seeds_are_one_line(seeds: str, line: str) -> None:
+    from tellapart.cli.tradeoff import numbers_of
+
+    with pytest.raises(UsageError, match=line):
+        numbers_of(seeds)
+    assert numbers_of("3,0,3") == (3, 0)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Path) -> Path:
+    """Arms of two steps with tiny models, measured on sixty pictures."""
+    real = tradeoff.reward
+    pictures = {"train": "scenes:plain?n=60&split=train", "validation": "scenes:plain?n=30&split=validation"}
+
+    def reward(name: str, **settings: Any) -> Any:
+        arm = real(name, **settings, pictures=pictures)
+        table: dict[str, Any] = json.loads(json.dumps(arm.table))
+        table["scorer"]["name"] = str(tiny_scorer)
+        table["training"] |= {"batch_size": 12}
+        table["objective"]["decoding"] |= {"max_tokens": 6}
+        table["validation"]["decoding"] |= {"max_tokens": 6}
+        check_recipe({**table, "name": name, "captioner": {"name": str(tiny_captioner)}}, name)
+        return type(arm)(arm.name, table, arm.start)
+
+    monkeypatch.setattr(tradeoff, "reward", reward)
+    monkeypatch.setattr(tradeoff, "TEST_SETS", {"plain": "scenes:plain?split=test&n=60&seed=31"})
+    return tiny_captioner
+
+
+@pytest.mark.long
+def test_a_verdict_is_given_once_and_a_second_one_is_marked(small: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "tradeoff"
+    first = tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(30,))
+    assert len(first["parts"]) == 6 and set(first["systems"]) == set(tradeoff.arms())
+    assert first["stamp"]["number"] == 1 and set(first["closed"]) == {"hard", "hallucination"}
+    runs = sorted(kept.glob("*-s30-*"))
+    before = [run.stat().st_mtime_ns for run in runs]
+    assert tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(31,)) == first, "the settings are the same"
+    assert [run.stat().st_mtime_ns for run in runs] == before and not list(kept.glob("*-s31-*"))
+    second = tradeoff.verdict(start=str(small), steps=1, folder=kept, seeds=(30,))
+    assert second["stamp"]["number"] == 2 and [v["stamp"]["number"] for v in tradeoff.read_verdicts(kept)] == [1, 2]
+    rows = tradeoff.table_lines(first)
+    assert rows[0] == ["arm", *tradeoff.MEASURED] and len(rows) == 1 + len(tradeoff.arms())
