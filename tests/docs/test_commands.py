@@ -69,7 +69,7 @@ NOT_RUN = {
     "tellapart bags export": "needs a reviewer's decisions; tests/review makes some",
     "tellapart claims vcb-captions": "trains for minutes; tests/claims does it on little data",
     "tellapart claims smile-length": "trains for minutes; tests/claims does it on little data",
-    "tellapart tradeoff": "trains for minutes; tests/claims/test_tradeoff.py does it on little data",
+    "tellapart tradeoff": "trains for minutes; tests/claims/test_detail_and_truth.py does it on little data",
     "tellapart claims --quick": "trains for 20 minutes; tests/claims does it on little data",
     "tellapart eval --captions mle.jsonl": "reads three runs of hours, and frames that are not part of the project",
     "tellapart eval --captions before.jsonl --references references.jsonl --bertscore": "needs a hub model",
