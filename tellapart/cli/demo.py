@@ -107,10 +107,11 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 def verdict_lines(folder: Path) -> list[str]:
     """What became better and what became worse, from the run's results."""
+    from tellapart.evaluation.selection import describe
     from tellapart.report.folder import read_run
     from tellapart.report.verdict import compare
 
-    results = read_run(folder).results
+    results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None
     if comparison is None:
         return []

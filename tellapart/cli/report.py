@@ -19,6 +19,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.")] = None,
 ) -> None:
     """Write the HTML page of one run, or of several side by side."""
+    from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
-    print(for_terminal(str(build_report(runs, out))))
+    print(for_terminal(str(build_report(runs, out, describe=describe))))

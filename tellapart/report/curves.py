@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tellapart.report.folder import Log
-from tellapart.report.words import MINUS, describe
+from tellapart.report.words import MINUS
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 14, 28
@@ -189,5 +189,5 @@ def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
 
 
 def _validation_chart(log: Log, key: str) -> Chart:
-    name = "R@1" if key == "recall@1" else describe(key).name
+    name = "R@1" if key == "recall@1" else log.labels.get(key, key)
     return draw(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
+from tellapart.metrics import results
 from tellapart.metrics.results import digest_of_ids
 from tellapart.utils.json_text import parse_json
 
@@ -86,7 +87,7 @@ class Pictures(_Lenient):
 
 
 class Results(_Lenient):
-    """``results.json``. Runs of 0.1 have no ``metrics``: `words.describe` knows theirs."""
+    """``results.json``. Runs of 0.1 have no ``metrics``; see `read_run`."""
 
     systems: dict[str, dict[str, Estimate | None]] = {}
     pictures: Pictures = Pictures()
@@ -143,10 +144,19 @@ class Log:
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)  # of the keys of validation
     best_step: int | None = None
     validated: int | None = None  # pictures of a validation
     unreadable: int = 0
     not_finite: int = 0
+
+
+Describe = Callable[[str, results.Candidates | None], results.MetricInfo]  # what is said of a key of results
+
+
+def unexplained(key: str, candidates: results.Candidates | None) -> results.MetricInfo:
+    """A key as its own label, where nobody knows the metrics."""
+    return results.MetricInfo(key.replace("_", " "), "no explanation is on file for this one")
 
 
 @dataclass
@@ -171,33 +181,42 @@ class RunFolder:
         return self.info.name or self.path.resolve().name
 
 
-def read_run(path: Path) -> RunFolder:
-    """Read the run folder ``path``. Raises `UsageError` where it is none, naming what is missing."""
+def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
+    """Read the run folder ``path``. Raises `UsageError` where it is none, naming what is missing.
+
+    ``describe``: what is said of metrics whose results say nothing (runs of 0.1) and of validation's keys:
+    `evaluation.selection.describe`, which knows the registry.
+    """
     info = _read_info(path)
     run = RunFolder(path, info, Log())
     run.recipe = _read_text(run, "recipe.toml", "the recipe")
     run.results = _read_model(run, "results.json", Results, "the numbers before and after")
     run.gallery = _read_model(run, "gallery.json", Gallery, "the look-alike pictures")
     _read_log(run)
+    run.log.labels = {key: describe(key, None).label for key in run.log.validation}
     if run.results is not None:
-        _complete(run.results, path)
+        _complete(run.results, path, describe)
     return run
 
 
-def _complete(results: Results, path: Path) -> None:
-    """Fill in what runs of 0.1 lack, from their signatures and captions: candidates and the digest of the pictures."""
-    for key, signature in results.signatures.items():
-        found = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
-        if key not in results.candidates and found[0] and found[1]:
-            k, size = int(found[0]["k"] or 1), int(next(filter(None, found[1].groups())))
-            results.candidates[key] = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
-    if not results.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
+def _complete(found: Results, path: Path, describe: Describe) -> None:
+    """Fill in what runs of 0.1 lack: candidates from signatures, what metrics are, the digest of the pictures."""
+    for key, signature in found.signatures.items():
+        pool, sized = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
+        if key not in found.candidates and pool and sized:
+            k, size = int(pool["k"] or 1), int(next(filter(None, sized.groups())))
+            found.candidates[key] = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+    for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
+        among = found.candidates.get(key)
+        info = describe(key, None if among is None else results.Candidates(among.fewest, among.most, among.chance))
+        found.metrics[key] = MetricInfo.model_validate(asdict(info))
+    if not found.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
         try:
             lines = files[0].read_text(encoding="utf-8").splitlines()
             ids = [str(parse_json(line)["id"]) for line in lines if line.strip()]
         except (ValueError, KeyError, TypeError, OSError):
             return
-        results.pictures = Pictures(n=len(ids), ids=digest_of_ids(ids))
+        found.pictures = Pictures(n=len(ids), ids=digest_of_ids(ids))
 
 
 def _read_info(path: Path) -> RunInfo:

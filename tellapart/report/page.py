@@ -18,7 +18,7 @@ import jinja2
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
-from tellapart.report.folder import RunFolder, read_run
+from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.pictures import Album
 from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
@@ -50,16 +50,16 @@ class RunView:
     gallery: GalleryView | None
 
 
-def build_report(runs: Sequence[Path], out: Path | None = None) -> Path:
+def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Describe = unexplained) -> Path:
     """Write one HTML page about ``runs`` (run folders) and return its path.
 
     ``out`` defaults to ``report.html`` in the run folder, for several runs in the current folder. The file is
     replaced in one step, so that a reader never meets half a page. Raises `UsageError` where a run is no run
-    folder, `TellapartError` where the page cannot be written.
+    folder, `TellapartError` where the page cannot be written. ``describe``: see `read_run`.
     """
     if not runs:
         raise UsageError("no run was given; type: tellapart report RUN")
-    folders = [read_run(Path(path)) for path in runs]
+    folders = [read_run(Path(path), describe) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
     out = Path(out) if out else default
     if out.is_dir():

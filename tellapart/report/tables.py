@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import Estimate, Results, RunFolder
 from tellapart.report.verdict import Change, Comparison, compare, main_metric, order
-from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
+from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number, size_text
 
 # The strip that shows intervals, in its own units.
 STRIP = 120.0
@@ -273,6 +273,8 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     if len(ranked) == 1:
         first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
         name = describe(key, info=first.metrics.get(key)).name
+        if (among := first.candidates.get(key)) is not None:  # the runs may differ in it
+            name = name.replace(f"{size_text(among)} ", "", 1)
         pair = quoted(names, [ranked[0], outside[0]])
         return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."
     metric = _described(folders, key, ranked)

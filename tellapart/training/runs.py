@@ -105,6 +105,7 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     """What is still to do of a run: train, measure, report."""
+    from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
     from tellapart.training.final_evaluation import final_evaluation
 
@@ -128,7 +129,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
         final_evaluation(setup, run)
     run.finish(seconds=round(run.info.get("seconds", 0) + time.monotonic() - started, 1))
     if evaluate:
-        build_report([run.folder])
+        build_report([run.folder], describe=describe)
 
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:

@@ -630,6 +630,6 @@ def test_published_captions_give_the_figures_of_the_papers():
     ["div1", "div2", "mbleu", "clipsc", "refclipscore", "emscore_p", "emscore_r", "emscore_f", "ppl", "ppl_corpus"],
 )
 def test_the_report_explains_the_metric(key):
-    from tellapart.report.words import describe
+    from tellapart.evaluation.selection import describe
 
-    assert key in METRICS and "no explanation" not in describe(key).explain
+    assert key in METRICS and "no explanation" not in describe(key).help

@@ -12,9 +12,9 @@ import pytest
 from tellapart.data.caption_matching import align_ids, align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.selection import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
-from tellapart.report.words import describe
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
 
@@ -214,7 +214,7 @@ def test_the_oracle_is_the_best_of_a_pictures_captions() -> None:
     own = results.systems["s"]
     assert own["cider.oracle"].value == pytest.approx(100 * np.max(slots, axis=0).mean())
     assert own["cider"].value == pytest.approx(100 * np.mean(slots)) and own["cider"].value < own["cider.oracle"].value
-    assert describe("cider.oracle").name == "CIDEr, best caption" and describe("cider.oracle").direction == 1
+    assert describe("cider.oracle").label == "CIDEr, best caption" and describe("cider.oracle").direction == "higher"
     assert "best-of-captions,mean-of-pictures|" in results.signatures["cider.oracle"]
     assert results.signatures["cider.oracle"].endswith("|captions:3")
     alone = {"s": {key: texts[0] for key, texts in captions.items()}}

@@ -11,14 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from explained import build_report, read_run
 from page_reader import Element, read_page
 from PIL import Image, ImageChops
 from sample_run import METRICS, PICKS, change, log_lines, make_run, results, write
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.metrics.results import digest_of_ids
-from tellapart.report import build_report
-from tellapart.report.folder import read_run
 
 NASTY = '<script>document.title="owned"</script> "quoted" & \'single\' שלום 🦊 \u202e\x00 \ud800 </style>'
 

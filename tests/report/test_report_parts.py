@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from explained import described, made_results, read_run
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
 from tellapart.report.curves import HEIGHT, WIDTH, charts, draw, nice_ticks, thin
-from tellapart.report.folder import Estimate, Pair, Results, read_run
+from tellapart.report.folder import Estimate, Pair, Results
 from tellapart.report.page import duration, moment
 from tellapart.report.verdict import compare, headline
-from tellapart.report.words import arrange, decimals, describe, number
+from tellapart.report.words import arrange, decimals, number
 
 
 def made(**metrics: tuple[float, float, float]) -> Results:
@@ -27,7 +28,7 @@ def made(**metrics: tuple[float, float, float]) -> Results:
         Pair(a="before", b="after", metric=k, difference=b - a, low=b - a - h, high=b - a + h)
         for k, (a, b, h) in keys.items()
     ]
-    return Results(systems=systems, pairs=pairs)
+    return made_results(systems=systems, pairs=pairs)
 
 
 def test_the_headline_follows_the_data() -> None:
@@ -49,7 +50,7 @@ def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline()
 
 
 def test_one_system_alone_is_not_compared() -> None:
-    lone = Results(systems={"human": {"recall@1.random100": Estimate(value=88.4, low=86.0, high=90.1)}})
+    lone = made_results(systems={"human": {"recall@1.random100": Estimate(value=88.4, low=86.0, high=90.1)}})
     assert headline(lone) == (
         "R@1 among 100 random pictures is 88.4 (95\u00a0% interval 86.0 to 90.1; 100 candidates, chance 1.0) "
         "for “human”; there is no second system to compare it with."
@@ -67,7 +68,7 @@ def test_a_pair_stored_the_other_way_round_is_turned() -> None:
 
 
 def test_other_names_are_compared_as_the_pairs_say_and_yardsticks_never() -> None:
-    found = compare(Results.model_validate(results(("mle", "reinforce"))))
+    found = compare(made_results(**results(("mle", "reinforce"))))
     assert found is not None and (found.before, found.after) == ("mle", "reinforce")
     assert [c.metric.key for c in found.of("worse")] == ["hallucination_rate", "bleu4", "cider"]
 
@@ -76,7 +77,7 @@ def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> 
     def verdict(low: float, high: float) -> str:
         before, after = Estimate(value=10, low=9, high=11), Estimate(value=12, low=low, high=high)
         systems = {"before": {"bleu4": before}, "after": {"bleu4": after}}
-        found = compare(Results(systems=systems))
+        found = compare(made_results(systems=systems))
         assert found is not None
         return found.changes[0].verdict
 
@@ -97,13 +98,13 @@ def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() 
 
 
 def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> None:
-    assert describe("recall@5.random100").name == "R@5 among 100 random pictures"
-    other = describe("recall@1.lookalike@judge-b")
+    assert described("recall@5.random100").name == "R@5 among 100 random pictures"
+    other = described("recall@1.lookalike@judge-b")
     assert (other.name, other.scorer, other.direction) == ("R@1 among look-alikes, scorer “judge-b”", "judge-b", 1)
-    assert describe("clipscore@judge").name == "CLIPScore, scorer “judge”"
-    assert (describe("my_own").name, describe("my_own").direction) == ("my own", 0)
+    assert described("clipscore@judge").name == "CLIPScore, scorer “judge”"
+    assert (described("my_own").name, described("my_own").direction) == ("my own", 0)
     keys = ["length", "recall@1.random100", "recall@1.lookalike", "recall@1.random100@j"]
-    assert [m.key for m in arrange(map(describe, keys))] == [keys[1], keys[3], keys[2], keys[0]]
+    assert [m.key for m in arrange(map(described, keys))] == [keys[1], keys[3], keys[2], keys[0]]
 
 
 def test_numbers_read_well_and_never_hide_a_difference() -> None:

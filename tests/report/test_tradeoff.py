@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from explained import build_report, read_run
 from page_reader import read_page
 from sample_run import make_run
 
-from tellapart.report import build_report
-from tellapart.report.folder import read_run
 from tellapart.report.tradeoff import POINTS, trade_off
 
 

@@ -1,0 +1,29 @@
+"""Reports as the commands build them: with the registry's words for metrics."""
+
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from tellapart import report
+from tellapart.evaluation.selection import describe
+from tellapart.report import folder, words
+
+build_report = partial(report.build_report, describe=describe)
+read_run = partial(folder.read_run, describe=describe)
+
+
+def info(key: str) -> folder.MetricInfo:
+    """What the registry says of a key of results."""
+    return folder.MetricInfo.model_validate(asdict(describe(key)))
+
+
+def made_results(**fields: Any) -> folder.Results:
+    """Results with the registry's words for their metrics."""
+    results = folder.Results(**fields)
+    results.metrics |= {key: info(key) for system in results.systems.values() for key in system}
+    return results
+
+
+def described(key: str) -> words.Metric:
+    """The metric of a key whose results say nothing of it, as a page of a run of 0.1 has it."""
+    return words.describe(key, info=info(key))
