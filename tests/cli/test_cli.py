@@ -455,18 +455,18 @@ def test_a_caption_longer_than_the_model_can_write_is_refused(
 def test_ctrl_c_while_captioning_keeps_what_is_written(
     cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tellapart.inference.caption import _Job
+    from tellapart.inference.engine import CaptionEngine
 
-    captions = _Job.captions
+    write = CaptionEngine._write
 
-    def captions_or_stop(self: Any, items: Any, chooser: Any) -> Any:
+    def write_or_stop(self: Any, items: Any, *more: Any) -> Any:
         if items[0].id == "2.png":
             raise KeyboardInterrupt
-        return captions(self, items, chooser)
+        return write(self, items, *more)
 
     command = ("caption", tiny_captioner, photos, "-o", tmp_path / "c.jsonl", "--batch-size", 1, "--max-tokens", 3)
     with monkeypatch.context() as patch:
-        patch.setattr(_Job, "captions", captions_or_stop)
+        patch.setattr(CaptionEngine, "_write", write_or_stop)
         done = cli(*command)
     assert done.status == 130 and "the same command goes on" in done.line and len(rows(tmp_path / "c.jsonl")) == 2
     assert "2 captions written, 2 were there" in cli(*command).err
