@@ -29,6 +29,7 @@ def exploration(
     """
     S = distance_BSS.shape[-1]
     diversity_BS = distance_BSS.sum(2)
+    # eq. 16 of paper 4
     return alpha * precision_BS + (1 - alpha) * 2 / S * (diversity_BS - expected(distance_BSS, baseline))
 
 

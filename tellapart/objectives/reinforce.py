@@ -111,7 +111,7 @@ class Reinforce:
             logits_RTV = learner.logits(view, captions_part.tokens_RT, captions_part.valid_RT)
             log_p = self.log_probs(logits_RTV, captions_part, learner.end, per_token=advantage.ndim == 3)
             kept = ~advantage_part.isnan()
-            loss = -(advantage_part[kept] * log_p[kept]).sum() / captions
+            loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
             if self.entropy:
                 entropy = self.entropies(logits_RTV, captions_part).sum() / tokens
                 loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
