@@ -199,7 +199,7 @@ class Sides:
 
         from tellapart.captioners.processors import whole_processor
 
-        processor = whole_processor(str(self.folder), AutoConfig.from_pretrained(self.folder))
+        processor = whole_processor(str(self.folder), AutoConfig.from_pretrained(self.folder, trust_remote_code=False))
         return pipeline(
             "image-text-to-text",
             model=str(self.folder),

@@ -83,7 +83,8 @@ class Filling:
         self._told = False
         self._seen = 0
         self.keys: list[str | None] = [None] * len(items)
-        self.errors: list[tuple[Item, PictureError]] = []
+        self._failed: dict[int, PictureError] = {}  # by place
+        self.errors: list[tuple[Item, PictureError]] = []  # in the order of the items, once it ran
 
     def run(self) -> Iterator[int]:
         """Do it; yields how many more items are done."""
@@ -93,13 +94,9 @@ class Filling:
             self._flush()
             while self._elsewhere:
                 yield from self._wait()
-            self.errors.sort(key=lambda error: self._order[id(error[0])])
+            self.errors = [(self._items[place], self._failed[place]) for place in sorted(self._failed)]
         finally:
             self._claims.release()
-
-    @property
-    def _order(self) -> dict[int, int]:
-        return {id(item): place for place, item in enumerate(self._items)}
 
     def _window(self, start: int) -> Iterator[int]:
         """Take in some items."""
@@ -120,7 +117,7 @@ class Filling:
             try:
                 yield self._one(start + place, item, signatures.get(place), keys[place], known_rows)
             except PictureError as error:
-                self.errors.append((item, error))
+                self._failed[start + place] = error
                 yield 1
         self._rows.remember_files(self._hashed)
         self._hashed.clear()
@@ -168,7 +165,7 @@ class Filling:
             except PictureError as error:
                 for place in one.places:
                     self.keys[place] = None
-                    self.errors.append((self._items[place], error))
+                    self._failed[place] = error
         if not prepared:
             return
         rows = self._maker.rows(list(prepared.values()))
@@ -208,7 +205,7 @@ class Filling:
             except PictureError as error:
                 for place in places:
                     self.keys[place] = None
-                    self.errors.append((self._items[place], error))
+                    self._failed[place] = error
             if len(self._wanted) * self._maker.frames >= self._batch_size:
                 self._encode()
             yield len(places)

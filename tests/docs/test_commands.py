@@ -35,6 +35,7 @@ SUBSTITUTIONS = {
     "--llm openai:MODEL@http://127.0.0.1:8000/v1 --mllm openai:OTHER@URL": "--llm scripted --mllm scripted",
     "--llm openai:MODEL@URL": "--llm scripted",
     "coco:coco?split=val": "'scenes:plain?n=20'",
+    "--device cuda:1 --precision fp16": "--device cpu --precision bf16",
     "n=3000": "n=30",
     "--nproc 8": "--nproc 2",
     "n=1000": "n=30",
