@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 _LETTER = re.compile(r"\b([A-Z])\b")
+_LED = re.compile(r"^\W*(?:[Aa]nswer\W*)?([A-Z])[.)]\W*\w")  # "B. A red car": the option is repeated
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
@@ -23,12 +24,17 @@ def json_in(text: str) -> Any:
 
 
 def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
-    """The number under ``key``, else the first in the answer; None where it is outside ``low`` … ``high``."""
+    """The number under ``key``, else the only one in the answer; None where it is outside ``low`` … ``high``.
+
+    JSON that is damaged still names its ``key``. Several numbers without a name are no answer.
+    """
     value = json_in(text)
     found = value.get(key) if isinstance(value, dict) else None
     if isinstance(found, bool) or not isinstance(found, int | float | str):
-        match = _NUMBER.search(text.rpartition("</think>")[2]) if found is None else None
-        found = match[0] if match else None
+        rest = text.rpartition("</think>")[2] if found is None else ""
+        named = re.search(rf'"{re.escape(key)}"\W*?(-?\d+(?:\.\d+)?)', rest)
+        numbers = _NUMBER.findall(re.sub(r"(?<=\d)\s*(?:/|(?:out )?of)\s*\d+", "", rest))  # "85/100" is 85
+        found = named[1] if named else numbers[0] if len(numbers) == 1 else None
     try:
         number = float(found) if found is not None else None
     except ValueError:
@@ -66,7 +72,9 @@ def letter_in(text: str, options: int) -> int | None:
     """
     lines = [line for line in text.rpartition("</think>")[2].strip().splitlines() if line.strip()]
     for line in reversed(lines):
-        found = [ord(letter) - ord("A") for letter in _LETTER.findall(line.upper() if len(line) <= 4 else line)]
-        if found := [place for place in found if place < options]:
+        line = line.upper() if len(line) <= 4 else line
+        led = _LED.match(line)
+        letters = [led[1]] if led else _LETTER.findall(line)
+        if found := [place for letter in letters if (place := ord(letter) - ord("A")) < options]:
             return found[-1]
     return None

@@ -158,7 +158,8 @@ def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
 
 def _question(path: Path, picture: str, entry: Mapping[str, object]) -> ChoiceQuestion:
     given = entry["choices"]
-    assert isinstance(given, list)
+    if not isinstance(given, list):
+        raise TypeError("choices is no list")
     choices = tuple(str(choice["text"] if isinstance(choice, dict) else choice).strip() for choice in given)
     answer = str(entry["answer"]).strip()
     if answer not in choices or len(choices) < 2:
@@ -188,7 +189,9 @@ def captionqa(
             values = {"caption": caption, "question": question.question, "options": lines}
             asked.append(Question(f"{id_}#{place}", values))
             keys.append((number, question, options))
-    answers = judge.ask(read_prompt("captionqa", judge.prompts), asked, lambda text: letter_in(text, 26) is not None)
+    most = max((len(options) for *_, options in keys), default=0)
+    prompt = read_prompt("captionqa", judge.prompts)
+    answers = judge.ask(prompt, asked, lambda text: letter_in(text, most) is not None)
     score: list[list[float]] = [[] for _ in captions]
     right: list[list[float]] = [[] for _ in captions]
     for (number, question, options), text in zip(keys, answers, strict=True):

@@ -190,6 +190,11 @@ def test_answers_of_many_forms() -> None:
     assert number_in('{"score": "85"}', 0, 100) == 85 and number_in("score: 120", 0, 100) is None
     assert letter_in("B", 3) == letter_in("A is long.\n**B**", 3) == letter_in("(b)", 3) == 1
     assert letter_in("D", 3) is None and letter_in("", 3) is None
+    for text in ("B. A red car", "B) A dog", "Answer: B. A dog", "**B. A dog**", "A man stands there.\nB. A dog"):
+        assert letter_in(text, 3) == 1, text
+    assert number_in("On a scale from 0 to 100, I would say 85.", 0, 100) is None
+    assert number_in('{"reason": "2 of the "dogs" fit", "score": 85}', 0, 100) == 85
+    assert number_in("85/100", 0, 100) == number_in("85", 0, 100) == 85
 
 
 def test_own_prompts_have_the_same_places(tmp_path: Path) -> None:
