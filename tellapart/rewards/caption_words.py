@@ -158,17 +158,19 @@ def token_spans(
 
     The text of the first t tokens says where token t ends: so it holds for tokenizers that cut words, letters (bytes of
     one that is not ASCII) or white space. A token that completes no letter, and one that writes nothing, has an empty
-    span at its place.
+    span at its place; one that writes characters and begins a letter has that letter in its span, too.
     """
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
     for row, text in zip(rows, texts, strict=True):
-        ends = [0]
+        ends, begun = [0], []
         for _ in row:
             written = next(decoded).lstrip()
             ends.append(max(ends[-1], common_start(written, text)))
-        spans.append(list(pairwise(ends)))
+            begun.append(written.endswith("\ufffd"))  # the first bytes of a letter
+        places = zip(pairwise(ends), begun, strict=True)
+        spans.append([(start, end + (letter and start < end < len(text))) for (start, end), letter in places])
     return spans
 
 

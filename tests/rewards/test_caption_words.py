@@ -144,3 +144,17 @@ def test_a_neutral_word_takes_the_claim_out() -> None:
     assert changed["behind"] == "a big red star and a dog running on grass"
     assert changed["running"] == "a big red star behind a dog on grass"
     assert without(caption, content_words(caption)[2]) == "a big red behind a dog running on grass"
+
+
+class Bytes:
+    """A tokenizer of bytes, in which a space and the first byte of a letter are one token."""
+
+    pieces = (b"a", b" \xc3", b"\xb1", b"u", b" sits")
+
+    def batch_decode(self, rows: Any, **_: Any) -> list[str]:
+        return [b"".join(self.pieces[token] for token in row).decode("utf-8", "replace") for row in rows]
+
+
+def test_a_token_of_a_space_and_the_first_byte_of_a_letter_belongs_to_the_word() -> None:
+    (spans,) = token_spans([[0, 1, 2, 3, 4]], ["a ñu sits"], Bytes())
+    assert spans == [(0, 1), (1, 3), (2, 3), (3, 4), (4, 9)]
