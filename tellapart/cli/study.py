@@ -397,7 +397,8 @@ def plan(
         float, typer.Option(help="The difference to find: 0.05 is five points; of rate, points of 5.")
     ],
     base: Annotated[
-        float | None, typer.Option(help="The lower system's value. Default: pick 0.4 (paper 3), rate 3.5, compare 0.5.")
+        float | None,
+        typer.Option(help="The lower system's value, not of compare. Default: pick 0.4 (paper 3), rate 3.5."),
     ] = None,
     agreement: Annotated[float, typer.Option(help="Of two people on one item (Krippendorff's alpha).")] = 0.3,
     systems: Annotated[int, typer.Option(min=2, help="Systems, people included.")] = 3,
@@ -420,6 +421,10 @@ def plan(
     from tellapart.study.plan import Assumptions, cheapest
     from tellapart.study.plan import plan as simulate_plans
 
+    if budget is not None and not pay:
+        raise UsageError("--budget needs what one participant is paid; add --pay")
+    if kind == "compare" and base is not None:
+        raise UsageError("--base has no effect on compare, where equal systems are at 0.5; leave it out")
     default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
     assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
     sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")

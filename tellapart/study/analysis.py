@@ -98,16 +98,13 @@ METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2])
 
 def analyse(study: Study, store: AnswerStore) -> StudyResults:
     """The results of the answers so far, of those who completed and are not excluded. Raises `UsageError` for none."""
-    participants, answers = store.participants(), store.answers()
-    of_person: dict[int, list[Answer]] = {one.number: [] for one in participants}
-    for answer in answers:
-        of_person.setdefault(answer.participant, []).append(answer)
-    people = [_person(study, one, of_person[one.number]) for one in participants]
+    found = _answers_of_people(study, store)
+    people = [one for one, _ in found]
     counted = [
         answer
-        for one, shown in zip(participants, people, strict=True)
-        if shown.status == COMPLETE and not shown.excluded
-        for answer in of_person[one.number]
+        for one, own in found
+        if one.status == COMPLETE and not one.excluded
+        for answer in own
         if study.trials[answer.trial].role == ITEM
     ]
     if not counted:
@@ -126,6 +123,19 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
         _quartiles(seconds),
         _notes(study, store, people),
     )
+
+
+def people_of(study: Study, store: AnswerStore) -> list[Person]:
+    """Everybody who began, in that order, whether they count or not."""
+    return [one for one, _ in _answers_of_people(study, store)]
+
+
+def _answers_of_people(study: Study, store: AnswerStore) -> list[tuple[Person, list[Answer]]]:
+    participants = store.participants()
+    of_person: dict[int, list[Answer]] = {one.number: [] for one in participants}
+    for answer in store.answers():
+        of_person.setdefault(answer.participant, []).append(answer)
+    return [(_person(study, one, of_person[one.number]), of_person[one.number]) for one in participants]
 
 
 def _person(study: Study, one: Participant, answers: Sequence[Answer]) -> Person:

@@ -61,6 +61,8 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
             texts = [str(body.get(name) or "") for name in ("identifier", "study", "session")]
             if any(len(text) > LONGEST_IDENTIFIER for text in texts):
                 raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
+            if not all(text.isprintable() for text in texts):
+                raise UsageError("an identifier with characters that cannot be printed")
             made, state = session.begin(*texts)
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":

@@ -96,8 +96,10 @@ def means(ratings: Ratings, systems: int) -> Floats:
 
 
 def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
-    """A value with its interval, within the bounds of the scale."""
+    """A value with its interval, within the bounds of the scale; NaN where the interval is undefined."""
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
+    if not math.isfinite(half):  # max and min would give the bounds
+        return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
 

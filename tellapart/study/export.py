@@ -10,8 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import UsageError
-from tellapart.study.analysis import Person, analyse
+from tellapart.study.analysis import Person, people_of
 from tellapart.study.design import ITEM, PRACTICE, Study
 from tellapart.study.questions import MORE, WRONG, questions
 from tellapart.study.store import COMPLETE, AnswerStore, moment
@@ -28,10 +27,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
     Participants are P1, P2, … and times are relative to their beginning. with_ids: also ``identifiers.csv``, who of the
     platform is which of them, for paying; never publish it.
     """
-    try:
-        people: list[Person] = analyse(study, store).people
-    except UsageError:  # nobody counts yet; the answers are exported all the same
-        people = []
+    people = people_of(study, store)
     status = {one.name: one for one in people}
     rows = _rows(study, store, status)
     with write_errors(out, "name another folder with -o"):
@@ -53,9 +49,9 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
             identities = store.identities()
             known = [
                 {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
-                 "status": status[f"P{number}"].status if f"P{number}" in status else "",
-                 "excluded": status[f"P{number}"].excluded if f"P{number}" in status else ""}
+                 "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
                 for number, own in identities.items()
+                if f"P{number}" in status  # not who has begun since
             ]  # fmt: skip
             replace_text(out / PEOPLE_FILE, _csv(known))
     return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),

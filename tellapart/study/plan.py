@@ -143,13 +143,17 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
 
 
 def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Each comparison is two ratings, of the winner and of the loser."""
-    parts = -(-items // assumed.block)
+    """Each comparison is two ratings, of the winner and of the loser.
+
+    With more than two systems a participant sees a pair only in some items: each part has one block for each pair.
+    """
+    parts, turns = -(-items // assumed.block), math.comb(assumed.systems, 2)
     unit_M = np.repeat(np.arange(items), raters)
-    person_M = (unit_M * parts // items) * raters + np.tile(np.arange(raters), items)
+    block_M = (unit_M * parts // items) * turns + unit_M % turns
+    person_M = block_M * raters + np.tile(np.arange(raters), items)
     people, shared, own = _deviations(assumed)
     item = math.hypot(shared, own)
-    tendency_M = rng.normal(0, people, parts * raters)[person_M] + rng.normal(0, item, items)[unit_M]
+    tendency_M = rng.normal(0, people, parts * turns * raters)[person_M] + rng.normal(0, item, items)[unit_M]
     middle = center(0.5 + assumed.difference / 2, math.hypot(people, item))
     win_M = (rng.random(len(unit_M)) < _expit(middle + tendency_M)).astype(float)
     systems = np.concatenate([np.zeros(len(unit_M), int), np.ones(len(unit_M), int)])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.study.create import Material, Plan, create_study
 from tellapart.study.design import Study, check_pictures
 from tellapart.study.simulate import (
@@ -71,8 +71,11 @@ def rehearse(
 ) -> Rehearsal:
     """Scripted participants take the study. url: of a server that runs; None starts one with a new store.
 
-    A rule on time is not applied to participants who do not think.
+    Their identifiers pass whatever ``id_pattern`` says, except at a server that runs. Raises `UsageError` where a rule
+    on time would exclude all of them because they do not think.
     """
+    if study.settings.exclusion.min_median_seconds and not think:
+        raise UsageError("min_median_seconds excludes participants who do not think; add --think SECONDS")
     check_pictures(study)
     count = participants or max(4, -(-study.quota * 5 // 4))
     planted, counts = Effects.of(study, effects), rehearsal_counts(count, hasty, blind)
@@ -85,12 +88,18 @@ def rehearse(
         shutil.rmtree(path.parent)
     with AnswerStore(study, path) as store:
         store.set_stamp(study.stamp, time.time())
-        with local_server(study, store) as address:
+        with local_server(_open_to_all(study), store) as address:
             log = run_participants(study, address, planted, counts, think=think, seed=seed, at_once=at_once)
         saved = len(store.answers())
     if saved != log.acknowledged:
         raise TellapartError(f"{path}: {log.acknowledged:,} answers were acknowledged and {saved:,} are there")
     return Rehearsal(path, counts, planted, log, time.perf_counter() - started)
+
+
+def _open_to_all(study: Study) -> Study:
+    """The study for any identifier; ``[recruitment]`` is not stamped."""
+    recruitment = study.settings.recruitment.model_copy(update={"id_pattern": ".+"})
+    return replace(study, settings=study.settings.model_copy(update={"recruitment": recruitment}))
 
 
 def scenes_study(kind: str, folder: Path) -> Study:

@@ -109,8 +109,9 @@ def headline(results: StudyResults) -> str:
     value = number(results.systems[best][metric].value, digits(results))
     if len(ranked) == 1:
         return f"{best}: {value}{'' if kind == 'rate' else ' %'} {HEADS[kind][metric]}"
-    against = next(p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
-    clear = against.difference.low > 0 or against.difference.high < 0
+    met = (p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
+    against = next(met, None)  # two systems of `compare` may not have met yet
+    clear = against is not None and (against.difference.low > 0 or against.difference.high < 0)
     what = {"pick": "tells pictures apart best", "rate": "has the highest F1", "compare": "tells more"}[kind]
     unit = "" if kind == "rate" else " %"
     end = "" if clear else f", but its lead over {ranked[1]} may be chance"
@@ -202,7 +203,7 @@ def charts(results: StudyResults) -> list[Chart]:
         bars = []
         for name, own in results.systems.items():
             one = own[metric]
-            if not math.isfinite(one.value):
+            if not all(map(math.isfinite, (one.value, one.low, one.high))):
                 continue
             left, right, at = (100 * (value - low) / (high - low) for value in (one.low, one.high, one.value))
             bars.append(Bar(name, cell(one, places), left, right - left, at))

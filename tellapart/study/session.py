@@ -147,23 +147,37 @@ class StudySession:
                 return rows.new_token(run, known.number), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
 
-    def _free_block(self, run: Transaction, now: float, but: int | None = None) -> int | None:
+    def _free_block(self, run: Transaction, now: float) -> int | None:
         """The block that lacks most raters, counting live reservations; None where all have enough."""
         sampling = self.study.settings.sampling
         taken = [0] * len(self.study.blocks)
-        for one in rows.all_participants(run):
-            if one.number != but and self._holds(one, now):
+        for one in self._everybody(run, now):
+            if self._holds(one, now):
                 taken[one.block] += 1
         block = min(range(len(taken)), key=lambda number: (taken[number], number))
         return block if taken[block] < sampling.raters else None
+
+    def _everybody(self, run: Transaction, now: float) -> list[Participant]:
+        """All participants. Who answered everything and left without the click on Finish is completed when the time
+        has run out, so that the rule of exclusion decides about the block."""
+        return [
+            self._complete(run, one, now) if self._is_late(one, now) and self._answered_all(one) else one
+            for one in rows.all_participants(run)
+        ]
+
+    def _answered_all(self, one: Participant) -> bool:
+        return one.status == ACTIVE and one.answered == len(self._places(one))
+
+    def _is_late(self, one: Participant, now: float) -> bool:
+        return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def _holds(self, one: Participant, now: float) -> bool:
         """Whether somebody keeps a block from others: by complete answers that count, or by a live reservation."""
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
-        if one.status == ACTIVE and one.answered == len(self._places(one)):
+        if self._answered_all(one):
             return True  # only the click on Finish is missing
-        return one.status == ACTIVE and now - one.seen <= 60 * self.study.settings.recruitment.timeout_minutes
+        return one.status == ACTIVE and not self._is_late(one, now)
 
     def decline(self) -> dict[str, Any]:
         """Somebody does not agree: only counted."""
@@ -185,7 +199,7 @@ class StudySession:
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
-            if one.status == ACTIVE and one.answered == len(self._places(one)):
+            if self._answered_all(one):
                 one = self._complete(run, one, now)
             return self._state(run, one, now)
 
@@ -307,7 +321,7 @@ class StudySession:
         if one.status != ACTIVE or self._holds(one, now):
             return one
         raters = self.study.settings.sampling.raters
-        others = [other for other in rows.all_participants(run) if other.number != one.number]
+        others = [other for other in self._everybody(run, now) if other.number != one.number]
         if sum(self._holds(other, now) for other in others if other.block == one.block) >= raters:
             return rows.update(run, one, status=EXPIRED, finished=now)
         return one

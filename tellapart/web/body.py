@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from tellapart.errors import UsageError
 
@@ -15,10 +15,13 @@ LARGEST_POST = 64 * 1024  # bytes
 async def read_body(request: Request) -> dict[str, Any]:
     """The JSON object of a post. Raises `UsageError` for anything else, and for more than `LARGEST_POST` bytes."""
     data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > LARGEST_POST:
-            raise UsageError(f"a request of more than {LARGEST_POST:,} bytes")
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > LARGEST_POST:
+                raise UsageError(f"a request of more than {LARGEST_POST:,} bytes")
+    except ClientDisconnect:
+        raise UsageError("the connection was closed before the request was whole") from None
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):

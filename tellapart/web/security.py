@@ -30,7 +30,13 @@ def own_origins(port: int, public: str | None = None) -> frozenset[str]:
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     if port == 80:
         hosts |= {"127.0.0.1", "localhost"}
-    return frozenset({f"http://{host}" for host in hosts} | ({public.rstrip("/")} if public else set()))
+    return frozenset({f"http://{host}" for host in hosts} | ({_as_origin(public)} if public else set()))
+
+
+def _as_origin(url: str) -> str:
+    """An address as browsers send it in Origin: in lower case, without the default port."""
+    scheme, _, host = url.rstrip("/").lower().partition("://")
+    return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
 
 class SameOrigin:

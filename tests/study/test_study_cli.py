@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import Cli
-from sample_study import make_material, make_study
+from sample_study import edit_settings, make_material, make_study
 
+from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse
 from tellapart.study.design import open_study
 from tellapart.study.export import export
 from tellapart.study.rehearse import rehearse
-from tellapart.study.report import page, to_json
+from tellapart.study.report import charts, headline, page, to_json
+from tellapart.study.session import StudySession
 from tellapart.study.simulate import RANDOM
 from tellapart.study.store import AnswerStore
 
@@ -65,6 +69,38 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
         export(study, store, tmp_path / "paid", with_ids=True)
         people = list(csv.DictReader((tmp_path / "paid" / "identifiers.csv").open()))
         assert {row["participant"]: row["identifier"] for row in people} == {f"P{n}": name for n, name in names.items()}
+
+
+def test_an_export_for_paying_knows_everybody_before_anybody_counts(tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s")
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        session = StudySession(study, store)
+        session.begin("one", "", "")
+        session.withdraw(session.begin("two", "", "")[0])
+        export(study, store, tmp_path / "paid", with_ids=True)
+        people = list(csv.DictReader((tmp_path / "paid" / "identifiers.csv").open()))
+        assert [(row["identifier"], row["status"]) for row in people] == [("one", "active"), ("two", "withdrawn")]
+        assert [one["name"] for one in json.loads((tmp_path / "paid" / "answers.json").read_text())["participants"]]
+
+
+def test_a_report_of_few_answers_has_neither_intervals_nor_bars_that_it_cannot_know(tmp_path: Path) -> None:
+    """One participant of a comparison, and two best systems that have not met."""
+    study = make_study(tmp_path / "s", "compare", raters=1, human="first")
+    done = rehearse(study, 1, 0, 0)
+    with AnswerStore(study, done.store) as store:
+        results = analyse(study, store)
+    assert all(math.isnan(own["more"].low) for own in results.systems.values())
+    assert "[–, –]" in page(results, "") and "[0.0, 100.0]" not in page(results, "")
+    assert all(not chart.bars for chart in charts(results))
+    assert "may be chance" in headline(replace(results, pairs=[]))
+
+
+def test_a_rehearsal_passes_the_platforms_pattern_and_says_what_a_rule_on_time_needs(tmp_path: Path) -> None:
+    study = edit_settings(make_study(tmp_path / "s"), id_pattern="[0-9a-f]{24}", require_id=True)
+    assert rehearse(study, 2, 0, 0).log.ends == {"complete": 2}
+    slow = edit_settings(study, min_median_seconds=2.0)
+    with pytest.raises(UsageError, match="add --think SECONDS"):
+        rehearse(slow, 2, 0, 0)
 
 
 def codes(study: object) -> list[str]:
@@ -126,6 +162,8 @@ def test_from_pictures_to_the_table(
         (("simulate", "nothing"), "not the folder of a study"),
         (("plan", "guess", "--difference", "0.1"), "a study of 'guess'"),
         (("plan", "pick", "--difference", "0.7"), "expected both systems between 0 and 1"),
+        (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget needs"),
+        (("plan", "compare", "--difference", "0.1", "--base", "0.6"), "--base has no effect on compare"),
         (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
         (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
         (("create", "rate", "nowhere"), "nowhere"),

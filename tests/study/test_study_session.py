@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 from sample_study import Clock, answer, browser, edit_settings, make_study
+from starlette.requests import Request
+from starlette.types import Message
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.analysis import analyse
@@ -23,6 +26,8 @@ from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, Log, Script, Web, local_server
 from tellapart.study.store import AnswerStore
+from tellapart.web.body import read_body
+from tellapart.web.security import own_origins
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +116,21 @@ def test_every_answer_carries_its_headers_and_other_sites_are_refused(served: tu
     assert ask("POST", "/api/decline", Origin=own)[0] == 200
 
 
+def test_a_public_address_is_known_as_browsers_write_it() -> None:
+    assert "https://study.example.org" in own_origins(1, "https://Study.Example.org:443/")
+    assert "http://study.example.org" in own_origins(1, "http://study.example.org:80")
+    assert "https://study.example.org:8443" in own_origins(1, "https://study.example.org:8443")
+
+
+def test_a_page_that_is_closed_while_it_sends_is_no_error_of_the_server() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, gone)
+    with pytest.raises(UsageError, match="the connection was closed"):
+        asyncio.run(read_body(request))
+
+
 # One item after the other.
 
 
@@ -185,6 +205,8 @@ def _quiet(session: StudySession, token: str, position: int, option: int) -> Non
         ("/api/begin", {"consent": "yes"}, 400),
         ("/api/begin", {"consent": True, "identifier": "../x"}, 400),
         ("/api/begin", {"consent": True, "identifier": "x" * 300}, 400),
+        ("/api/begin", {"consent": True, "identifier": "x", "study": "\ud800"}, 400),
+        ("/api/begin", {"consent": True, "identifier": "x", "session": "a\0"}, 400),
         ("/api/export", {}, 404),
     ],
 )
@@ -308,6 +330,31 @@ def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_pat
             with contextlib.nullcontext() if left else pytest.raises(Full):
                 start(session, "next")
             assert [one.name for one in analyse(study, store).counted] == ["P1", "P2"]
+
+
+def test_who_answers_everything_and_never_finishes_is_judged_when_the_time_is_over(tmp_path: Path) -> None:
+    clock, study = Clock(), make_study(tmp_path / "s", raters=1)
+    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+        session = StudySession(study, store, clock)
+        people = [start(session, f"p{n}") for n in range(3)]
+        for (token, state), option in zip(people, (0, 0, 1), strict=True):  # the third fails the control items
+            one = next(one for one in store.participants() if one.number == people.index((token, state)) + 1)
+            places = study.order(one.block, one.ordinal, one.seed)
+            while state["phase"] in ("practice", "items"):
+                shown = study.shown_options(places[state["position"]], [option])
+                state = session.answer(token, state["position"], shown, 0)
+        clock.now += 60 * study.settings.recruitment.timeout_minutes - 1
+        with pytest.raises(Full):
+            start(session, "early")
+        clock.now += 2
+        assert start(session, "next")[1]["phase"] == "practice"
+        found = store.participants()
+        assert [one.status for one in found] == ["complete", "complete", "complete", "active"]
+        assert [one.excluded for one in found] == ["", "", "2 of 2 control items wrong", ""]
+        assert found[3].block == found[2].block
+        assert session.finish(people[2][0])["code"] == study.settings.recruitment.completed, "the code is there later"
+        with pytest.raises(Full):
+            start(session, "late")
 
 
 def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def test_a_single_participant_has_no_interval() -> None:
     draws = resampled_means(ratings, 2, 100, 0)
     found = difference(1.0, draws[1] - draws[0], 6, 0.95)
     assert np.isnan([found.low, found.high, found.p]).all()
+    one = interval(40.0, draws[0], 3, 0.95, (0.0, 100.0))
+    assert one.value == 40 and np.isnan([one.low, one.high]).all(), "not the whole scale"
 
 
 # Planning.
@@ -125,6 +127,16 @@ def test_power_grows_with_the_study_and_is_small_for_nothing(kind: str, base: fl
     assert cheapest(rows, 0.8, budget=best.cost - 1) is None
     nothing = plan(Assumptions(kind, base, 1e-9, 0.2, block=50), [60], [2], studies=60)
     assert nothing[0].power <= 0.1, "one side of five in a hundred"
+
+
+def test_comparisons_of_three_systems_come_from_the_participants_of_all_blocks() -> None:
+    """One block for each pair of systems: its two systems are judged by three times as many people as raters."""
+    assumed = Assumptions("compare", 0.5, 0.3, 0.3, systems=3, block=50)
+    ratings = simulated_ratings(assumed, 100, 2, np.random.default_rng(0))
+    assert len(np.unique(ratings.participant_M)) == 2 * 3 * 2 and len(ratings) == 2 * 100 * 2
+    assert len(np.unique(ratings.participant_M * 100 + ratings.item_M)) == 100 * 2, "nobody sees an item twice"
+    power = {row.raters: row.power for row in plan(Assumptions("compare", 0.5, 0.3, 0.3, 3), [100], [1, 3], studies=40)}
+    assert power[1] > 0 and power[3] > 0.8
 
 
 def test_assumptions_that_cannot_be_are_one_line() -> None:
