@@ -16,6 +16,7 @@ from tellapart.claims.lab import Lab
 from tellapart.claims.measures import MEASURES
 from tellapart.claims.ndlb import TABLES
 from tellapart.claims.page import measure_label
+from tellapart.claims.tradeoff import MEASURED
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
 
@@ -44,6 +45,7 @@ def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path:
             arms.update(lab.lineage(one.arm))
             used.update((one.test_set, one.decoding, one.measure))
     used.update(name for table in TABLES for name in table.measures)
+    used.update(MEASURED)
     assert arms == set(ARMS) and used == {*TEST_SETS, *DECODINGS, *MEASURES}
 
 

@@ -250,7 +250,7 @@ def test_a_run_killed_before_its_page_was_there_gets_it(
 ) -> None:
     """As after kill -9 between the captions and the page: the same command does what is missing."""
 
-    def killed(*args: Any) -> None:
+    def killed(*args: Any, **named: Any) -> None:
         raise KeyboardInterrupt
 
     recipe = recipe_of(merged(tiny_recipe, {"training": {"steps": 2}, "validation": {"every": 2}}))
