@@ -58,12 +58,14 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         if action == "begin":
             if body.get("consent") is not True:
                 raise UsageError("consent: nobody takes part who does not agree")
-            texts = [str(body.get(name) or "") for name in ("identifier", "study", "session")]
+            texts = identifier, label, visit = [
+                str(body.get(name) or "") for name in ("identifier", "study", "session")
+            ]
             if any(len(text) > LONGEST_IDENTIFIER for text in texts):
                 raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
             if not all(text.isprintable() for text in texts):
                 raise UsageError("an identifier with characters that cannot be printed")
-            made, state = session.begin(*texts)
+            made, state = session.begin(identifier, label, visit, token)
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":
             return JSONResponse(session.decline(), headers=NO_STORE)

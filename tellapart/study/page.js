@@ -28,6 +28,9 @@ function remember(value) { // a browser may refuse to store anything: the study 
   try { localStorage.setItem(place(), value); } catch { /* as long as the page */ }
 }
 
+// A name of the page's own: the server knows by it a beginning that is sent again because its answer was lost.
+const newToken = () => Array.from(crypto.getRandomValues(new Uint8Array(24)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+
 function recall() {
   try { return localStorage.getItem(place()); } catch { return null; }
 }
@@ -310,6 +313,7 @@ function introduce() {
 }
 
 async function begin() {
+  if (!token) remember(newToken());
   const body = { consent: $("agree").checked, identifier, study: query.get("STUDY_ID") ?? "", session: query.get("SESSION_ID") ?? "" };
   const [status, found] = await ask("/api/begin", body);
   if (status !== 200) return refused(status, found);

@@ -27,6 +27,7 @@ from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, SCREENED, WITHDRAWN
 
 PICTURES_KNOWN = 100_000  # addresses of pictures in memory
 LONGEST_TOKEN = 200  # characters
+PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
 
 
 class Conflict(TellapartError):
@@ -120,8 +121,11 @@ class StudySession:
 
     # Beginning and ending.
 
-    def begin(self, identifier: str, study: str, session: str) -> tuple[str, dict[str, Any]]:
+    def begin(self, identifier: str, study: str, session: str, token: str = "") -> tuple[str, dict[str, Any]]:
         """A participation that begins, or goes on where the platform's identifier is known: its token and state.
+
+        token: what the page calls itself, 48 random hexadecimal digits: without an identifier, a request that comes
+        again because its answer was lost is known by it. Any other text is left out.
 
         Raises `UsageError` for an identifier that is none, `Full` where no block is left.
         """
@@ -130,9 +134,9 @@ class StudySession:
             raise UsageError("this study is open only to participants of a recruiting platform; use its link")
         if identifier and not re.fullmatch(recruitment.id_pattern, identifier):
             raise UsageError("the identifier in the link is damaged; open the study from the platform again")
-        now = self.clock()
+        now, own = self.clock(), token if PAGE_TOKEN.fullmatch(token) else ""
         with self.store.transaction() as run:
-            known = rows.participant_with(run, identifier) if identifier else None
+            known = rows.participant_with(run, identifier) if identifier else rows.participant_of(run, own)
             if known is None:
                 block = self._free_block(run, now)
                 if block is None:
@@ -144,7 +148,7 @@ class StudySession:
                         run("INSERT INTO identities VALUES (?, ?, ?, ?)",
                             (known.number, identifier, study[:100], session[:100]))  # fmt: skip
             if known is not None:
-                return rows.new_token(run, known.number), self._state(run, known, now)
+                return rows.new_token(run, known.number, own), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
 
     def _free_block(self, run: Transaction, now: float) -> int | None:

@@ -211,9 +211,12 @@ def participant_with(run: Transaction, identifier: str) -> Participant | None:
     return Participant(*rows[0]) if rows else None
 
 
-def new_token(run: Transaction, number: int) -> str:
-    """A token for a participant; only its digest is stored."""
-    token = secrets.token_urlsafe(24)
+def new_token(run: Transaction, number: int, wanted: str = "") -> str:
+    """A token for a participant: the one that the page wants, unless it is another's. Only its digest is stored."""
+    owner = participant_of(run, wanted) if wanted else None
+    if owner is not None and owner.number == number:
+        return wanted
+    token = wanted if wanted and owner is None else secrets.token_urlsafe(24)
     run("INSERT INTO tokens VALUES (?, ?)", (token_digest(token), number))
     return token
 

@@ -295,6 +295,23 @@ def test_a_server_that_is_away_for_a_moment_loses_no_answer(chrome: Any, tmp_pat
         chrome.get_log("browser")  # the failed requests
 
 
+def test_an_answer_to_the_beginning_that_is_lost_makes_no_second_participant(chrome: Any, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s")
+    lost = (
+        "const real = fetch; let once = true; window.fetch = async (path, more) => {"
+        "const found = await real(path, more); if (once && path === '/api/begin') { once = false;"
+        "throw new TypeError('lost'); } return found; };"
+    )
+    with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+        page = Page(chrome, url)
+        chrome.execute_script(lost)
+        page.agree()
+        assert len(store.participants()) == 1
+        page.press("1", ENTER)
+        page.load()
+        assert page.title() == "Practice 2 of 2" and len(store.answers()) == 1
+
+
 @pytest.mark.parametrize("kind", ["pick", "rate", "compare"])
 def test_every_screen_in_the_dark_and_at_twice_the_size(chrome: Any, tmp_path: Path, kind: str) -> None:
     """Contrast and names in dark colours; at 200 % a window of 1,280 pixels is one of 640."""

@@ -303,6 +303,21 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
         assert store.refusals() == {"no consent": 1} and len(store.participants()) == 1
 
 
+def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, tmp_path: Path) -> None:
+    with AnswerStore(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
+        web = Web(url, Log())
+        web.token = "0123456789abcdef" * 3
+        body = {"consent": True, "identifier": "", "study": "", "session": ""}
+        first, again = web.json("/api/begin", body), web.json("/api/begin", body)
+        assert first == again and first["token"] == web.token and len(store.participants()) == 1
+        assert answer(web, again, [0])["position"] == 1
+        other = web.json("/api/begin", {**body, "identifier": "p1"})
+        assert other["token"] != web.token, "an identifier says who it is, and nobody gets another's token"
+        assert [len(store.participants()), web.json("/api/state")["position"]] == [2, 1]
+        web.token = "short"
+        assert web.json("/api/begin", body)["token"] != "short" and len(store.participants()) == 3
+
+
 def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), require_id=True)
     with AnswerStore(study, tmp_path / "a.sqlite") as store:
