@@ -86,7 +86,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        return None if self.theirs is None else self.theirs / self.ours
+        return None if self.theirs is None or not self.ours else self.theirs / self.ours
 
     @property
     def met(self) -> bool:
