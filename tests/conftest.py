@@ -50,17 +50,24 @@ def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Types a command: it runs in this process through `main`, as the installed script calls it."""
+    """Types a command: it runs in this process through `main`, as the installed script calls it.
+
+    What a command sets in the environment (`--verbose` for the libraries below) ends with it, as with a process.
+    """
     from tellapart.cli import main
 
     def run(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
         capsys.readouterr()
+        environment = dict(os.environ)
         status = 0
         try:
             main()
         except SystemExit as left:
             status = int(left.code or 0)
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
         return Done(status, *capsys.readouterr())
 
     return run
