@@ -14,11 +14,11 @@ ROOT = Path(__file__).parent.parent / "tellapart"
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [
     "errors types progress utils",
-    "images metrics models scenes web",
-    "data facts report rewards scorers",
+    "images metrics models scenes",
+    "data report rewards scorers",
     "boost captioners features objectives",
-    "bags inference judges recipe",
-    "evaluation integrations review",
+    "bags inference recipe",
+    "evaluation integrations",
     "training",
     "bench claims study",
     "cli",
@@ -26,6 +26,13 @@ LAYERS = [
 ]
 ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(LAYERS) for name in names.split()}
 ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "errors": set(), "": set()}
+
+
+def test_the_top_of_the_package_can_be_held_in_the_head() -> None:
+    """At most 30 entries for `ls`, one of which is a `__pycache__`; every folder says in its docstring what it is."""
+    assert len([path for path in ROOT.iterdir() if path.name != "__pycache__"]) <= 29
+    for folder in {file.parent for file in ROOT.rglob("*.py")}:
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))), folder
 
 
 def modules(file: Path, *, typing: bool = True) -> set[str]:

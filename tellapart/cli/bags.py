@@ -259,11 +259,11 @@ def review(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
     """Review the bags on a local page, by keyboard. The same command continues a review."""
-    from tellapart.review.serve import serve
-    from tellapart.review.session import open_review
-    from tellapart.review.store import reviewer_name
+    from tellapart.bags.review.serve import serve
+    from tellapart.bags.review.session import open_review
+    from tellapart.bags.review.store import reviewer_name
     from tellapart.utils.messages import say
-    from tellapart.web.server import bind, need_extra
+    from tellapart.utils.web.server import bind, need_extra
 
     need_extra("review", "the review page")
     name = reviewer_name(reviewer) if reviewer is not None else None
@@ -293,8 +293,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Export the bags that reviewers keep, and their decisions: bags.jsonl, 3.json, 5.json, …, review.json."""
-    from tellapart.review import export_review
-    from tellapart.review.session import decisions_of
+    from tellapart.bags.review import export_review
+    from tellapart.bags.review.session import decisions_of
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"

@@ -108,7 +108,7 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.evaluate import run_eval
-    from tellapart.evaluation.judge_inputs import JudgeInputs
+    from tellapart.evaluation.judges.inputs import JudgeInputs
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:

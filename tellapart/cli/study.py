@@ -228,8 +228,8 @@ def serve(
     from tellapart.study.design import check_pictures, open_study
     from tellapart.study.session import StudySession
     from tellapart.utils.messages import say
-    from tellapart.web.server import bind, need_extra
-    from tellapart.web.server import serve as serve_page
+    from tellapart.utils.web.server import bind, need_extra
+    from tellapart.utils.web.server import serve as serve_page
 
     need_extra("study", "the study's page")
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
@@ -291,7 +291,7 @@ def simulate(
     from tellapart.study.rehearse import rehearse, scenes_study
     from tellapart.study.report import tables, to_json, write_report
     from tellapart.utils.messages import say
-    from tellapart.web.server import need_extra
+    from tellapart.utils.web.server import need_extra
 
     need_extra("study", "a rehearsal")
     if str(folder) in KINDS and not folder.exists():

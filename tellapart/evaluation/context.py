@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from tellapart.facts.synonyms import Synonyms
+from tellapart.evaluation.facts.synonyms import Synonyms
 from tellapart.metrics.resampling import Statistic
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from tellapart.evaluation.judges.judge import Judge
+    from tellapart.evaluation.judges.measures import ChoiceQuestion
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.protocols import EvalScorer, TokenScorer
     from tellapart.evaluation.retrieval import CandidateSets, Retrieval
     from tellapart.evaluation.text_encoder import TextEncoder
-    from tellapart.judges.judge import Judge
-    from tellapart.judges.measures import ChoiceQuestion
     from tellapart.metrics.bert_score import BERTScore
     from tellapart.metrics.embedding import EMScore
     from tellapart.scenes.truth import ClaimCounts

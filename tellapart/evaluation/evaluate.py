@@ -19,7 +19,7 @@ from tellapart.evaluation.comparison import CHANCE, HUMAN, PAIRS, Comparison
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
 from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
-from tellapart.evaluation.judge_inputs import JudgeInputs
+from tellapart.evaluation.judges.inputs import JudgeInputs
 from tellapart.evaluation.model_inputs import (
     features_of,
     hardware_of,
@@ -37,11 +37,11 @@ from tellapart.metrics.words import associated_words, check_words, tagger_signat
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import Slot
+    from tellapart.evaluation.judges.judge import Judge
+    from tellapart.evaluation.judges.measures import ChoiceQuestion
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.protocols import EvalScorer
     from tellapart.evaluation.text_encoder import TextEncoder
-    from tellapart.judges.judge import Judge
-    from tellapart.judges.measures import ChoiceQuestion
     from tellapart.types import Item
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]

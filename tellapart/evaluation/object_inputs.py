@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
-from tellapart.facts.synonyms import Synonyms, read_synonyms
+from tellapart.evaluation.facts.synonyms import Synonyms, read_synonyms
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext, Slot
-    from tellapart.facts.verdict import Verdict
+    from tellapart.evaluation.facts.verdict import Verdict
 
 _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
 
@@ -38,7 +38,7 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
     known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
     if instances is None:
         return ObjectInputs(known)
-    from tellapart.facts.chair import read_instances
+    from tellapart.evaluation.facts.chair import read_instances
 
     return ObjectInputs(known, read_instances(instances, known))
 

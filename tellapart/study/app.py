@@ -19,15 +19,15 @@ from starlette.types import ASGIApp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.database import StoreError
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
-from tellapart.web.body import read_body, want
-from tellapart.web.security import SameOrigin, own_origins
+from tellapart.utils.web.body import read_body, want
+from tellapart.utils.web.security import SameOrigin, own_origins
 
 TOKEN = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}
 LONGEST_IDENTIFIER = 200
 PARTS = {
     "/": ("tellapart.study", "page.html", "text/html"),
-    "/base.css": ("tellapart.web", "base.css", "text/css"),
+    "/base.css": ("tellapart.utils.web", "base.css", "text/css"),
     "/page.css": ("tellapart.study", "page.css", "text/css"),
     "/page.js": ("tellapart.study", "page.js", "text/javascript"),
 }

@@ -270,7 +270,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
     """The address of a server of the study, in a thread of this process, until the block is left."""
     from tellapart.study.app import create_app
     from tellapart.study.session import StudySession
-    from tellapart.web.server import LOOPBACK, bind, server_of
+    from tellapart.utils.web.server import LOOPBACK, bind, server_of
 
     listener = bind(0)
     port = listener.getsockname()[1]

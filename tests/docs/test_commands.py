@@ -65,9 +65,9 @@ NOT_RUN = {
     "make": "what it runs are tests and checks of their own",
     "pytest": "a test of its own",
     "tellapart demo": "tests/cli/test_demo.py runs it (mark long)",
-    "tellapart bags review": "a server that runs until Ctrl-C; tests/review drives it",
+    "tellapart bags review": "a server that runs until Ctrl-C; tests/bags drives it",
     "tellapart bench": "minutes of measuring; tests/bench runs each row on little data",
-    "tellapart bags export": "needs a reviewer's decisions; tests/review makes some",
+    "tellapart bags export": "needs a reviewer's decisions; tests/bags makes some",
     "tellapart claims vcb-captions": "trains for minutes; tests/claims does it on little data",
     "tellapart claims smile-length": "trains for minutes; tests/claims does it on little data",
     "tellapart tradeoff": "trains for minutes; tests/claims/test_detail_and_truth.py does it on little data",
@@ -88,8 +88,8 @@ NOT_RUN = {
     "accelerate launch": "starts what torchrun starts",
     "tellapart tables": "trains for minutes; tests/claims does it on little data",
     "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
-    "--llm-judge": "needs a server; tests/judges has one",
-    "tellapart study arena": "needs a server; tests/judges has one",
+    "--llm-judge": "needs a server; tests/evaluation has one",
+    "tellapart study arena": "needs a server; tests/evaluation has one",
 }
 
 

@@ -325,7 +325,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
         ready("http://127.0.0.1:1/")
 
     yield "tellapart.training.loop.train_step", first_step
-    yield "tellapart.review.serve.serve", served
+    yield "tellapart.bags.review.serve.serve", served
     yield "tellapart.cli.demo.run_demo", began
     yield "tellapart.claims.lab.Lab.__init__", began
     yield "tellapart.bench.run_bench", began

@@ -12,7 +12,7 @@ import numpy as np
 from tellapart.data.caption_files import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.judge_inputs import JudgeInputs
+from tellapart.evaluation.judges.inputs import JudgeInputs
 from tellapart.evaluation.meta.agreement import AgreementTable, measure_agreement
 from tellapart.evaluation.meta.layouts import read_judgements
 from tellapart.evaluation.object_inputs import read_object_inputs

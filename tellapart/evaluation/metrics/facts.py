@@ -1,6 +1,6 @@
 """Claims of captions: objects, attributes and relations, verified by references, by a scene's truth, or by a scorer.
 
-One extractor (`tellapart.facts.extract`), three verifiers; the name of a metric says which.
+One extractor (`tellapart.evaluation.facts.extract`), three verifiers; the name of a metric says which.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
+from tellapart.evaluation.facts.words import check_tagger
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
-from tellapart.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.facts.words import check_tagger
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.utils.registry import Direction
@@ -25,14 +25,14 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 def by_references(context: EvalContext, slot: Slot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
-    from tellapart.facts.verify_references import verify_references
+    from tellapart.evaluation.facts.verify_references import verify_references
 
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
 
 
 def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
-    from tellapart.facts.chair import Chair
+    from tellapart.evaluation.facts.chair import Chair
 
     if not context.synonyms:
         check_tagger()
@@ -43,7 +43,7 @@ def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
     """The exact truth of `scenes`."""
-    from tellapart.facts.verify_scenes import verify_scene
+    from tellapart.evaluation.facts.verify_scenes import verify_scene
     from tellapart.progress import track
 
     assert context.items is not None
@@ -56,7 +56,7 @@ def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
     """A claim is as likely true as it is likelier here than at the other pictures."""
-    from tellapart.facts.verify_scorer import verify_scorer
+    from tellapart.evaluation.facts.verify_scorer import verify_scorer
 
     return context.once(
         ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.encode)
@@ -65,7 +65,7 @@ def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
     """As `by_scorer`, of the caption's sentences."""
-    from tellapart.facts.verify_scorer import verify_scorer, whole_sentences
+    from tellapart.evaluation.facts.verify_scorer import verify_scorer, whole_sentences
 
     return context.once(
         ("verdicts", "sentences", id(slot)),
@@ -111,7 +111,7 @@ def capture_like(context: EvalContext, slot: Slot) -> Measurement:
 
     The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
     """
-    from tellapart.facts.verify_references import verify_references
+    from tellapart.evaluation.facts.verify_references import verify_references
 
     value_N = np.zeros(len(slot.captions))
     for kind, weight in _CAPTURE_WEIGHTS.items():

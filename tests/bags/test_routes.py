@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
+from tellapart.bags.review.session import Review, open_review
 from tellapart.errors import TellapartError, UsageError
-from tellapart.review.session import Review, open_review
-from tellapart.web.server import bind
+from tellapart.utils.web.server import bind
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tellapart.boost.job import Job, Tally
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage, prices_of
 from tellapart.errors import PictureError, TellapartError
-from tellapart.judges.prompts import Prompt
+from tellapart.evaluation.judges.prompts import Prompt
 from tellapart.progress import Progress
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.judges.judge import Judge
-    from tellapart.judges.measures import ChoiceQuestion
+    from tellapart.evaluation.judges.judge import Judge
+    from tellapart.evaluation.judges.measures import ChoiceQuestion
 
 LEDGER = Path("judge.ledger.jsonl")  # in the folder of the command
 
@@ -33,8 +33,8 @@ class JudgeInputs:
                 raise UsageError("--prompts are of a judge; add --llm-judge openai:MODEL@URL")
             return None
         from tellapart.boost.backends import open_backend
-        from tellapart.judges.judge import Judge
-        from tellapart.judges.prompts import check_folder
+        from tellapart.evaluation.judges.judge import Judge
+        from tellapart.evaluation.judges.prompts import check_folder
 
         check_folder(self.prompts)
         return Judge(open_backend(self.spec), self.ledger, self.prompts, self.in_flight)
@@ -43,7 +43,7 @@ class JudgeInputs:
         """CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
         if self.questions is None:
             return {}
-        from tellapart.judges.measures import read_questions
+        from tellapart.evaluation.judges.measures import read_questions
 
         found = read_questions(self.questions)
         by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}

@@ -17,9 +17,9 @@ from sample_review import ATTACK, make_bags, serving
 from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.file import BagsFile, Header, read_bags, write_bags
 from tellapart.bags.mine import Bag
+from tellapart.bags.review import DecisionStore, export_review
+from tellapart.bags.review.session import decisions_of, open_review
 from tellapart.data import open_data
-from tellapart.review import DecisionStore, export_review
-from tellapart.review.session import decisions_of, open_review
 
 pytestmark = NEEDS_CHROMIUM
 LEFT, RIGHT, ENTER = "\ue012", "\ue014", "\ue007"

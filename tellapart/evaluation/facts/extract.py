@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tellapart.facts.words import Word, sentences
+from tellapart.evaluation.facts.words import Word, sentences
 
 # Several words that act as one preposition; the noun in them is no object.
 _SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.facts.verdict import Verdict
-from tellapart.judges.answers import flags_in, letter_in, number_in, places_in, strings_in
-from tellapart.judges.judge import Judge, Question
-from tellapart.judges.prompts import read_prompt
+from tellapart.evaluation.facts.verdict import Verdict
+from tellapart.evaluation.judges.answers import flags_in, letter_in, number_in, places_in, strings_in
+from tellapart.evaluation.judges.judge import Judge, Question
+from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.types import Picture
 from tellapart.utils.json_text import parse_json
 
@@ -215,7 +215,7 @@ def _means(values: Sequence[Sequence[float]]) -> np.ndarray:
 
 
 def _is_list(text: str) -> bool:
-    from tellapart.judges.answers import json_in
+    from tellapart.evaluation.judges.answers import json_in
 
     return isinstance(json_in(text), list)
 

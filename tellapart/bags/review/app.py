@@ -17,18 +17,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from tellapart.bags.review.session import Review, decision_json
+from tellapart.bags.review.store import Conflict, reviewer_name
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.review.session import Review, decision_json
-from tellapart.review.store import Conflict, reviewer_name
-from tellapart.web.body import read_body, want, within
-from tellapart.web.security import SameOrigin, own_origins
+from tellapart.utils.web.body import read_body, want, within
+from tellapart.utils.web.security import SameOrigin, own_origins
 
 TOKEN = "x-review-token"
 PARTS = {
-    "/": ("tellapart.review", "page.html", "text/html"),
-    "/base.css": ("tellapart.web", "base.css", "text/css"),
-    "/page.css": ("tellapart.review", "page.css", "text/css"),
-    "/page.js": ("tellapart.review", "page.js", "text/javascript"),
+    "/": ("tellapart.bags.review", "page.html", "text/html"),
+    "/base.css": ("tellapart.utils.web", "base.css", "text/css"),
+    "/page.css": ("tellapart.bags.review", "page.css", "text/css"),
+    "/page.js": ("tellapart.bags.review", "page.js", "text/javascript"),
 }
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.judges.answers import letter_in
-from tellapart.judges.judge import Judge, Question
-from tellapart.judges.prompts import read_prompt
+from tellapart.evaluation.judges.answers import letter_in
+from tellapart.evaluation.judges.judge import Judge, Question
+from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.metrics.resampling import bootstrap_weights
 from tellapart.types import Picture
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from tellapart.bags.file import check_known, read_bags
 from tellapart.bags.mine import Bag
+from tellapart.bags.review.agreement import agreements
+from tellapart.bags.review.store import FACETS, Decision, DecisionStore, bag_key
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.review.agreement import agreements
-from tellapart.review.store import FACETS, Decision, DecisionStore, bag_key
 from tellapart.types import Item
-from tellapart.web.pictures import encode_picture
+from tellapart.utils.web.pictures import encode_picture
 
 LONGEST_SIDE = 1200  # pixels of a picture as the page gets it
 KEPT_PICTURES = 64  # encoded ones in memory

@@ -15,10 +15,10 @@ from command_line import Cli
 from sample_review import BAGS, make_bags
 
 from tellapart.bags.file import read_bags
+from tellapart.bags.review import DecisionStore, bag_key, export_review
+from tellapart.bags.review.session import decisions_of
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import read_sets
-from tellapart.review import DecisionStore, bag_key, export_review
-from tellapart.review.session import decisions_of
 
 # Of each bag (two, two, two and three pictures): what Ann and Ben say; the last is Ben's alone.
 SAID = (("keep", "keep"), ("keep", "drop"), ("drop", "drop"), (None, "keep"))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tellapart.facts.extract import Attribute, Extraction, extract
-from tellapart.facts.verdict import Verdict
+from tellapart.evaluation.facts.extract import Attribute, Extraction, extract
+from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.scenes.claim_counts import check_claims
 from tellapart.scenes.lexicon import Sense, senses
 from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, token_spans, tokens

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.facts.extract import Extraction, Mention, extract
-from tellapart.facts.synonyms import Synonyms
-from tellapart.facts.verdict import Span, Verdict
+from tellapart.evaluation.facts.extract import Extraction, Mention, extract
+from tellapart.evaluation.facts.synonyms import Synonyms
+from tellapart.evaluation.facts.verdict import Span, Verdict
 
 NOT_NAMED = "in no reference"
 NO_SYNONYMS = Synonyms()

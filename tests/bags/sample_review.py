@@ -13,10 +13,10 @@ from typing import Any
 
 from tellapart.bags.file import BagsFile, Header, write_bags
 from tellapart.bags.mine import Bag
-from tellapart.review.serve import server_of
-from tellapart.review.session import Review
+from tellapart.bags.review.serve import server_of
+from tellapart.bags.review.session import Review
 from tellapart.scenes import Scenes
-from tellapart.web.server import bind
+from tellapart.utils.web.server import bind
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 BAGS = (("a.png", "b.png"), ("c.png", "d.png"), ("e.png", "f.png"), ("a.png", "c.png", "e.png"))

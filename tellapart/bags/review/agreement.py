@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from tellapart.review.store import FACETS, Decision
+from tellapart.bags.review.store import FACETS, Decision
 
 
 @dataclass(frozen=True)

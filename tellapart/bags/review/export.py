@@ -11,9 +11,9 @@ from typing import Any
 
 from tellapart.bags.file import FORMAT, KIND, BagsFile, read_bags, write_truematch, write_whole
 from tellapart.bags.mine import Bag
+from tellapart.bags.review.agreement import agreements
+from tellapart.bags.review.store import Decision, DecisionStore, bag_key, now
 from tellapart.errors import UsageError
-from tellapart.review.agreement import agreements
-from tellapart.review.store import Decision, DecisionStore, bag_key, now
 from tellapart.utils.json_text import parse_json
 
 RULES = ("majority", "all", "any")

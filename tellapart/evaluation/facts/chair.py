@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.facts.extract import extract
-from tellapart.facts.synonyms import Synonyms, two_words
-from tellapart.facts.verdict import Span, Verdict
-from tellapart.facts.verify_references import name_of
+from tellapart.evaluation.facts.extract import extract
+from tellapart.evaluation.facts.synonyms import Synonyms, two_words
+from tellapart.evaluation.facts.verdict import Span, Verdict
+from tellapart.evaluation.facts.verify_references import name_of
 from tellapart.utils.json_text import parse_json
 
 ABSENT = "no such object in the references"

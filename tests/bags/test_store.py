@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from tellapart.bags.review import Conflict, DecisionStore, agreements, bag_key, cohen_kappa
+from tellapart.bags.review.store import FACETS, LONGEST_NOTE
 from tellapart.errors import TellapartError, UsageError
-from tellapart.review import Conflict, DecisionStore, agreements, bag_key, cohen_kappa
-from tellapart.review.store import FACETS, LONGEST_NOTE
 
 WRITER = """
 import sys
 from pathlib import Path
-from tellapart.review.store import DecisionStore
+from tellapart.bags.review.store import DecisionStore
 store = DecisionStore(Path(sys.argv[1]))
 for number in range(1_000_000):
     print(store.decide("Ann", f"bag {number}", "keep", ["count"], "n" * 500).id, flush=True)

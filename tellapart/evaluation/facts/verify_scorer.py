@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tellapart.facts.extract import Extraction, extract
-from tellapart.facts.verdict import Span, Verdict
+from tellapart.evaluation.facts.extract import Extraction, extract
+from tellapart.evaluation.facts.verdict import Span, Verdict
 
 CHANCE = 0.5
 UNLIKELY = "likelier at other pictures"

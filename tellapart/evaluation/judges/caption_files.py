@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.caption_inputs import match_files, name_systems, open_optional, with_ids
-from tellapart.judges.arena import ArenaResult, arena
+from tellapart.evaluation.judges.arena import ArenaResult, arena
 
 if TYPE_CHECKING:
-    from tellapart.judges.judge import Judge
+    from tellapart.evaluation.judges.judge import Judge
 
 
 def run_arena(
