@@ -42,12 +42,38 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Part:
-    """The sum of the measurements lies above ``lower`` and below ``upper``. Both finite: "about equal"."""
+    """The sum of the measurements lies above ``lower`` and below ``upper``. Both finite: "about equal".
+
+    effect: the smallest effect that matters, named before any verdict, in the measurements' unit: a part whose true
+    value lies this far inside its bound is to be found. Between two bounds the true value is taken to be the middle.
+    paper: the paper's own figures of the measurements, in their order, without factors; empty where it has none.
+    """
 
     statement: str
     measurements: tuple[Measurement, ...]
     lower: float = 0.0
     upper: float = math.inf
+    effect: float = 0.0
+    paper: tuple[float, ...] = ()
+
+    @property
+    def equivalence(self) -> bool:
+        """Whether the part says "about equal": both bounds are finite."""
+        return math.isfinite(self.lower) and math.isfinite(self.upper)
+
+    @property
+    def planned(self) -> float:
+        """The true value for which seeds and pictures are planned: ``effect`` inside the bound, or the middle."""
+        if self.equivalence:
+            return (self.lower + self.upper) / 2
+        return self.lower + self.effect if math.isfinite(self.lower) else self.upper - self.effect
+
+    @property
+    def paper_value(self) -> float | None:
+        """The paper's figures, summed as ours are; None where it has none."""
+        if not self.paper:
+            return None
+        return sum(one.factor * value for one, value in zip(self.measurements, self.paper, strict=True))
 
 
 @dataclass(frozen=True)
@@ -103,12 +129,17 @@ class Claim:
 
 def greater(
     statement: str, high: Measurement, low: Measurement, *, factor: float = 1.0, margin: float = 0.0,
-    tolerance: float = 0.0,
+    tolerance: float = 0.0, effect: float = 0.0, paper: tuple[float, ...] = (),
 ) -> Part:  # fmt: skip
-    """``high`` exceeds ``factor`` · ``low`` by more than ``margin``; or falls short by less than ``tolerance``."""
-    return Part(statement, (high, replace(low, factor=-factor)), lower=margin - tolerance)
+    """``high`` exceeds ``factor`` · ``low`` by more than ``margin``; or falls short by less than ``tolerance``.
+
+    effect, paper: see `Part`; the paper's figures are those of ``high`` and ``low``.
+    """
+    return Part(statement, (high, replace(low, factor=-factor)), lower=margin - tolerance, effect=effect, paper=paper)
 
 
-def about_equal(statement: str, one: Measurement, other: Measurement, margin: float) -> Part:
-    """The two differ by less than ``margin``."""
-    return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin)
+def about_equal(
+    statement: str, one: Measurement, other: Measurement, margin: float, paper: tuple[float, ...] = ()
+) -> Part:
+    """The two differ by less than ``margin``. paper: its figures of the two."""
+    return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin, paper=paper)

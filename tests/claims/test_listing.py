@@ -20,7 +20,8 @@ from tellapart.claims.tradeoff import MEASURED
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
 
-LIST = Path(__file__).parents[3] / "shared" / "claims.md"
+SHARED = Path(__file__).parents[3] / "shared"
+LIST, PAPERS = SHARED / "claims.md", SHARED / "papers"
 
 
 def test_there_are_28_and_each_is_defined_or_says_what_it_waits_for() -> None:
@@ -35,6 +36,24 @@ def test_there_are_28_and_each_is_defined_or_says_what_it_waits_for() -> None:
 def test_they_are_those_of_the_list_in_its_order() -> None:
     ids = re.findall(r"^\| ([a-z-]+) \| \d", LIST.read_text(encoding="utf-8"), re.MULTILINE)
     assert ids == [claim.id for claim in all_claims()]
+
+
+def test_each_part_names_the_smallest_effect_that_matters_inside_its_bounds() -> None:
+    for claim in all_claims():
+        for part in claim.parts:
+            assert part.lower < part.planned < part.upper, (claim.id, part.statement)
+            assert part.effect == 0 if part.equivalence else part.effect > 0, (claim.id, part.statement)
+            assert len(part.paper) in (0, len(part.measurements)), (claim.id, part.statement)
+
+
+@pytest.mark.skipif(not PAPERS.is_dir(), reason=f"no papers at {PAPERS}")
+def test_the_papers_figures_of_a_part_are_those_that_it_prints() -> None:
+    texts = {int(path.name[0]): path.read_text(encoding="utf-8") for path in PAPERS.glob("[1-4]_*.txt")}
+    for claim in all_claims():
+        for value in (value for part in claim.parts for value in part.paper):
+            # Distinct words stand there in thousands, diversity as a share.
+            printed = (f"{value:.1f}", f"{value:.2f}", f"{value:g}", f"{value / 1000:.1f}", f"{value / 100:.2f}")
+            assert any(text in texts[claim.paper_number] for text in printed), (claim.id, value)
 
 
 def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path: Path) -> None:
