@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,34 @@ def test_no_module_imports_in_a_circle() -> None:
     while ends := [name for name in graph if not graph[name] or not any(name in below for below in graph.values())]:
         graph = {name: below - set(ends) for name, below in graph.items() if name not in ends}
     assert not graph, f"in a circle, or between two: {sorted(graph)}"
+
+
+# What reads or writes files, asks a server or runs a model: by the last part of the called name.
+OPENING = re.compile(
+    "(_?(read|open|load|fetch)(_.*)?|write_text|mkdir|exists|is_file|is_dir|i?r?glob|iterdir|stat|from_pretrained|memmap|"
+    "fromfile|ParquetFile|File|connect|urlopen|TemporaryFile|demux|scan|readable|generate)"
+)
+
+
+def test_no_constructor_opens_a_file() -> None:
+    """A class that is itself an open file or connection (it has `close`) may, as Python's own files do."""
+    for file in ROOT.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        functions = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
+        for made in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            methods = {f"self.{each.name}": each for each in made.body if isinstance(each, ast.FunctionDef)}
+            if methods.keys() & {"self.close", "self.__exit__"}:
+                continue
+            todo, known = ["self.__init__", "self.__post_init__"], {**functions, **methods}
+            for name in todo:  # and what it calls in this module
+                calls = {
+                    ast.unparse(node.func)
+                    for node in ast.walk(known.get(name, ast.Pass()))
+                    if isinstance(node, ast.Call)
+                }
+                opened = [call for call in calls if OPENING.fullmatch(call.rpartition(".")[2])]
+                assert not opened, f"{file}: {made.name}.{name} calls {opened}; open in a classmethod"
+                todo += sorted((calls & known.keys()) - set(todo))
 
 
 def test_nothing_unpickles() -> None:

@@ -92,9 +92,8 @@ class _Batches:
     those of the batch, each picture's once for every sample, as pycocoevalcap counts them in a batch.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.references = [line.split("\t") for line in _lines(folder / REFERENCES)]
-        self.systems = [_lines(folder / name) for name in (CAPTIONS, OTHERS)]
+    def __init__(self, references: list[list[str]], systems: list[list[str]]) -> None:
+        self.references, self.systems = references, systems
 
     def pictures(self, number: int) -> np.ndarray:
         """The picture of each sample in a round."""
@@ -146,7 +145,8 @@ class _Batches:
 def _reward(folder: Path, work: str, ids: bool) -> Comparison:
     from pycocoevalcap.cider.cider import Cider
 
-    batches = _Batches(folder)
+    references = [line.split("\t") for line in _lines(folder / REFERENCES)]
+    batches = _Batches(references, [_lines(folder / name) for name in (CAPTIONS, OTHERS)])
 
     def ours(number: int) -> RunResult:
         pictures = batches.pictures(number)

@@ -71,14 +71,14 @@ class Hf(Captioner):
             most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
         self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
-        self.asked = self._asked()
+        if prompt and model.config.model_type == "vision-encoder-decoder":
+            raise UsageError(f"{name}: this model reads pictures alone; leave prompt out")
 
     # What is before a caption
-    def _asked(self) -> dict[str, torch.Tensor]:
+    @cached_property
+    def asked(self) -> dict[str, torch.Tensor]:
         """What the model reads of one (blank) picture and the prompt, but for the pixels."""
         if self.model.config.model_type == "vision-encoder-decoder":
-            if self.prompt:
-                raise UsageError(f"{self.name}: this model reads pictures alone; leave prompt out")
             return {}
         if self.model.config.model_type == "git":  # its tokenizer would end the text before the caption
             ids = self.tokenizer(self.prompt or "", add_special_tokens=False)["input_ids"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart.data.dataset import Skipped, select_items
 from tellapart.errors import UsageError, nearest
@@ -18,9 +18,6 @@ from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.text import clean_text
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -170,8 +167,10 @@ def missing_reason(path: Path) -> str | None:
     return None if size else "empty file"
 
 
-def first_existing_folder(*candidates: Path) -> Path:
-    """The first of these that is a folder; the first of all where none is (a message then names it)."""
+def picture_folder(options: Options, *candidates: Path) -> Path:
+    """``images=FOLDER``; else the first of the candidates that is there, or the first of all: a message names it."""
+    if chosen := options.text("images"):
+        return Path(chosen).expanduser()
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 

@@ -68,13 +68,18 @@ class NumpyFolder:
 class Hdf5File:
     """One file for all pictures; it stays open."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    @classmethod
+    def open(cls, path: Path) -> Hdf5File:
+        """Raises `UsageError` for a file that is no HDF5."""
         try:
             import h5py
         except ImportError:
             raise MissingExtra("regions", f"reading {path}") from None
         try:
-            self.file: Any = h5py.File(path, "r")
+            return cls(h5py.File(path, "r"))
         except OSError as error:
             raise UsageError(f"{path} is not HDF5 ({str(error).splitlines()[0][:120]})") from None
 
@@ -92,15 +97,20 @@ class Hdf5File:
 
 
 class FeatureFiles:
-    """The features of a folder or an HDF5 file. Raises `UsageError` where there is no such thing."""
+    """The features of a folder or an HDF5 file, which `open` opens."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
-        if not self.path.exists():
+    def __init__(self, path: Path, source: FeatureSource) -> None:
+        self.path, self.source = path, source
+
+    @classmethod
+    def open(cls, path: str | Path) -> FeatureFiles:
+        """The features at a path. Raises `UsageError` where there is no such thing."""
+        found = Path(path).expanduser()
+        if not found.exists():
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
-        if self.path.is_file() and self.path.suffix not in HDF5:
+        if found.is_file() and found.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
-        self.source: FeatureSource = NumpyFolder(self.path) if self.path.is_dir() else Hdf5File(self.path)
+        return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found))
 
     def name_of(self, item: Item) -> str | None:
         """The name of an item's features; None where there are none."""

@@ -115,7 +115,7 @@ class RowStore:
             sound = self._intact(index, table, known)
             if len(sound) == len(known):
                 row_N = np.fromiter((known[key] for key in keys), np.int64, len(keys))
-                shards = {shard: OpenShard(table, self.folder, shard) for shard in _shards(table, known.values())}
+                shards = {shard: OpenShard.open(table, self.folder, shard) for shard in _shards(table, known.values())}
                 return StoredRows(table, shards, row_N)
         self._forget(label, known, sound)
         return None
@@ -211,7 +211,7 @@ class RowStore:
         new = [key for key, row in known.items() if row not in checked and key not in lost]
         if new:
             sums = look_up(index, "SELECT key, sum FROM rows WHERE name = ? AND key IN", new, table.name)
-            shards = {n: OpenShard(table, self.folder, n) for n in _shards(table, (known[key] for key in new))}
+            shards = {n: OpenShard.open(table, self.folder, n) for n in _shards(table, (known[key] for key in new))}
             for key in new:
                 row, shard = known[key], table.shard_of(known[key])
                 first = 0 if table.per_shard is None else shard * table.per_shard

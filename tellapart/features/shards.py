@@ -133,18 +133,23 @@ def is_open(file: Path) -> bool:
 class OpenShard:
     """A shard mapped for reading, copy on write: the file stays as it is. It counts as open while this lives."""
 
-    def __init__(self, table: Table, folder: Path, shard: int) -> None:
+    def __init__(self, rows: np.ndarray, handle: int) -> None:
+        self.rows = rows
+        weakref.finalize(self, os.close, handle)
+
+    @classmethod
+    def open(cls, table: Table, folder: Path, shard: int) -> OpenShard:
+        """Map the file of a shard."""
         path = table.file(folder, shard)
         handle = os.open(path, os.O_RDONLY)
         try:
             with contextlib.suppress(OSError):  # no locks there: a shard may be evicted, and stays readable
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             shape = (table.rows_in(shard), *table.shape)
-            self.rows: np.ndarray = np.memmap(path, table.disk_dtype, mode="c", shape=shape)
+            return cls(np.memmap(path, table.disk_dtype, mode="c", shape=shape), handle)
         except BaseException:
             os.close(handle)
             raise
-        weakref.finalize(self, os.close, handle)
 
 
 class StoredRows(NDArrayOperatorsMixin):

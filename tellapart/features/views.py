@@ -72,8 +72,8 @@ class StreamedView:
 class FeatureFileView:
     """Features from files; no picture is opened."""
 
-    def __init__(self, captioner: Captioner, path: str) -> None:
-        self.files, self.width = FeatureFiles(path), getattr(captioner.model.config, "visual_size", None)
+    def __init__(self, files: FeatureFiles, width: int | None) -> None:
+        self.files, self.width = files, width
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         found = [item for item in items if self.files.name_of(item) is not None]
@@ -114,4 +114,6 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
         return PromptView(captioner)
     if features == OFF:
         return StreamedView(captioner, store, progress)
-    return EncodedView(captioner, store, progress) if features is None else FeatureFileView(captioner, features)
+    if features is None:
+        return EncodedView(captioner, store, progress)
+    return FeatureFileView(FeatureFiles.open(features), getattr(captioner.model.config, "visual_size", None))

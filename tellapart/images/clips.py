@@ -132,7 +132,7 @@ def _video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as container:
             if not container.streams.video:
                 raise PictureError(f"{name}: a clip without frames (it holds no video)")
-            return _Video(container, container.streams.video[0], name).frames(count)
+            return _Video.read(container, name).frames(count)
     except (av.error.FFmpegError, ValueError) as error:
         text = getattr(error, "strerror", None) or str(error)
         raise PictureError(f"{name}: not a clip that can be read here, or damaged ({text})") from None
@@ -141,19 +141,25 @@ def _video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
 class _Video:
     """The packets of one video stream; frames are decoded from the key frame before them on, and no others."""
 
-    def __init__(self, container: Any, stream: Any, name: str) -> None:
-        self.name, self.decoder = name, stream.codec_context
-        self.packets = [packet for packet in container.demux(stream) if packet.size]
-        if not self.packets:
+    @classmethod
+    def read(cls, container: Any, name: str) -> _Video:
+        """The packets of the first video stream. Raises `PictureError` where many are missing."""
+        stream = container.streams.video[0]
+        packets = [packet for packet in container.demux(stream) if packet.size]
+        if not packets:
             raise PictureError(f"{name}: a clip without frames")
-        if len(self.packets) < MIN_FRAME_SHARE * stream.frames:
+        if len(packets) < MIN_FRAME_SHARE * stream.frames:
             raise PictureError(
-                f"{name}: truncated ({len(self.packets):,} of the {stream.frames:,} frames that its header counts)"
+                f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames that its header counts)"
             )
-        check_size(self.decoder.width, self.decoder.height, name)
+        check_size(stream.codec_context.width, stream.codec_context.height, name)
+        return cls(packets, stream.codec_context, name, avi=container.format.name == "avi")
+
+    def __init__(self, packets: list[Any], decoder: Any, name: str, *, avi: bool) -> None:
+        self.name, self.decoder, self.packets = name, decoder, packets
         # AVI times the order of decoding, not of showing, and some streams time nothing: their frames are counted from
         # the start instead, and taken as equally long.
-        self.timed = container.format.name != "avi" and all(packet.pts is not None for packet in self.packets)
+        self.timed = not avi and all(packet.pts is not None for packet in self.packets)
         self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]
 
     def frames(self, count: int) -> list[Image.Image]:

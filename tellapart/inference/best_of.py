@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset
 from tellapart.types import Item
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
+    from tellapart.features.nearest import Vectors
     from tellapart.features.store import FeatureStore
     from tellapart.scorers.base import Scorer
 
@@ -20,13 +22,18 @@ DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers ev
 class BestOf:
     """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
 
-    ``places``: id to row, of the pictures that can be read. The look-alikes are the ``distractors`` nearest
-    neighbours in the whole data set by the scorer's image features (ties: `tellapart.features.nearest`). Those of the
-    ``wanted`` pictures (ids; None: all) are found by one search, in blocks.
+    ``places``: id to row of ``vectors``, of the pictures that can be read. ``near``: row to the rows of a picture's
+    look-alikes.
     """
 
     def __init__(
-        self,
+        self, scorer: Scorer, places: dict[str, int], vectors: Vectors, near: Mapping[int, np.ndarray]
+    ) -> None:
+        self._scorer, self.places, self._vectors, self._near = scorer, places, vectors, near
+
+    @classmethod
+    def among(
+        cls,
         dataset: Dataset,
         scorer: Scorer,
         store: FeatureStore | None,
@@ -34,7 +41,12 @@ class BestOf:
         wanted: Sequence[str] | None = None,
         distractors: int = DISTRACTORS,
         progress: bool = True,
-    ) -> None:
+    ) -> BestOf:
+        """Encode the pictures and find their look-alikes: the ``distractors`` nearest in the whole data set.
+
+        Nearest by the scorer's image features (ties: `tellapart.features.nearest`). Those of the ``wanted`` pictures
+        (ids; None: all) are found by one search, in blocks.
+        """
         import numpy as np
 
         from tellapart.features.nearest import Exclusions, Vectors, nearest_among
@@ -43,16 +55,15 @@ class BestOf:
         store = store or FeatureStore()
         encoder = scorer.encoder
         kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
-        self._scorer = scorer
-        self.places = {item.id: place for place, item in enumerate(kept)}
+        places = {item.id: place for place, item in enumerate(kept)}
         image_ND = np.asarray(store.features(kept, encoder, progress=progress)) if kept else np.zeros((0, 1), "f4")
-        self._vectors = gallery = Vectors.of(image_ND)
-        ids = self.places if wanted is None else [id_ for id_ in wanted if id_ in self.places]
-        row_W = np.array([self.places[id_] for id_ in ids], dtype=np.intp)
+        gallery = Vectors.of(image_ND)
+        ids = places if wanted is None else [id_ for id_ in wanted if id_ in places]
+        row_W = np.array([places[id_] for id_ in ids], dtype=np.intp)
         label = "look-alikes" if progress else None
         itself, count = Exclusions(row_W, np.arange(len(gallery))), min(distractors, max(len(kept) - 1, 0))
-        self._near_WK = nearest_among(gallery.take(row_W), gallery, count, itself, label=label).rows_NK
-        self._place = {int(row): place for place, row in enumerate(row_W)}
+        near_WK = nearest_among(gallery.take(row_W), gallery, count, itself, label=label).rows_NK
+        return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
         """For each item its captions with their scores in nats, best first; equal scores keep their order."""
@@ -75,6 +86,6 @@ class BestOf:
         import numpy as np
         import torch
 
-        near_BK = self._near_WK[[self._place[row] for row in rows]]
+        near_BK = np.stack([self._near[row] for row in rows])
         row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
         return torch.from_numpy(self._vectors.given_ND[row_BK])

@@ -96,7 +96,7 @@ def caption_pictures(
         already = len(dataset) - len(todo)
         chooser = None
         if best_of is not None and scorer is not None and todo:
-            chooser = BestOf(dataset, scorer, store, wanted=[item.id for item in todo], progress=progress)
+            chooser = BestOf.among(dataset, scorer, store, wanted=[item.id for item in todo], progress=progress)
             todo = [item for item in todo if item.id in chooser.places]
             decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
         engine = CaptionEngine(captioner, decoding, store, dataset.unreadable, features, batch_size)

@@ -77,7 +77,7 @@ def open_writer(
                 f"{out}: captions go to a .jsonl or .csv file; for a .txt beside each picture type "
                 "--format txt without -o"
             )
-        return TextFiles(items, overwrite)
+        return TextFiles.beside(items, overwrite)
     if out is None:
         raise UsageError("no file to write captions to; type -o captions.jsonl, or --format txt")
     if chosen not in FORMATS:
@@ -89,7 +89,7 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     """Whether every item has its caption, by a run with this ``request`` and the same files of the models."""
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
     if chosen == "txt" and out is None:
-        return len(TextFiles(items, False).done) == len(items)
+        return len(TextFiles.beside(items, False).done) == len(items)
     if out is None or chosen not in ("jsonl", "csv") or request["captioner_files"] is None or not out.is_file():
         return False
     try:
@@ -263,16 +263,22 @@ class TextFiles:
     """A ``.txt`` beside each picture, as tools for data sets expect it. An existing file is kept
     unless ``overwrite`` is set: a person may have written it."""
 
-    def __init__(self, items: Iterable[Item], overwrite: bool) -> None:
-        self.done: set[str] = set()
+    def __init__(self, done: set[str]) -> None:
+        self.done = done
+
+    @classmethod
+    def beside(cls, items: Iterable[Item], overwrite: bool) -> TextFiles:
+        """Raises `UsageError` where two pictures would share a file."""
+        done: set[str] = set()
         taken: dict[Path, str] = {}
         for item in items:
-            target = self._target(item)
+            target = cls._target(item)
             if target in taken:
                 raise UsageError(f"{taken[target]} and {item.picture.name} would share {target}; rename one of them")
             taken[target] = item.picture.name
             if target.exists() and not overwrite:
-                self.done.add(item.id)
+                done.add(item.id)
+        return cls(done)
 
     def write(self, captions: Sequence[Written]) -> None:
         """Each file is whole or not there."""
@@ -285,7 +291,8 @@ class TextFiles:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _target(self, item: Item) -> Path:
+    @staticmethod
+    def _target(item: Item) -> Path:
         if not isinstance(item.picture, FilePicture):
             raise UsageError(f"{item.picture.name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
         return item.picture.path.with_suffix(".txt")

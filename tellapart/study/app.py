@@ -6,7 +6,6 @@ logged. Pictures have addresses that are random for each participant.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
@@ -20,26 +19,16 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.study.database import StoreError
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
 from tellapart.utils.web.body import read_body, want
+from tellapart.utils.web.parts import part_routes
 from tellapart.utils.web.security import SameOrigin, own_origins
 
 TOKEN = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}
 LONGEST_IDENTIFIER = 200
-PARTS = {
-    "/": ("tellapart.study", "page.html", "text/html"),
-    "/base.css": ("tellapart.utils.web", "base.css", "text/css"),
-    "/page.css": ("tellapart.study", "page.css", "text/css"),
-    "/page.js": ("tellapart.study", "page.js", "text/javascript"),
-}
 
 
 def create_app(session: StudySession, port: int, public_url: str | None = None) -> ASGIApp:
     """The application, for a server on the loopback address at ``port`` that others reach at ``public_url``."""
-
-    def part(request: Request) -> Response:
-        package, name, kind = PARTS[request.url.path]
-        text = (files(package) / name).read_text(encoding="utf-8")
-        return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
 
     def public(request: Request) -> Response:
         return JSONResponse(session.public(), headers=NO_STORE)
@@ -93,7 +82,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         return JSONResponse({"error": text}, status_code=status)
 
     routes = [
-        *(Route(path, part) for path in PARTS),
+        *part_routes("tellapart.study"),
         Route("/api/study", public),
         Route("/api/state", state),
         Route("/pictures/{address:str}", picture),

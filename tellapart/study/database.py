@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
 
 if TYPE_CHECKING:
     import psycopg
 
 APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for whose file it is
 FORMAT = 1
-PATIENCE = 10.0  # seconds that a writer waits for another
 Row = tuple[Any, ...]
 
 
@@ -62,52 +62,17 @@ class SqliteDatabase:
             raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
         self.name = str(path)
         self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise TellapartError(f"cannot open {path} for the answers: {error}") from None
-        try:
-            self._prepare(schema)
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _prepare(self, schema: Sequence[str]) -> None:
-        try:
-            application, version = (
-                self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-            )
-            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise UsageError(f"{self.name}: not a file of answers ({error}); name another with --store") from None
-        if application != APPLICATION and tables:
-            raise UsageError(f"{self.name}: a database of something else; name another with --store")
-        if application == APPLICATION and version != FORMAT:
-            raise UsageError(f"{self.name}: format {version} of answers, and this version reads {FORMAT}; update it")
-        try:
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._db.execute(f"PRAGMA {pragma}")
-        except sqlite3.Error as error:
-            raise TellapartError(f"{self.name}: answers cannot be written there ({error})") from None
-        with self.transaction() as run:
-            for statement in schema:
-                run(statement)
-            run(f"PRAGMA application_id = {APPLICATION}")
-            run(f"PRAGMA user_version = {FORMAT}")
+        self._db = open_sqlite(
+            path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"])
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """See `Database`."""
         with self._lock:
             try:
-                self._db.execute("BEGIN IMMEDIATE")  # the look and the write are one: no other writer comes between
-                try:
+                with transaction(self._db):
                     yield lambda sql, values=(): self._db.execute(sql, tuple(values)).fetchall()
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
             except sqlite3.Error as error:
                 raise StoreError(f"{self.name}: not saved ({error})") from None
 

@@ -1,23 +1,14 @@
 // The participant's page. The server alone knows where a participation stands: the page shows one state after another.
 "use strict";
 
-const $ = (id) => document.getElementById(id);
 const WAITS = [500, 1000, 2000, 4000, 8000]; // milliseconds between tries
 const query = new URLSearchParams(location.search);
 let about = null; // what the study says of itself
 let identifier = "";
 let token = null;
 let state = null;
-let busy = false;
 let large = false;
 let pending = null; // the state that follows the feedback
-
-function element(tag, text, name) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (name) made.className = name;
-  return made;
-}
 
 const paragraphs = (texts) => texts.map((text) => element("p", text));
 const pause = (time) => new Promise((done) => setTimeout(done, time));
@@ -33,11 +24,6 @@ const newToken = () => Array.from(crypto.getRandomValues(new Uint8Array(24)), (b
 
 function recall() {
   try { return localStorage.getItem(place()); } catch { return null; }
-}
-
-function trouble(text) {
-  $("trouble").textContent = text;
-  $("trouble").hidden = !text;
 }
 
 // Ask until there is an answer: what is sent twice counts once.
@@ -56,20 +42,6 @@ async function ask(path, body) {
     }
     trouble("There is no connection to the study. What you have answered is saved; this answer is sent again by itself.");
     await pause(WAITS[Math.min(tries, WAITS.length - 1)]);
-  }
-}
-
-async function step(work) {
-  if (busy) return;
-  busy = true;
-  document.body.classList.add("busy");
-  try {
-    await work();
-  } catch (error) {
-    trouble(error.message);
-  } finally {
-    busy = false;
-    document.body.classList.remove("busy");
   }
 }
 

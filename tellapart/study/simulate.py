@@ -140,7 +140,7 @@ class Script:
 
     def take(self, web: Web, log: Log, think: float, identifier: str, stop_after: int | None = None) -> str:
         """A whole participation; how it ended. think: mean seconds before an answer. stop_after: answers, then gone."""
-        for path in ("/", "/base.css", "/page.css", "/page.js"):
+        for path in ("/", "/base.css", "/base.js", "/page.css", "/page.js"):
             web.ask(path)
         about = web.json("/api/study")
         self._look(web, about["example"]["pictures"] if about["example"] else [])

@@ -117,7 +117,7 @@ class TrainingSetup:
         if new.vision is not None:
             return build_recurrent(new, self._texts(), name, *load_vision(self.upstream(new.vision)))
         assert described.features is not None, "the recipe's schema asks for it"
-        width = FeatureFiles(described.features).width(self.train_data)
+        width = FeatureFiles.open(described.features).width(self.train_data)
         return build_recurrent(new, self._texts(), name, width=width)
 
     def _adapted(self, captioner: Captioner) -> Captioner:

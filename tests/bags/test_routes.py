@@ -154,7 +154,7 @@ def test_hostile_texts_never_become_markup(client: Client) -> None:
     _, headers, data = client.get("/api/bags/0/captions")
     assert headers["content-type"] == "application/json" and json.loads(data)[0]["captions"] == [ATTACK]
     assert client.decide(ATTACK[:60], 0, "keep")[0] == 200
-    page, script = client.get("/")[2].decode(), client.get("/page.js")[2].decode()
+    page, script = client.get("/")[2].decode(), (client.get("/base.js")[2] + client.get("/page.js")[2]).decode()
     assert "onerror" not in page and "owned" not in page
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("):
         assert way not in script

@@ -46,7 +46,7 @@ def save_npz(folder: Path, items: list[Item], key: str = "x") -> Path:
 
 @pytest.mark.parametrize("key", ["x", "feat", "features"])
 def test_a_folder_of_npz_gives_rows_filled_up_with_zeros(items: list[Item], tmp_path: Path, key: str) -> None:
-    rows = FeatureFiles(save_npz(tmp_path, items, key)).rows(items, WIDTH)
+    rows = FeatureFiles.open(save_npz(tmp_path, items, key)).rows(items, WIDTH)
     block = rows[:3]
     assert len(rows) == len(items) and block.shape == (3, 4, WIDTH) and block.dtype == np.float32
     for n in range(3):
@@ -59,7 +59,7 @@ def test_npy_files_under_names_without_suffix(tmp_path: Path) -> None:
     items = [Item("a.jpg", None), Item("b.jpg", None)]  # type: ignore[arg-type]
     np.save(tmp_path / "a.npy", np.arange(4.0))
     np.save(tmp_path / "b.jpg.npy", np.ones(4, np.float16))
-    assert FeatureFiles(tmp_path).rows(items)[:].tolist() == [[0, 1, 2, 3], [1, 1, 1, 1]]
+    assert FeatureFiles.open(tmp_path).rows(items)[:].tolist() == [[0, 1, 2, 3], [1, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("place", ["{}", "{}_features", "{}/features"])
@@ -70,7 +70,7 @@ def test_hdf5_in_its_three_layouts(items: list[Item], tmp_path: Path, place: str
             file[place.format(item.id)] = array_of(item)
             if place != "{}":
                 file[place.format(item.id).replace("features", "boxes")] = np.zeros((3, 4))
-    rows = FeatureFiles(tmp_path / "all.h5").rows(items, WIDTH)
+    rows = FeatureFiles.open(tmp_path / "all.h5").rows(items, WIDTH)
     assert np.array_equal(rows[:], np.stack([array_of(item) for item in items]))
 
 
@@ -78,10 +78,10 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
     folder = save_npz(tmp_path / "good", items)
     with pytest.raises(UsageError, match=r"tiny has 5 numbers a region; the captioner reads 7$"):
         np.savez(folder / "tiny.npz", x=np.ones((2, WIDTH)))
-        FeatureFiles(folder).rows([Item("tiny", None)], 7)  # type: ignore[arg-type]
+        FeatureFiles.open(folder).rows([Item("tiny", None)], 7)  # type: ignore[arg-type]
     others = [*items, Item("nobody", None)]  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="has no features of 1 of 13 pictures, such as nobody; expected"):
-        FeatureFiles(folder).rows(others)
+        FeatureFiles.open(folder).rows(others)
     for name, arrays, told in (
         ("nan", {"x": np.full((2, WIDTH), np.nan)}, "nan has NaN or infinity"),
         ("deep", {"x": np.ones((2, 2, WIDTH))}, r"deep is float64 \(2, 2, 5\); expected numbers, D or regions × D"),
@@ -90,21 +90,21 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
     ):
         np.savez(folder / f"{name}.npz", **arrays)
         with pytest.raises(UsageError, match=told):
-            FeatureFiles(folder).read(name)
+            FeatureFiles.open(folder).read(name)
     np.savez(folder / "object.npz", x=np.array({"a": 1}))
     with pytest.raises(UsageError, match=r"object.npz cannot be read as numpy's: Object arrays cannot be loaded"):
-        FeatureFiles(folder).read("object")
+        FeatureFiles.open(folder).read("object")
     (folder / "torn.npz").write_bytes((folder / "two.npz").read_bytes()[:40])
     with pytest.raises(UsageError, match=r"torn.npz cannot be read as numpy's"):
-        FeatureFiles(folder).read("torn")
+        FeatureFiles.open(folder).read("torn")
     with pytest.raises(UsageError, match=r"no such features: nowhere; expected a folder of .npz"):
-        FeatureFiles("nowhere")
+        FeatureFiles.open("nowhere")
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UsageError, match=r"a.txt: features are a folder of"):
-        FeatureFiles(tmp_path / "a.txt")
+        FeatureFiles.open(tmp_path / "a.txt")
     (tmp_path / "a.h5").write_text("x")
     with pytest.raises(UsageError, match=r"a.h5 is not HDF5"):
-        FeatureFiles(tmp_path / "a.h5")
+        FeatureFiles.open(tmp_path / "a.h5")
     plain = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'tellapart\[regions\]'"):
-        FeatureFiles(tmp_path / "a.h5")
+        FeatureFiles.open(tmp_path / "a.h5")
 
 
 def test_a_captioner_trains_and_speaks_with_features_from_files(

@@ -308,10 +308,10 @@ def test_best_of_keeps_the_caption_that_its_definition_says(
 
 
 def test_neighbours_are_the_nearest_of_the_whole_data_set(scorer: Scorer, photos: Dataset, store: FeatureStore) -> None:
-    chooser = BestOf(photos, scorer, store, distractors=2, progress=False)
+    chooser = BestOf.among(photos, scorer, store, distractors=2, progress=False)
     features_ND = store.features(photos, scorer.encoder)
     sets = chooser._sets([4])[0]
-    some = BestOf(photos, scorer, store, wanted=[photos[4].id, "unknown"], distractors=2, progress=False)
+    some = BestOf.among(photos, scorer, store, wanted=[photos[4].id, "unknown"], distractors=2, progress=False)
     assert torch.equal(some._sets([4])[0], sets), "one search, of the wanted pictures alone"
     similarity_N = torch.tensor(features_ND @ features_ND[4])
     order = [int(place) for place in similarity_N.argsort(descending=True) if place != 4]

@@ -106,7 +106,7 @@ def test_every_answer_carries_its_headers_and_other_sites_are_refused(served: tu
         return found.status, found.headers
 
     own = f"http://127.0.0.1:{port}"
-    for path in ("/", "/page.js", "/page.css", "/base.css", "/api/study", "/api/state", "/nothing"):
+    for path in ("/", "/base.js", "/page.js", "/page.css", "/base.css", "/api/study", "/api/state", "/nothing"):
         policy = ask("GET", path)[1]["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
         assert "set-cookie" not in ask("GET", path)[1]

@@ -7,7 +7,6 @@ point here), and one that writes must come from this page (Origin) with the toke
 from __future__ import annotations
 
 import secrets
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,25 +20,15 @@ from tellapart.bags.review.session import Review, decision_json
 from tellapart.bags.review.store import Conflict, reviewer_name
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.utils.web.body import read_body, want, within
+from tellapart.utils.web.parts import part_routes
 from tellapart.utils.web.security import SameOrigin, own_origins
 
 TOKEN = "x-review-token"
-PARTS = {
-    "/": ("tellapart.bags.review", "page.html", "text/html"),
-    "/base.css": ("tellapart.utils.web", "base.css", "text/css"),
-    "/page.css": ("tellapart.bags.review", "page.css", "text/css"),
-    "/page.js": ("tellapart.bags.review", "page.js", "text/javascript"),
-}
 
 
 def create_app(review: Review, port: int) -> ASGIApp:
     """The application, for a server that listens on the loopback address at ``port``."""
     token = secrets.token_urlsafe(32)
-
-    def part(request: Request) -> Response:
-        package, name, kind = PARTS[request.url.path]
-        text = (files(package) / name).read_text(encoding="utf-8")
-        return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
 
     def state(request: Request) -> Response:
         name = request.query_params.get("reviewer")
@@ -91,7 +80,7 @@ def create_app(review: Review, port: int) -> ASGIApp:
         return {**review.of_reviewer(reviewer, standing), **review.summary(standing)}
 
     routes = [
-        *(Route(path, part) for path in PARTS),
+        *part_routes("tellapart.bags.review"),
         Route("/api/state", state),
         Route("/api/bags/{number:int}/captions", captions),
         Route("/pictures/{number:int}", picture),

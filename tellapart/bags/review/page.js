@@ -1,7 +1,6 @@
-// The review page. Texts go into the page as text only; every decision is on disk before the next bag is shown.
+// The review page. Every decision is on disk before the next bag is shown.
 "use strict";
 
-const $ = (id) => document.getElementById(id);
 const NAME = "tellapart-reviewer";
 const WIDE_TRACK = 120; // more bags than this: one bar in place of a mark for each
 
@@ -11,19 +10,6 @@ let at = 0; // the bag that is shown
 let chosen = new Set();
 let captionsShown = false;
 let large = false;
-let busy = false; // something is being saved: a key counts only for a bag that is seen
-
-function element(tag, text, name) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (name) made.className = name;
-  return made;
-}
-
-function trouble(text) {
-  $("trouble").textContent = text;
-  $("trouble").hidden = !text;
-}
 
 function show(part) {
   for (const id of ["asking", "reviewing", "finished"]) $(id).hidden = id !== part;
@@ -67,21 +53,10 @@ const askServer = (...request) => fetch(...request).catch(() => {
   throw new Offline("The review is not running, so nothing is saved. Start it again, then press the key once more.");
 });
 
-// Run a step; what goes wrong is told at the top, and the bag stays where it is.
-async function step(work) {
-  if (busy) return;
-  busy = true;
-  document.body.classList.add("busy");
-  try {
-    await work();
-  } catch (error) {
-    trouble(error.message);
-    if (!(error instanceof Offline) && state && shown("reviewing")) open(at);
-  } finally {
-    busy = false;
-    document.body.classList.remove("busy");
-  }
-}
+// A step after whose failure the bag is shown as it stands; a key counts only for a bag that is seen.
+const onBag = (work) => step(work, (error) => {
+  if (!(error instanceof Offline) && state && shown("reviewing")) open(at);
+});
 
 /* Who */
 
@@ -93,7 +68,7 @@ function ask() {
   for (const { name } of state.reviewers) {
     const button = element("button", name);
     button.type = "button";
-    button.onclick = () => step(() => begin(name));
+    button.onclick = () => onBag(() => begin(name));
     $("known").append(button);
   }
   $("name").focus();
@@ -375,28 +350,28 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.key === "z" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    step(() => key("u"));
+    onBag(() => key("u"));
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   if (name.startsWith("Arrow") || /^[a-z0-9]$/.test(name)) event.preventDefault(); // else M types an m into the note
-  step(() => key(name));
+  onBag(() => key(name));
 });
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-key]");
-  if (button) step(() => key(button.dataset.key));
+  if (button) onBag(() => key(button.dataset.key));
 });
 
-$("who").addEventListener("click", () => step(ask));
+$("who").addEventListener("click", () => onBag(ask));
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  step(() => begin($("name").value));
+  onBag(() => begin($("name").value));
 });
 addEventListener("resize", () => state && arrange());
 
-step(async () => {
+onBag(async () => {
   await load();
   const name = state.reviewer ?? localStorage.getItem(NAME);
   await (name ? begin(name) : ask());

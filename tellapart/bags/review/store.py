@@ -20,6 +20,7 @@ from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.json_text import parse_json
+from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 
 # What tells the pictures of a bag apart (paper 2, section 3.2, names the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
@@ -27,7 +28,6 @@ VERDICTS = ("keep", "drop")
 LONGEST_NAME, LONGEST_NOTE = 60, 2000
 APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field for whose file it is
 FORMAT = 1
-PATIENCE = 10.0  # seconds that a writer waits for another
 TABLE = """
 CREATE TABLE IF NOT EXISTS decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS decisions (
     undone TEXT
 )"""
 INDEX = "CREATE INDEX IF NOT EXISTS by_reviewer ON decisions (reviewer, bag, id)"
+FILE = FileKind("decisions", "--decisions", APPLICATION, FORMAT, (TABLE, INDEX))
 COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 
@@ -73,39 +74,7 @@ class DecisionStore:
             raise UsageError(f"{path}: no decisions there; type: tellapart bags review BAGS.jsonl")
         self.path = path
         self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise TellapartError(f"cannot open {path} for the decisions: {error}") from None
-        try:
-            self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
-
-    def _prepare(self) -> None:
-        try:
-            application, version = (
-                self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-            )
-            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise UsageError(f"{self.path}: not a file of decisions ({error}); name another with --decisions") from None
-        if application != APPLICATION and tables:
-            raise UsageError(f"{self.path}: a database of something else; name another file with --decisions")
-        if application == APPLICATION and version != FORMAT:
-            raise UsageError(f"{self.path}: format {version} of decisions, and this version reads {FORMAT}; update it")
-        try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")  # also a power cut takes nothing that was answered
-        except sqlite3.Error as error:
-            raise TellapartError(f"{self.path}: decisions cannot be written there ({error})") from None
-        with self._transaction() as db:
-            db.execute(TABLE)
-            db.execute(INDEX)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {FORMAT}")
+        self._db = open_sqlite(path, FILE)
 
     def decide(
         self,
@@ -181,14 +150,8 @@ class DecisionStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._database_errors():
-            self._db.execute("BEGIN IMMEDIATE")  # the look and the write are one: no other writer comes between
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+        with self._lock, self._database_errors(), transaction(self._db):
+            yield self._db
 
     @contextmanager
     def _database_errors(self) -> Iterator[None]:

@@ -40,7 +40,7 @@ def _openai(rest: str) -> Backend:
 def _local(rest: str, device: str, precision: str) -> Backend:
     from tellapart.boost.backends.local import Local
 
-    return Local(rest, device, precision)
+    return Local.open(rest, device, precision)
 
 
 def _scripted(rest: str) -> Backend:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
-from tellapart.models.device import DTYPES, dtype_of, resolve_device, resolve_precision
+from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.hub import check_name
 from tellapart.models.loading import loading_errors
 from tellapart.utils.json_text import parse_json
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
@@ -27,23 +28,27 @@ SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash cov
 
 
 class Local:
-    """A model in a folder or of the hub. ``name`` ends in a hash of its files: of other weights, other answers.
+    """A model in a folder or of the hub, which loads when it is first asked."""
 
-    It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
-    `tellapart.models.device`.
-    """
+    def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
+        self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
+        self._turn = threading.Lock()
 
-    def __init__(self, source: str, device: str = "auto", precision: str = "auto") -> None:
+    @classmethod
+    def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
+        """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
+
+        It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
+        `tellapart.models.device`.
+        """
         if not source:
             raise UsageError("local: names no model; type local:FOLDER")
-        self.source = source
         with loading_errors(source, EXPECTED):
-            self._folder = _folder(source)
-        self.device = resolve_device(device)
-        self.precision = resolve_precision(precision, self.device)
-        other = "" if self.precision == _saved_precision(self._folder) else f"-{self.precision}"
-        self.name = f"local:{Path(source).name}-{_fingerprint(self._folder)}{other}"
-        self._turn = threading.Lock()
+            folder = _folder(source)
+        where = resolve_device(device)
+        chosen = resolve_precision(precision, where)
+        other = "" if chosen == _saved_precision(folder) else f"-{chosen}"
+        return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
         """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""

@@ -46,7 +46,7 @@ class OpenAI:
         self._limit = settings.get("limit", "max_tokens")
         priced = "in" in settings or "out" in settings
         self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
-        self._client = self._open()
+        self._client = self._new_client()
 
     def complete(self, request: Request) -> Answer:
         """One answer, within the time set. Raises `BackendError`."""
@@ -104,7 +104,7 @@ class OpenAI:
         text = clean_text(redact(text, self._key))
         return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
 
-    def _open(self) -> Any:
+    def _new_client(self) -> Any:
         try:
             import httpx2
         except ImportError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, read_json, split_from_name
+from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_json, split_from_name
 from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
@@ -82,12 +82,10 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[str]]:
 
 
 def _folder(file: Path, options: Options) -> Path:
-    if options.text("images"):
-        return Path(options.text("images")).expanduser()
     home = file.parent.parent if file.parent.name == "annotations" else file.parent
     year = re.search(r"(?:train|val|test)\d{4}", file.name)
     named = [home / year[0], home / "images" / year[0]] if year else []
-    return first_existing_folder(*named, home / "images", home)
+    return picture_folder(options, *named, home / "images", home)
 
 
 READERS.register(

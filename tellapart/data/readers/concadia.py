@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, normalize_split, read_json
+from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
@@ -31,8 +31,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not Concadia\'s JSON: an object with "images" was expected')
-    chosen, home = options.text("images"), file.parent
-    folder = Path(chosen).expanduser() if chosen else first_existing_folder(home / "resized", home / "images", home)
+    home = file.parent
+    folder = picture_folder(options, home / "resized", home / "images", home)
     items = [_item(image, f"{file}: images[{n}]", folder, TEXTS[text]) for n, image in enumerate(content["images"])]
     return finish_items(items, options, str(file))
 

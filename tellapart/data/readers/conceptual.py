@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, first_existing_folder, split_from_name
+from tellapart.data.base import Options, clean_captions, picture_folder, split_from_name
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
 from tellapart.data.lines import Lines, LineSource, csv_records
@@ -29,19 +29,23 @@ FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test":
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file."""
-    return stream_items(Conceptual(path, options), options, merge=True)
+    split = split_from_name(path.name)
+    named = [path.parent / name for name in ("images", *FOLDERS.get(split, ()))]
+    source = Conceptual(path, picture_folder(options, *named, path.parent), split)
+    source.learn()
+    return stream_items(source, options, merge=True)
 
 
 class Conceptual(LineSource):
     """Rows of a caption and an address."""
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path, folder: Path, split: str) -> None:
         super().__init__(path)
-        self._split = split_from_name(path.name)
-        named = [path.parent / name for name in ("images", *FOLDERS.get(self._split, ()))]
-        chosen = options.text("images")
-        self._folder = Path(chosen).expanduser() if chosen else first_existing_folder(*named, path.parent)
-        self._fetched = DownloadedFiles(self._folder)
+        self._folder, self._split = folder, split
+        self._fetched = DownloadedFiles(folder)
+
+    def learn(self) -> None:
+        """Look at the first rows, to see how the files that were fetched are called."""
         rows = islice(self.rows(), MOST_ROWS)
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, usage_errors
+from tellapart.data.base import Options, picture_folder, usage_errors
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS
@@ -30,32 +30,44 @@ SEPARATORS = ",;\t|"
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them. Raises `UsageError` that names the columns there are."""
-    return stream_items(Table(path, options), options, merge=True)
+    separator, names = _header(path)
+    table = Table(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
+    table.learn()
+    return stream_items(table, options, merge=True)
+
+
+def _header(path: Path) -> tuple[str, list[str]]:
+    """(the separator, the names of the columns). Raises `UsageError` where the file is empty."""
+    with usage_errors(path), path.open("rb") as file:
+        separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
+        names = [name.strip() for name in next(_fields(Lines(file, path), separator), None) or []]
+    if not names:
+        raise UsageError(f"{path}: an empty file; a line with the names of the columns was expected")
+    return separator, names
+
+
+def _fields(lines: Lines, separator: str) -> Iterator[list[str] | None]:
+    """Fields without the blanks around them; None for a blank line."""
+    return ([field.strip() for field in record] or None for record in csv_records(lines, separator))
 
 
 class Table(LineSource):
     """The rows of a CSV file."""
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path, separator: str, names: Sequence[str], columns: Columns, folder: Path) -> None:
         super().__init__(path, header=True)
-        self._separator = ","
-        with usage_errors(path), path.open("rb") as file:
-            first = next(Lines(file, path), "")
-            self._separator = max(SEPARATORS, key=first.count)
-            self._names = [name.strip() for name in next(self.records(Lines(file, path)), None) or []]
-        if not self._names:
-            raise UsageError(f"{path}: an empty file; a line with the names of the columns was expected")
-        self._columns = Columns.choose(self._names, options)
-        self._where_files = PictureLocator(
-            Path(options.text("images")).expanduser() if options.text("images") else path.parent
-        )
+        self._separator, self._names, self._columns = separator, names, columns
+        self._where_files = PictureLocator(folder)
+
+    def learn(self) -> None:
+        """Look at the first rows, to see how files that were fetched are called."""
         column = self._names.index(self._columns.image)
         some = islice(self.rows(), MOST_ROWS)
         self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Fields without the blanks around them; blank lines are passed over."""
-        return ([field.strip() for field in record] or None for record in csv_records(lines, self._separator))
+        """Fields; blank lines are passed over."""
+        return _fields(lines, self._separator)
 
     def item(self, record: list[str], number: int, where: str) -> Item:
         """See `LineSource`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, read_text
+from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_text
 from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
@@ -31,12 +31,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     captions = _captions(path / TOKENS)
     splits = _splits(path)
     names = dict.fromkeys([*captions, *splits])
-    chosen = options.text("images")
-    folder = (
-        Path(chosen).expanduser()
-        if chosen
-        else first_existing_folder(path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
-    )
+    folder = picture_folder(options, path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
     items = [
         Item(name, FilePicture(folder / name), clean_captions(captions.get(name, ())), splits.get(name, ""))
         for name in names

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, normalize_split
+from tellapart.data.base import Options, normalize_split, picture_folder
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
@@ -35,14 +35,15 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the splits and rows. Raises `UsageError` that names the columns there are."""
     parts = _parts(_load(path, options))
     wanted = {name: part for name, part in parts.items() if normalize_split(name) in options.splits}
-    saved = SavedParts(wanted or parts, path, options)
+    saved = SavedParts(wanted or parts, picture_folder(options, path), options)
+    saved.learn()
     return stream_items(saved, options, merge=not saved.packed)
 
 
 class SavedParts:
     """Rows of the splits of a data set; a `tellapart.data.rows.RowSource`. ``packed``: it holds the pictures itself."""
 
-    def __init__(self, parts: dict[str, Any], path: Path, options: Options) -> None:
+    def __init__(self, parts: dict[str, Any], folder: Path, options: Options) -> None:
         self.name = options.spec
         features = next(iter(parts.values())).features
         typed = [name for name, feature in features.items() if type(feature).__name__ in PICTURES + CLIPS]
@@ -53,17 +54,19 @@ class SavedParts:
         if not self.packed and getattr(kind, "dtype", "") not in ("string", "large_string"):
             raise not_a_picture(str(kind), image, options.spec, list(features))
         self._clips = type(kind).__name__ in CLIPS
-        chosen = options.text("images")
-        self._folder = Path(chosen).expanduser() if chosen else path
-        self._where = PictureLocator(self._folder)
+        self._folder, self._where = folder, PictureLocator(folder)
         self._splits = list(parts)
         # As Arrow has it: pictures are not decoded, and nothing is copied that is not asked for.
         raw = [part.with_format("arrow") for part in parts.values()]
         self._pictures = [part.select_columns([image]) for part in raw]
         texts = list(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
         self._texts = [part.select_columns(texts or [image]) for part in raw]
+
+    def learn(self) -> None:
+        """Look at the first rows, to see how files that were fetched are called."""
         if not self.packed:
-            self._where.learn((row[image], place[1] - 1) for place, row in islice(self._rows(), LOOKED_AT))
+            image, some = self._columns.image, islice(self._rows(), LOOKED_AT)
+            self._where.learn((row[image], place[1] - 1) for place, row in some)
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `RowSource`."""

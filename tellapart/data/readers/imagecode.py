@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, read_json, split_from_name
+from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_json, split_from_name
 from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
@@ -36,8 +36,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items set by set."""
     if options.text("only") not in ("", "described"):
         raise UsageError(f"{options.spec}: only={options.text('only')} is not known; type only=described")
-    chosen, home = options.text("images"), path.parent
-    folder = Path(chosen).expanduser() if chosen else first_existing_folder(home / "image-sets", home / "images", home)
+    home = path.parent
+    folder = picture_folder(options, home / "image-sets", home / "images", home)
     split = split_from_name(path.name)
     items = [
         Item(id_, FilePicture(folder / id_), clean_captions(filter(None, [found.described.get(id_)])), split)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, read_json
+from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
 from tellapart.data.lines import Lines, LineSource
 from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
@@ -29,7 +29,7 @@ from tellapart.utils.json_text import parse_json
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
-    folder = Path(options.text("images")).expanduser() if options.text("images") else path.parent
+    folder = picture_folder(options, path.parent)
     if path.suffix.lower() == ".json":
         return finish_items(_merged(read_json(path), folder, path), options, str(path))
     return stream_items(JsonLines(path, folder), options, merge=False)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, first_existing_folder, normalize_split, read_json
+from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
@@ -25,8 +25,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
-    chosen = options.text("images")
-    folder = Path(chosen).expanduser() if chosen else first_existing_folder(path.parent / "images", path.parent)
+    folder = picture_folder(options, path.parent / "images", path.parent)
     items = [_item(image, f"{path}: images[{n}]", folder) for n, image in enumerate(content["images"])]
     return finish_items(items, options, str(path))
 

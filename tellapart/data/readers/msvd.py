@@ -10,10 +10,10 @@ first 1,200 are train, 100 val, the others test. The id is the name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, first_existing_folder, read_text, usage_errors
+from tellapart.data.base import Options, clean_captions, picture_folder, read_text, usage_errors
 from tellapart.data.dataset import Skipped
 from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
@@ -33,30 +33,25 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them."""
     if path.is_dir():
         path = next(iter([*path.glob(TEXT), *sorted(path.glob("*.csv"))]), path / TEXT)
-    return stream_items(Msvd(path, options), options, merge=True)
+    home = path.parent
+    source = Msvd(
+        path,
+        _header(path) if path.suffix.lower() == ".csv" else [],
+        picture_folder(options, home / "YouTubeClips", home / "videos", home),
+        read_split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(home / "youtube_mapping.txt"),
+        options.text("language", "English"),
+    )
+    return stream_items(source, options, merge=True)
 
 
 class Msvd(LineSource):
-    """Rows of a clip's name and a description."""
+    """Rows of a clip's name and a description. ``names``: the columns of a CSV; none: a plain text."""
 
-    def __init__(self, path: Path, options: Options) -> None:
-        self._names: list[str] = []
-        if path.suffix.lower() == ".csv":
-            with usage_errors(path), path.open("rb") as file:
-                self._names = next(csv_records(Lines(file, path), ","), [])
-            for name in NEEDED:
-                if name not in self._names:
-                    raise UsageError(
-                        f"{path}: no column '{name}'; there are: {', '.join(self._names) or 'none at all'}"
-                    )
-        super().__init__(path, header=bool(self._names))
-        home, chosen = path.parent, options.text("images")
-        named = first_existing_folder(home / "YouTubeClips", home / "videos", home)
-        self._folder = Path(chosen).expanduser() if chosen else named
-        self._language = options.text("language", "English").casefold()
-        self._splits = read_split_lists([home, home / "splits"], LISTS, _stem) or _by_mapping(
-            home / "youtube_mapping.txt"
-        )
+    def __init__(
+        self, path: Path, names: Sequence[str], folder: Path, splits: Mapping[str, str], language: str
+    ) -> None:
+        super().__init__(path, header=bool(names))
+        self._names, self._folder, self._splits, self._language = names, folder, splits, language.casefold()
 
     def records(self, lines: Lines) -> Iterator[tuple[str, str] | None]:
         """(name, description); None for remarks, blank lines and other languages."""
@@ -81,6 +76,16 @@ class Msvd(LineSource):
         if not description or row.get("Language", "English").casefold() != self._language:
             return None  # the corpus has rows without a description
         return f"{row['VideoID']}_{row['Start']}_{row['End']}", description
+
+
+def _header(path: Path) -> list[str]:
+    """The columns of the corpus as CSV. Raises `UsageError` for one that is missing."""
+    with usage_errors(path), path.open("rb") as file:
+        names = next(csv_records(Lines(file, path), ","), [])
+    for name in NEEDED:
+        if name not in names:
+            raise UsageError(f"{path}: no column '{name}'; there are: {', '.join(names) or 'none at all'}")
+    return names
 
 
 def _stem(name: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import columns
-from tellapart.data.base import Options, missing_reason, natural_key, split_from_name
+from tellapart.data.base import Options, missing_reason, natural_key, picture_folder, split_from_name
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
@@ -45,7 +45,11 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
             raise UsageError(f"{path}: no *.parquet in this folder or below it")
     else:
         files = expand_pattern(path)
-    tables = Tables(files, str(path), options)
+    schema = _first_schema(files)
+    columns = Columns.choose(schema.names, options)
+    packed = _holds_bytes(schema, columns.image, options)
+    tables = Tables(files, str(path), columns, picture_folder(options, files[0].parent), packed=packed)
+    tables.learn()
     return stream_items(tables, options, merge=not tables.packed)
 
 
@@ -55,18 +59,15 @@ class Tables:
     ``packed``: the pictures are in the files, not beside them.
     """
 
-    def __init__(self, files: Sequence[Path], name: str, options: Options) -> None:
-        self._files, self.name = files, name
-        schema = _first_schema(files)
-        self._columns = Columns.choose(schema.names, options)
-        image = self._columns.image
-        self.packed = _holds_bytes(schema, image, options)
-        chosen = options.text("images")
-        self._folder = Path(chosen).expanduser() if chosen else files[0].parent
-        self._where = PictureLocator(self._folder)
-        self._wanted = tuple(dict.fromkeys([*self._columns.texts(), *(() if self.packed else (image,))]))
+    def __init__(self, files: Sequence[Path], name: str, columns: Columns, folder: Path, *, packed: bool) -> None:
+        self._files, self.name, self._columns, self.packed = files, name, columns, packed
+        self._folder, self._where = folder, PictureLocator(folder)
+        self._wanted = tuple(dict.fromkeys([*columns.texts(), *(() if packed else (columns.image,))]))
+
+    def learn(self) -> None:
+        """Look at the first rows, to see how files that were fetched are called."""
         if not self.packed:
-            some = islice(self._rows(Skipped()), LOOKED_AT)
+            image, some = self._columns.image, islice(self._rows(Skipped()), LOOKED_AT)
             self._where.learn((content[image], place[1] - 1) for place, content in some)
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
@@ -135,11 +136,9 @@ class ClipCell(PackedClip, Cell):
 class Cursor:
     """Rows of one file by number, as dicts; quick where they ascend: one batch is kept. Safe among threads."""
 
-    def __init__(self, path: Path, columns: tuple[str, ...], size: int) -> None:
-        self._path, self._columns, self._size = path, list(columns), size
+    def __init__(self, path: Path, file: Any, columns: tuple[str, ...], size: int) -> None:
+        self._path, self._file, self._columns, self._size = path, file, list(columns), size
         self._lock = threading.Lock()
-        with _damage_is_a_picture_error(path):
-            self._file = _pyarrow().parquet.ParquetFile(path, buffer_size=1 << 16)
         names = self._file.schema_arrow.names
         for column in columns:
             if column not in names:
@@ -180,7 +179,9 @@ def cursor(path: Path, columns: tuple[str, ...], size: int) -> Cursor:
 
 @lru_cache(maxsize=8)
 def _cursor(path: Path, columns: tuple[str, ...], size: int, signature: tuple[int, int]) -> Cursor:
-    return Cursor(path, columns, size)
+    with _damage_is_a_picture_error(path):
+        file = _pyarrow().parquet.ParquetFile(path, buffer_size=1 << 16)
+    return Cursor(path, file, columns, size)
 
 
 @contextmanager

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, first_existing_folder
+from tellapart.data.base import Options, clean_captions, picture_folder
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import url_file_name
 from tellapart.data.lines import Lines, LineSource, read_split_lists
@@ -25,19 +25,18 @@ LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them."""
-    return stream_items(Tgif(path, options), options, merge=True)
+    home = path.parent
+    folder = picture_folder(options, home / "gifs", home / "images", home)
+    splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)
+    return stream_items(Tgif(path, folder, splits), options, merge=True)
 
 
 class Tgif(LineSource):
     """Rows of an address and a sentence."""
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path, folder: Path, splits: Mapping[str, str]) -> None:
         super().__init__(path)
-        home, chosen = path.parent, options.text("images")
-        self._folder = (
-            Path(chosen).expanduser() if chosen else first_existing_folder(home / "gifs", home / "images", home)
-        )
-        self._splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)
+        self._folder, self._splits = folder, splits
 
     def records(self, lines: Lines) -> Iterator[str | None]:
         """The lines; blank ones are passed over."""
