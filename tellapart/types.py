@@ -144,12 +144,16 @@ class Batch:
         """The part of these pictures, with their references; of all of them, the batch itself."""
         if (pictures.start, pictures.stop) == (0, len(self.rows_B)):
             return self
+        return self.part(pictures, self.visual[pictures])
+
+    def part(self, pictures: slice, visual: Any) -> Batch:
+        """The part of these pictures, whose view is ``visual``."""
         each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
         rows = slice(pictures.start * each, pictures.stop * each)
-        return Batch(
+        return type(self)(
             self.items[pictures],
             self.rows_B[pictures],
-            self.visual[pictures],
+            visual,
             None if self.tokens_RT is None else self.tokens_RT[rows],
             None if self.valid_RT is None else self.valid_RT[rows],
             None if self.bag_B is None else self.bag_B[pictures],

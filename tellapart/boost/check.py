@@ -56,14 +56,8 @@ def trouble(text: str, sources: Sequence[str], prompt: Prompt, references: Seque
     ``sources`` are the captions that the question quoted: what an answer shares with them is no echo, and it may be as
     long as they are together. ``references``, or the prompt where there are none, say which language is expected.
     """
-    if (why := broken(text)) is not None:
+    if (why := unusable(text)) is not None:
         return why
-    if REDACTED in text:
-        return "an echo of the API key"
-    if not _WORD.search(text):
-        return "empty"
-    if _REFUSAL.search(text.replace("’", "'")):
-        return "a refusal"
     if sum(bool(line.strip()) for line in text.strip().splitlines()) > 1:
         return "more than one paragraph"
     if _PREAMBLE.search(text.replace("’", "'")):
@@ -75,6 +69,17 @@ def trouble(text: str, sources: Sequence[str], prompt: Prompt, references: Seque
         return f"longer than {longest} words"
     expected = [*references] or [turn.text for turn in prompt.turns]
     return "in another language" if foreign(text, " ".join(expected)) else None
+
+
+def unusable(text: str) -> str | None:
+    """Why the answer is no text about anything, whatever was asked; None where it may be one."""
+    if (why := broken(text)) is not None:
+        return why
+    if REDACTED in text:
+        return "an echo of the API key"
+    if not _WORD.search(text):
+        return "empty"
+    return "a refusal" if _REFUSAL.search(text.replace("’", "'")) else None
 
 
 def length(text: str) -> int:

@@ -40,6 +40,11 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     import tellapart.captioners.recurrent
     import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
 
+    if name.startswith("openai:"):
+        raise UsageError(
+            f"{name.partition('@')[0]} is behind a server, which writes captions ('tellapart caption', 'tellapart eval "
+            "--captioner') and has no weights here; name a captioner of this machine"
+        )
     device = resolve_device(device)
     chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
     if (made := load_without_folder(bare, written)) is not None:

@@ -20,7 +20,7 @@ app = App()
 
 @app.command(rich_help_panel=MEASURING)
 def caption(
-    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, 'scenes', openai:MODEL@URL.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     out: Annotated[
         Path | None,
@@ -31,7 +31,9 @@ def caption(
         typer.Option(help="jsonl, csv, or txt: a .txt beside each picture. Default: as -o ends."),
     ] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: 5.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest caption, in tokens.")] = 30,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest caption, in tokens. Default: 30, and 256 of a server.")
+    ] = None,
     best_of: Annotated[
         int | None,
         typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one with the highest score."),
@@ -52,7 +54,7 @@ def caption(
         bool,
         typer.Option("--truthful", help="Drop or soften words that the captioner finds no likelier for the picture."),
     ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pictures at once.")] = 32,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Pictures at once. Default: 32.")] = None,
     features: Annotated[
         str | None,
         typer.Option(help="Features by item id: a folder of .npz, or .h5. Default: computed."),
@@ -60,8 +62,27 @@ def caption(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace what is there.")] = False,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Of a server: concurrent requests. Default: 16.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.")
+    ] = None,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
+    from tellapart.inference.server import MAX_TOKENS, is_server
+
+    served = is_server(model)
+    decoding = caption_decoding(beams, max_tokens or (MAX_TOKENS if served else 30), best_of, samples, temperature)
+    if served:
+        local = {"--beams": beams, "--best-of": best_of, "--scorer": scorer, "--truthful": truthful or None}
+        local |= {"--batch-size": batch_size, "--features": features}
+        local |= {"--device": None if device == "auto" else device}
+        local |= {"--precision": None if precision == "auto" else precision}
+        _refuse(local, f"is of a model on this machine, and {model.partition('@')[0]} is behind a server")
+        _caption_by_server(model, pictures, out, format, decoding, concurrency, ledger, overwrite)
+        return
+    _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures, nothing_left
@@ -69,7 +90,6 @@ def caption(
     from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
 
-    decoding = caption_decoding(beams, max_tokens, best_of, samples, temperature)
     dataset = open_many(pictures)
     place = resolve_device(device)
     if precision == "auto" and not overwrite:
@@ -86,7 +106,7 @@ def caption(
         load_captioner(model, place, precision),
         dataset,
         out,
-        batch_size=batch_size,
+        batch_size=batch_size or 32,
         scorer=load_scorer(scorer, place) if scorer else None,
         overwrite=overwrite,
         **request,
@@ -95,6 +115,40 @@ def caption(
     for line in dataset.report():
         say(line)
     dataset.refuse_mostly_unreadable()
+
+
+def _caption_by_server(
+    model: str,
+    pictures: list[str],
+    out: Path | None,
+    format: str | None,
+    decoding: Decoding,
+    concurrency: int | None,
+    ledger: Path | None,
+    overwrite: bool,
+) -> None:
+    from tellapart.data import open_many
+    from tellapart.inference.server import CONCURRENCY, caption_by_server
+
+    if decoding.kind == "beam":
+        decoding = decoding.model_copy(update={"kind": "greedy"})
+    dataset = open_many(pictures)
+    options: Any = {"concurrency": concurrency or CONCURRENCY, "ledger": ledger, "overwrite": overwrite}
+    summary = caption_by_server(model, dataset, out, decoding=decoding, format=format, **options)
+    say(f"{summary.written:,} captions written, {summary.already:,} were there, {len(summary.failed):,} failed")
+    for line in summary.lines():
+        say(line)
+    for line in dataset.report():
+        say(line)
+    summary.refuse_unanswered()
+    dataset.refuse_mostly_unreadable()
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    """Raise `UsageError` for an option that is given and would have no effect."""
+    for option, value in options.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}; leave it out")
 
 
 def caption_decoding(

@@ -30,6 +30,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--max-new-tokens": ("--max-tokens",),
     "--judge": ("--eval-scorer",),
     "--metric": ("--metrics",),
+    "--concurrency": ("--in-flight",),
+    "--in-flight": ("--concurrency",),
     "--reference": ("--references",),
 }
 

@@ -21,7 +21,13 @@ app = App()
 def evaluate(
     captions: Annotated[
         list[Path] | None,
-        typer.Option(help="JSON, JSONL, CSV, Parquet, a caption a line, … (docs/data.md). Repeatable. Required."),
+        typer.Option(help="JSON, JSONL, CSV, Parquet, a caption a line, … (docs/data.md). Repeatable."),
+    ] = None,
+    captioner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A captioner, which writes captions of --data first: a name, or openai:MODEL@URL. Repeatable."
+        ),
     ] = None,
     references: Annotated[
         list[Path] | None,
@@ -117,8 +123,10 @@ def evaluate(
         found = list_metrics()
         show({"metrics": [metric.to_json() for metric in found]}, lambda: table(found), as_json)
         return
-    if not captions:
+    if not captions and not captioner:
         raise UsageError("Missing option '--captions'; type: tellapart eval --help")
+    if captioner and data is None:
+        raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")
     if names == []:
         raise UsageError(
             "--metrics names none; type --metrics length,clipscore, or leave it out for all that the inputs allow"
@@ -129,8 +137,16 @@ def evaluate(
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
             formats.check_file(path, suffixes)
+    files = [*(captions or ())]
+    if captioner:
+        from tellapart.inference.system import captions_of
+
+        # --precision is of metrics, which are exact by default; captions are written as `caption` writes them.
+        files += [captions_of(name, str(data), device) for name in captioner]
+        if not (scorer or language_model or bertscore) and precision == "auto":
+            device = "auto"  # was the captioner's; text metrics refuse one
     results = run_eval(
-        captions,
+        files,
         references,
         data,
         scorer,

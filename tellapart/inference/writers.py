@@ -28,7 +28,8 @@ FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
 OF_MODELS = {"captioner_weights", "scorer_weights", "frames"}  # settings that only a loaded model has
 DEVICE = "device"  # written down, and no setting: a run may go on elsewhere
-PRECISION = "precision"  # where none is written down it was fp32
+PRECISION = "precision"
+PLAIN = {PRECISION: "fp32"}  # where none is written down: of 0.1, and of servers, which do not say
 SYNC_SECONDS = 3.0
 
 
@@ -99,7 +100,7 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
         return False
     if not isinstance(before, dict):
         return False
-    same = {PRECISION: "fp32"} | {k: v for k, v in before.items() if k not in (*OF_MODELS, DEVICE)}
+    same = PLAIN | {k: v for k, v in before.items() if k not in (*OF_MODELS, DEVICE)}
     if same != plain(request):
         return False
     return all(item.id in done for item in items)
@@ -238,8 +239,8 @@ class LineFile:
                 "type --overwrite to begin it anew, or name another file"
             ) from None
         apart = (*FILES, DEVICE)
-        now = {key: value for key, value in plain(settings).items() if key not in apart}
-        found = {PRECISION: "fp32", **before} if isinstance(before, dict) else {}
+        now = {key: value for key, value in (PLAIN | plain(settings)).items() if key not in apart}
+        found = PLAIN | before if isinstance(before, dict) else {}
         old = {key: value for key, value in found.items() if key not in apart}
         if old != now:
             other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))

@@ -1,7 +1,8 @@
 """The processes that share the work of a training step: ranks, as torchrun and ``accelerate launch`` start them.
 
-The batch of a step is the same on every rank. A rank takes a share of its pictures; what depends on the whole batch is
-gathered, and every rank computes it alike. So one process is the case of one rank, and no rank is told what to do.
+The batch of a step has the same items on every rank. A rank takes a share of its pictures; what depends on the whole
+batch is gathered, and every rank computes it alike. So one process is the case of one rank, and no rank is told what
+to do.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
+from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.caption_words import NO_WORD, FindWords, content_words, words_of_tokens
 from tellapart.types import Batch, Rollout
@@ -26,7 +27,8 @@ class Speaker:
     ``others``: how many other pictures, at most all; they are spread over the batch, so that of bags that stand side by
     side few are met. 0: the average picture, the mean of the batch's features, stands for all others. That costs one
     further pass, and says nearly as well as eight pictures do which words are true (docs/log.md). ``pixels``:
-    ``batch.visual`` holds pixels, as where a vision encoder is trained.
+    ``batch.visual`` holds pixels, as where a vision encoder is trained. Each rank scores the captions of its share of
+    the pictures.
     """
 
     def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
@@ -41,14 +43,16 @@ class Speaker:
             raise ValueError("mutual information compares pictures of a batch; expected at least 2, found 1")
         if self.others:
             return self._among_pictures(rollout, batch)
+        share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            visual = self._visual(batch, slice(None))
-            average = visual.mean(0, keepdim=True).expand_as(visual).contiguous()
-            each = [self.score(seen, rollout) for seen in (visual, average)]
+            visual = self._visual(batch, share)
+            everything = ranks.gather_rows(visual) if self.pixels else batch.visual
+            average = everything.mean(0, keepdim=True).expand_as(visual).contiguous()
+            each = [ranks.gather_rows(self.score(seen, rollout[share])) for seen in (visual, average)]
         return torch.stack(each)
 
     def _visual(self, batch: Batch, part: slice) -> torch.Tensor:
-        return self.start.encode(batch.visual[part]) if self.pixels else batch.visual[part]
+        return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         """log_p_RT in nats of each token for these B pictures, as many at once as fit; 0 on padding."""
@@ -73,11 +77,13 @@ class Speaker:
         )
         log_p_BOST = torch.zeros(tokens_BOST.shape, device=rollout.tokens_RT.device)
         at_once = self._at_once(len(offsets) * S * T)
+        share = ranks.share(B)
         with torch.no_grad():
-            for first in range(0, B, at_once):
-                part = slice(first, first + at_once)
+            for first in range(share.start, share.stop, at_once):
+                part = slice(first, min(first + at_once, share.stop))
                 rows = tokens_BOST[part].flatten(0, 2), valid_BOST[part].flatten(0, 2)
                 log_p_BOST[part] = self._score(self._visual(batch, part), *rows).view(tokens_BOST[part].shape)
+        log_p_BOST = ranks.gather_rows(log_p_BOST[share])
         own_first = [log_p_BOST[:, k].roll(-offset, 0) for k, offset in enumerate(offsets)]
         return torch.stack(own_first).reshape(len(offsets), B * S, T)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,6 +28,37 @@ class ShuffleSampler:
         if epoch != self._epoch:
             self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.n)
         return BatchRows(np.sort(self._order_N[place * self.batch_size : (place + 1) * self.batch_size]))
+
+
+class DeferredBatch(Batch):
+    """A batch whose ``visual`` is made when it is first read, so that a rank makes that of its share alone.
+
+    ``visual`` may be given as a function that makes the rows of a part of the batch.
+    """
+
+    __slots__ = ("_visual",)
+    _visual: torch.Tensor | Callable[[slice], torch.Tensor]
+
+    @property
+    def visual(self) -> torch.Tensor:
+        """As `Batch.visual`."""
+        if not isinstance(self._visual, torch.Tensor):
+            self._visual = self._visual(slice(0, len(self.rows_B)))
+        return self._visual
+
+    @visual.setter
+    def visual(self, visual: torch.Tensor | Callable[[slice], torch.Tensor]) -> None:
+        self._visual = visual
+
+    def __getitem__(self, pictures: slice) -> Batch:
+        first, stop, _ = pictures.indices(len(self.rows_B))
+        if isinstance(make := self._visual, torch.Tensor) or (first, stop) == (0, len(self.rows_B)):
+            return Batch.__getitem__(self, slice(first, stop))
+
+        def made(part: slice) -> torch.Tensor:
+            return make(slice(first + part.start, first + part.stop))
+
+        return self.part(slice(first, stop), made)
 
 
 class TrainingSet:
@@ -59,8 +91,16 @@ class TrainingSet:
         chosen_B = chosen.rows_B
         items = [self.items[i] for i in chosen_B]
         seeds = ItemSeeds(tuple(item.id for item in items), self.seed, step)
-        visual = self._visual(chosen_B, seeds)
-        batch = Batch(items, torch.from_numpy(chosen_B), visual, step=step, seed=self.seed)
+
+        def visual(part: slice) -> torch.Tensor:
+            return self._visual(chosen_B[part], seeds[part])
+
+        # Features are there already; pixels are made for a rank's share alone.
+        rows_B, whole = torch.from_numpy(chosen_B), slice(0, len(chosen_B))
+        if self.pixels is None:
+            batch = Batch(items, rows_B, visual(whole), step=step, seed=self.seed)
+        else:
+            batch = DeferredBatch(items, rows_B, cast(Any, visual), step=step, seed=self.seed)
         if chosen.bag_B is not None:
             batch.bag_B = torch.from_numpy(chosen.bag_B)
         if self.rows is not None:

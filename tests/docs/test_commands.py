@@ -12,11 +12,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from command_line import Cli, Done
+from fault_server import FaultServer
 from workspace import make_workspace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -34,6 +36,8 @@ SUBSTITUTIONS = {
     "../shared/data/framepairs/images": "photos",
     "--llm openai:MODEL@http://127.0.0.1:8000/v1 --mllm openai:OTHER@URL": "--llm scripted --mllm scripted",
     "--llm openai:MODEL@URL": "--llm scripted",
+    "openai:MODEL@http://127.0.0.1:8000/v1": "openai:MODEL",  # at the address in OPENAI_BASE_URL: `server`
+    "openai:MODEL@URL": "openai:MODEL",
     "coco:coco?split=val": "'scenes:plain?n=20'",
     "--device cuda:1 --precision fp16": "--device cpu --precision bf16",
     "n=3000": "n=30",
@@ -149,6 +153,15 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, tiny_captioner: Path, ti
     return folder
 
 
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server at the address that ``openai:MODEL`` means."""
+    with FaultServer() as running:
+        running.refuses = 10**15
+        monkeypatch.setenv("OPENAI_BASE_URL", running.url)
+        yield
+
+
 def run_command(text: str, cli: Cli) -> Done:
     """Run one command: tellapart in this process, everything else in a shell."""
     words = shlex.split(text, comments=True)
@@ -198,6 +211,7 @@ def pages() -> list[object]:
     return [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in names]
 
 
+@pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("page", pages())
 def test_the_commands_of_a_page_run(
     page: str, workspace: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

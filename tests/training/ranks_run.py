@@ -16,6 +16,8 @@ STEPS = 20
 SAMPLED = {"kind": "sample", "samples": 3, "max_tokens": 6}
 CIDER = {"kind": "cider", "idf": "batch"}
 FOUND = {"kind": "self_retrieval"}
+PAID = {"kind": "paid_words", "nearest": 5}
+VISION: dict[str, Any] = {"captioner": {"train": ["vision", "mapper", "language_model"]}}
 BAGS = {"training": {"batches": "bags"}}
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -29,7 +31,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "hard": {"bags": {"kind": "hard", "hard": 2}, **BAGS},
     "lora": {"captioner": {"lora": {"rank": 2}, "train": ["language_model"]}},
     "parts": {"training": {"gradient_accumulation_steps": 3}},
-    "vision": {"captioner": {"train": ["vision", "mapper", "language_model"]}},
+    "vision": VISION,
+    "pmi": {"objective": {"rewards": [{"kind": "pmi"}, {"kind": "pmi", "others": 3, "per": "word"}]}},
+    "paid_words": {"objective": {"rewards": [FOUND, PAID], "baseline": "leave_one_out"}},
+    "vision_pmi": {"objective": {"rewards": [PAID, {"kind": "pmi"}]}, **VISION},
     "contrastive": {"objective": {"kind": "contrastive"}},
 }
 

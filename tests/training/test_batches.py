@@ -11,6 +11,7 @@ import torch
 
 from tellapart.bags.sampler import BagSampler, Sampler
 from tellapart.errors import UsageError
+from tellapart.models import ranks
 from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.scenes import Scenes
@@ -101,3 +102,31 @@ def test_what_is_drawn_for_an_item_does_not_depend_on_its_batch() -> None:
         )
     assert drawn[0] == drawn[1] == drawn[2]
     assert any(2 in row for row in drawn[0]["hidden"])
+
+
+def test_a_rank_makes_the_pixels_of_its_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And they are those that one process makes, crops included, also in parts."""
+    made: list[int] = []
+
+    def tensor(rows: np.ndarray) -> torch.Tensor:
+        made.append(len(rows))
+        return torch.from_numpy(rows)
+
+    pixels = cast(TrainingPixels, SimpleNamespace(tensor=tensor))
+    visual = np.random.default_rng(0).random((60, 3, 8, 12)).astype(np.float32)
+    items = [scene.item() for scene in Scenes(60)]
+    data = TrainingSet(
+        items, visual, None, LEARNER, ShuffleSampler(60, 13, 3), seed=3, augment="crop+flip", pixels=pixels
+    )
+    whole_B3HW = data.batch(2).visual
+    assert made == [13]
+    found = []
+    for rank in range(4):
+        monkeypatch.setattr(ranks, "count", lambda: 4)
+        monkeypatch.setattr(ranks, "index", lambda rank=rank: rank)
+        made.clear()
+        parts = data.batch(2)[ranks.share(13)].split(2)
+        assert not made, "nothing is made before it is read"
+        found += [part.visual for part in parts for _ in range(2)][::2]
+        assert sum(made) == len(range(13)[ranks.share(13)])
+    assert torch.equal(torch.cat(found), whole_B3HW)

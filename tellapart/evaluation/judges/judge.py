@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.boost.estimate import estimate, tokens_read
 from tellapart.boost.job import Job, Tally
 from tellapart.boost.ledger import Ledger, address
-from tellapart.boost.types import Backend, Message, Request, Stage, prices_of
+from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
 from tellapart.evaluation.judges.prompts import Prompt
 from tellapart.progress import Progress
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
-LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000  # for the estimate alone
 Check = Callable[[str], bool]  # whether an answer can be read
 
 
@@ -149,17 +149,12 @@ class Judge:
             except PictureError:
                 continue
             if ledger.get(key) is None:
-                letters = sum(len(message.text) for message in request.messages)
-                shown = TOKENS_PER_PICTURE if request.picture is not None else 0
-                new[key] = (letters // LETTERS_PER_TOKEN + shown, request.max_tokens)
+                new[key] = (tokens_read(request), request.max_tokens)
         if not new:
             return
         tokens_in, tokens_out = (sum(pair[side] for pair in new.values()) for side in (0, 1))
         line = f"{prompt.name}: {len(new):,} new requests to {self.model}, {len(items) - len(new):,} answers are kept; "
-        line += f"about {tokens_in:,} tokens in, at most {tokens_out:,} out"
-        if (prices := prices_of(self.backend)) is not None:
-            line += f"; at most about {(tokens_in * prices[0] + tokens_out * prices[1]) / 1e6:.2f} in the prices' unit"
-        say(line)
+        say(line + estimate(tokens_in, tokens_out, self.backend))
 
     def _dates(self) -> dict[str, list[str]]:
         try:

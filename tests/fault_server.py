@@ -39,6 +39,7 @@ class FaultServer(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.keep_bodies = False
         self.says: Callable[[bytes], str] | None = None  # another text than `text_of`, by the request
+        self.finish, self.status = "stop", 200  # why every answer ends; not 200: every request is refused with it
 
     @property
     def url(self) -> str:
@@ -115,8 +116,11 @@ class _Handler(BaseHTTPRequestHandler):
                 server.active -= 1
 
     def _answer(self, body: bytes) -> None:
+        if self.server.status != 200:
+            self._send(self.server.status, b'{"error": {"message": "no such model"}}')
+            return
         text = self.server.says(body) if self.server.says else text_of(body, self.server.refuses)
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": self.server.finish}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
         self._send(200, json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
 
