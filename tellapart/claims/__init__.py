@@ -1,20 +1,26 @@
 """``tellapart claims``: the findings of the four papers, replayed on `scenes` under rules that were fixed beforehand.
 
 `claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` what is measured,
-`bootstrap` the rule. `lab` trains each arm and writes its captions once, `worker_pool` several at a time; `replay` runs
-the claims, `page` shows them. `ndlb` and `tables` are the tables of paper 2 (``tellapart tables``).
+`bootstrap` the rule, `multiple` the correction for several parts. `seeds` says which seeds are for what, `power` how
+many are needed; `verdict` and `stamp` keep the one verdict. `lab` trains each arm and writes its captions once,
+`worker_pool` several at a time; `replay` runs the claims, `page` shows them. `ndlb` and `tables` are the tables of
+paper 2 (``tellapart tables``).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tellapart.claims.claim import Claim
+    from tellapart.claims.lab import Lab
+    from tellapart.claims.power import ClaimPower
     from tellapart.claims.replay import ClaimResult
+    from tellapart.claims.seeds import Seeds
 
 FOLDER = Path("runs") / "claims"
 
@@ -27,27 +33,70 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 def run_claims(
-    ids: Sequence[str] = (), seeds: str = "verdict", folder: Path = FOLDER, settings: Sequence[str] = ()
+    ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> list[ClaimResult]:
-    """The results of these claims (default: all), with ``seeds`` "verdict", "quick" or "dev"; writes the page.
+    """The results of these claims (default: all) on these ``seeds`` (`tellapart.claims.seeds`); writes the page.
 
     Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
     of its own, and a page with more claims than are done yet is replaced only when as many are done. ``settings`` are
-    keys of all recipes, as ``--set`` has them. Raises
-    `UsageError` for an unknown id or unknown seeds, before anything is trained.
+    keys of all recipes, as ``--set`` has them. Raises `UsageError` for an unknown id or unknown seeds, before anything
+    is trained, and for the seeds of the verdict, see `run_verdict`.
     """
+    from tellapart.claims.replay import select_claims
+    from tellapart.claims.seeds import parse_seeds
+    from tellapart.errors import UsageError
+
+    chosen = parse_seeds(seeds, "claims")
+    if chosen.kind == "verdict":
+        raise UsageError("the verdict is given by run_verdict, or by: tellapart claims --seeds verdict")
+    return _run(select_claims(ids, all_claims()), make_lab(folder, settings), chosen)
+
+
+def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The verdict on all claims: given once for the same settings, see `tellapart.claims.verdict`."""
+    from tellapart.claims.seeds import VERDICTS, Seeds
+    from tellapart.claims.verdict import claims_verdict
+
+    claims, lab, seeds = all_claims(), make_lab(folder, settings), Seeds("verdict", VERDICTS["claims"])
+    return claims_verdict(claims, lab, lambda: _run(claims, lab, seeds))
+
+
+def run_power(
+    ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
+) -> tuple[list[ClaimPower], dict[str, Any]]:
+    """The power of these claims (default: all), and the record of it, which is kept where it is of all claims.
+
+    Raises `UsageError` where the arms of these development seeds are not trained.
+    """
+    from tellapart.claims.power import measure_power, power_record
+    from tellapart.claims.replay import select_claims
+    from tellapart.claims.seeds import parse_seeds
+    from tellapart.claims.verdict import keep_power, settings_digest
+
+    chosen, claims, lab = parse_seeds(seeds, "claims"), select_claims(ids, all_claims()), make_lab(folder, settings)
+    found = measure_power(claims, lab, chosen.numbers)
+    typed = shlex.join(["tellapart", "claims", *ids, "--power", "--seeds", chosen.option])
+    record = power_record(found, chosen.numbers, settings_digest(claims, lab), typed)
+    if len(claims) == len(all_claims()):
+        keep_power(record)
+    return found, record
+
+
+def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
+    """The lab of the claims' own arms, pictures and decodings."""
     from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
     from tellapart.claims.lab import Lab
+
+    return Lab(folder, ARMS, TEST_SETS, DECODINGS, settings=settings)
+
+
+def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
     from tellapart.claims.page import page_path, write_page
-    from tellapart.claims.replay import SEEDS, replay, select_claims
-    from tellapart.errors import UsageError, nearest
+    from tellapart.claims.replay import replay
     from tellapart.utils.messages import say
 
-    if seeds not in SEEDS:
-        raise UsageError(f"no seeds are called '{seeds}'{nearest(seeds, SEEDS)}")
-    claims = select_claims(ids, all_claims())
     selected = [claim.id for claim in claims] if len(claims) < len(all_claims()) else []
-    page = page_path(folder, seeds, selected)
+    page = page_path(lab.folder, seeds.label, selected)
     results: list[ClaimResult] = []
 
     def update_page(result: ClaimResult) -> None:
@@ -56,7 +105,7 @@ def run_claims(
         if len(results) == 1 and written != page:
             say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
 
-    replay(claims, Lab(folder, ARMS, TEST_SETS, DECODINGS, settings=settings), SEEDS[seeds], update_page, cores())
+    replay(claims, lab, seeds.numbers, update_page, cores())
     say(f"page: {page}")
     return results
 

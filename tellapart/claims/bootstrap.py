@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from tellapart.claims.multiple import ALPHA, part_p
 from tellapart.metrics.resampling import bootstrap_weights
-from tellapart.metrics.significance import LEVEL, RESAMPLES
+from tellapart.metrics.significance import RESAMPLES
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,11 @@ def weighted_statistic(picture_key: str, n: int, function: Callable[[np.ndarray]
 
 @dataclass(frozen=True)
 class PartResult:
-    """The result of one part of a claim: mean over seeds, 95 % interval, the value of each seed, and the verdict."""
+    """The result of one part of a claim: mean over seeds, 95 % interval, the value of each seed, and whether it holds.
+
+    p: one-sided, of the bound, or of two one-sided tests between two bounds (`tellapart.claims.multiple`).
+    drawn_R: the mean in each resample, from which intervals of other levels are read.
+    """
 
     statement: str
     value: float
@@ -72,19 +77,24 @@ class PartResult:
     high: float
     seeds: tuple[float, ...]
     holds: bool
+    p: float = math.nan
+    drawn_R: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The percentile interval that leaves ``alpha`` on each side; the 95 % one where no draws were kept."""
+        if self.drawn_R is None:
+            return self.low, self.high
+        low, high = np.nanquantile(self.drawn_R, [alpha, 1 - alpha])
+        return float(low), float(high)
 
 
-def compare_with_bounds(
-    statement: str,
-    weighted_statistics: Sequence[tuple[float, Sequence[Statistic]]],
-    lower: float = 0.0,
-    upper: float = math.inf,
-    resamples: int = RESAMPLES,
-) -> PartResult:
-    """Σ factor · statistic against the bounds. ``weighted_statistics``: (factor, one statistic for each seed).
+WeightedStatistics = Sequence[tuple[float, Sequence[Statistic]]]
 
-    One finite bound: each seed's value and the whole interval lie on its right side. Two finite bounds: the interval
-    lies between them. Seeds and pictures are both drawn with replacement.
+
+def draw_seeds(weighted_statistics: WeightedStatistics, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    """(value_S, drawn_SR): Σ factor · statistic of each seed, and in each resample of the pictures.
+
+    ``weighted_statistics``: (factor, one statistic for each seed).
     """
     count = len(weighted_statistics[0][1])
     weights = {
@@ -99,11 +109,34 @@ def compare_with_bounds(
             drawn_SR[seed] += factor * statistic.compute(weights[statistic.picture_key])
     # A resample misses pictures, so its count of words is too low: its width is used, its centre is not.
     drawn_SR += (value_S - np.nanmean(drawn_SR, axis=1))[:, None]
-    seed_RS = np.random.default_rng([0, count]).integers(count, size=(resamples, count))
+    return value_S, drawn_SR
+
+
+def compare_with_bounds(
+    statement: str,
+    weighted_statistics: WeightedStatistics,
+    lower: float = 0.0,
+    upper: float = math.inf,
+    resamples: int = RESAMPLES,
+) -> PartResult:
+    """Σ factor · statistic against the bounds. ``weighted_statistics``: see `draw_seeds`.
+
+    One finite bound: each seed's value and the whole interval lie on its right side. Two finite bounds: the interval
+    lies between them. Seeds and pictures are both drawn with replacement.
+    """
+    value_S, drawn_SR = draw_seeds(weighted_statistics, resamples)
+    seed_RS = resampled_seeds(len(value_S), resamples)
     mean_R = drawn_SR[seed_RS, np.arange(resamples)[:, None]].mean(1)
-    low, high = map(float, np.nanquantile(mean_R, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    low, high = map(float, np.nanquantile(mean_R, [ALPHA, 1 - ALPHA]))
     holds = verdict(value_S, low, high, lower, upper)
-    return PartResult(statement, float(value_S.mean()), low, high, tuple(map(float, value_S)), holds)
+    p, seeds = part_p(mean_R, lower, upper), tuple(map(float, value_S))
+    return PartResult(statement, float(value_S.mean()), low, high, seeds, holds, p, mean_R)
+
+
+def resampled_seeds(count: int, resamples: int) -> np.ndarray:
+    """seed_RS: which seeds each resample draws. The same for every part and claim."""
+    seed_RS: np.ndarray = np.random.default_rng([0, count]).integers(count, size=(resamples, count))
+    return seed_RS
 
 
 def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lower: float, upper: float) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tellapart.claims.claim import Claim
 from tellapart.claims.measures import MEASURES
-from tellapart.claims.replay import SEEDS, ClaimResult, format_interval
+from tellapart.claims.replay import ClaimResult, format_interval
+from tellapart.claims.seeds import Seeds
+from tellapart.claims.stamp import read_verdicts
 from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 LONGEST_NAME = 60  # characters of ids in a file's name
@@ -64,6 +67,21 @@ def results_table(results: Sequence[ClaimResult]) -> Table:
     return shown
 
 
+def verdict_table(found: Mapping[str, Any]) -> Group:
+    """For the terminal: a verdict as it was kept, its stamp, and every one before it."""
+    from rich.console import Group
+    from rich.table import Table
+
+    from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history
+
+    shown = Table(title=f"{found['held']} of {len(found['claims'])} claims hold")
+    for name in ("claim", "verdict", "ours"):
+        shown.add_column(name)
+    for claim in found["claims"]:
+        shown.add_row(claim["id"], verdict_text(claim["holds"]), claim["ours"], end_section=True)
+    return Group(shown, *history(read_verdicts(RECORDS / VERDICT_FILE)))
+
+
 def _part_line(result: ClaimResult, n: int) -> str:
     part = result.parts[n]
     return f"{'✓' if part.holds else '✗'} {part.statement}: {format_interval(part)} ({result.arm_values(n)})"
@@ -91,7 +109,7 @@ def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
 
 
 def write_page(
-    results: Sequence[ClaimResult], seeds: str, path: Path, total: int, selected: Sequence[str] = ()
+    results: Sequence[ClaimResult], seeds: Seeds, path: Path, total: int, selected: Sequence[str] = ()
 ) -> Path:
     """Write the page, whole or not at all, and return its path.
 
@@ -114,9 +132,9 @@ def ids_on_page(page: Path) -> set[str]:
     return set(re.findall(r'<section id="([^"]+)"', text))
 
 
-def command(seeds: str, selected: Sequence[str]) -> str:
+def command(seeds: Seeds, selected: Sequence[str]) -> str:
     """The command that makes the page again."""
-    options = {"verdict": [], "quick": ["--quick"], "dev": ["--seeds", "dev"]}[seeds]
+    options = ["--quick"] if seeds.kind == "quick" else ["--seeds", seeds.option]
     return shlex.join(["tellapart", "claims", *selected, *options])
 
 
@@ -140,7 +158,7 @@ def measure_label(name: str) -> str:
     return f"{entry.title}{arrow}"
 
 
-def render(results: Sequence[ClaimResult], seeds: str, total: int, selected: Sequence[str] = ()) -> str:
+def render(results: Sequence[ClaimResult], seeds: Seeds, total: int, selected: Sequence[str] = ()) -> str:
     """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``."""
     from tellapart.report.page import template
 
@@ -148,8 +166,8 @@ def render(results: Sequence[ClaimResult], seeds: str, total: int, selected: Seq
         results=results,
         summary=summary(results),
         coverage=coverage(results, total, selected),
-        seeds=", ".join(map(str, SEEDS[seeds])),
-        kind=seeds,
+        seeds=", ".join(map(str, seeds.numbers)),
+        kind=seeds.kind,
         verdict_text=verdict_text,
         control_text=control_text,
         format_seconds=format_seconds,

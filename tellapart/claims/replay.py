@@ -12,11 +12,19 @@ from typing import Any
 from tellapart.claims.bootstrap import PartResult, compare_with_bounds
 from tellapart.claims.claim import Claim, Measurement, Part
 from tellapart.claims.lab import Lab
+from tellapart.claims.multiple import holm, holm_levels
 from tellapart.claims.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import say
 
-SEEDS = {"dev": (0, 1, 2), "verdict": (10, 11, 12), "quick": (10,)}
+
+@dataclass(frozen=True)
+class Corrected:
+    """A part's adjusted one-sided p-value and the interval of the level at which it was compared."""
+
+    p: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -50,6 +58,14 @@ class ClaimResult:
         """Every part holds, and the control does not; None for a pending claim."""
         return None if self.claim.pending else self.all_parts_hold and self.control_false is True
 
+    def corrected(self) -> list[Corrected]:
+        """Holm's correction over the parts of the claim, in their order (`tellapart.claims.multiple`)."""
+        p_values = [part.p for part in self.parts]
+        return [
+            Corrected(p, *part.interval(level))
+            for part, p, level in zip(self.parts, holm(p_values), holm_levels(p_values), strict=True)
+        ]
+
     def summary(self) -> str:
         """Our figures in one line of text."""
         if self.claim.pending:
@@ -78,7 +94,14 @@ class ClaimResult:
             "ours": self.summary(),
             "seconds": round(self.seconds, 1),
             "seeds": list(self.seeds),
-            "parts": [_part_to_json(part) for part in self.parts],
+            "parts": [
+                {
+                    **_part_to_json(part),
+                    **_corrected_to_json(corrected),
+                    "test": "tost" if of.equivalence else "one-sided",
+                }
+                for part, corrected, of in zip(self.parts, self.corrected(), self.claim.parts, strict=True)
+            ],
             "control": [_part_to_json(part) for part in self.control],
             "measured": means,
         }
@@ -91,7 +114,12 @@ def format_interval(part: PartResult) -> str:
 
 def _part_to_json(part: PartResult) -> dict[str, Any]:
     interval = {"value": _finite(part.value), "low": _finite(part.low), "high": _finite(part.high)}
-    return {"says": part.statement, **interval, "seeds": [_finite(v) for v in part.seeds], "holds": part.holds}
+    return {"says": part.statement, **interval, "seeds": [_finite(v) for v in part.seeds], "holds": part.holds,
+            "p": _finite(part.p)}  # fmt: skip
+
+
+def _corrected_to_json(corrected: Corrected) -> dict[str, Any]:
+    return {"p_holm": _finite(corrected.p), "low_holm": _finite(corrected.low), "high_holm": _finite(corrected.high)}
 
 
 def _finite(value: float) -> float | None:

@@ -72,7 +72,7 @@ class MeasuredTable:
 
 def run_tables(
     numbers: Sequence[int] = (),
-    seeds: Sequence[int] = (10,),
+    seeds: Sequence[int] = (0,),
     folder: Path | None = None,
     workers: int = 1,
     settings: Sequence[str] = (),

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,14 +21,13 @@ from tellapart.claims.bootstrap import PartResult, Statistic, compare_with_bound
 from tellapart.claims.claim import Arm, Measurement, Part, greater
 from tellapart.claims.lab import Lab, digest
 from tellapart.claims.measures import measure
+from tellapart.claims.seeds import VERDICTS
+from tellapart.claims.stamp import give_verdict
 from tellapart.claims.test_sets import ArmCaptions
 from tellapart.claims.worker_pool import Task, WorkerPool
 from tellapart.objectives.presets import PRESETS
-from tellapart.utils.files import replace_text
-from tellapart.utils.messages import say
 
 FOLDER = Path("runs") / "tradeoff"
-SEEDS = {"quick": (0,), "dev": tuple(range(6)), "verdict": tuple(range(30, 35))}
 STEPS = 70  # the demo's
 RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
@@ -202,43 +199,16 @@ def settings_digest(start: str, steps: int) -> str:
     return digest(json.dumps([start, tables], sort_keys=True))
 
 
-def read_verdicts(folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """All verdicts that were given, the first one first."""
-    path = folder / "verdicts.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
-
-
 def verdict(
     *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
-    seeds: Sequence[int] = SEEDS["verdict"],
+    seeds: Sequence[int] = VERDICTS["tradeoff"],
 ) -> dict[str, Any]:  # fmt: skip
-    """The verdict on seeds 30-34: given once for the same settings, and read again from then on.
+    """The verdict on seeds 30-34: given once for the same settings, and read again from then on (`stamp`)."""
 
-    A further one after a change of settings carries its number for ever.
-    """
-    given, settings = read_verdicts(folder), settings_digest(start, steps)
-    for earlier in given:
-        if earlier["stamp"]["settings"] == settings:
-            say(f"this verdict was given on {earlier['stamp']['date']}; it is not given again for the same settings")
-            return earlier
-    result = run_tradeoff(seeds, start=start, steps=steps, folder=folder, workers=workers)
-    result.stamp = {
-        "number": len(given) + 1,
-        "date": time.strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
-        "settings": settings,
-        "start": start,
-    }
-    replace_text(folder / "verdicts.json", json.dumps([*given, result.to_json()], indent=1) + "\n")
-    return result.to_json()
+    def run() -> dict[str, Any]:
+        return run_tradeoff(seeds, start=start, steps=steps, folder=folder, workers=workers).to_json()
 
-
-def commit() -> str:
-    """The commit of the code that runs; empty outside a clone."""
-    found = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()
+    return give_verdict(folder / "verdicts.json", settings_digest(start, steps), run, start=start)
 
 
 def table_lines(found: Mapping[str, Any]) -> list[list[str]]:

@@ -26,36 +26,21 @@ def tradeoff(
 ) -> None:
     """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
     from tellapart.claims import cores
-    from tellapart.claims.tradeoff import SEEDS, arms, run_tradeoff, verdict
+    from tellapart.claims.seeds import parse_seeds
+    from tellapart.claims.tradeoff import arms, run_tradeoff, verdict
 
     known = arms(start, steps)
     for name in names or ():
         if name not in known:
             raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
-    if seeds == "verdict":
+    chosen = parse_seeds(seeds, "tradeoff")
+    if chosen.kind == "verdict":
         if names:
             raise UsageError("a verdict is about all arms; leave the names out")
         found = verdict(start=start, steps=steps, workers=cores())
     else:
-        numbers = SEEDS[seeds] if seeds in SEEDS else numbers_of(seeds)
-        found = run_tradeoff(numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
+        found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
     show(found, lambda: tables_of(found), as_json)
-
-
-def numbers_of(text: str) -> tuple[int, ...]:
-    """ "0,3" as numbers. Raises `UsageError` for anything else, and for the seeds that only a verdict may use."""
-    from tellapart.claims.tradeoff import SEEDS
-
-    try:
-        numbers = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        hint = nearest(text, SEEDS)
-        raise UsageError(f"--seeds is '{text}'{hint}; expected quick, dev, verdict, or numbers: 0,1") from None
-    if min(numbers) < 0:
-        raise UsageError(f"--seeds is '{text}'; expected numbers from 0")
-    if reserved := sorted(set(numbers) & set(SEEDS["verdict"])):
-        raise UsageError(f"seed {reserved[0]} is kept for the verdict; type --seeds verdict, or take others")
-    return numbers
 
 
 def tables_of(found: dict[str, Any]) -> Group:
@@ -64,6 +49,7 @@ def tables_of(found: dict[str, Any]) -> Group:
     from rich.console import Group
     from rich.table import Table
 
+    from tellapart.claims.stamp import stamp_line
     from tellapart.claims.tradeoff import format_cell, table_lines
 
     header, *rows = table_lines(found)
@@ -76,5 +62,5 @@ def tables_of(found: dict[str, Any]) -> Group:
     closed = {name: share for name, share in found["closed"].items() if share is not None}
     lines = [f"closed of the gap to the exact truth's reward, {name}: {100 * s:.0f} %" for name, s in closed.items()]
     if stamp := found["stamp"]:
-        lines.append("verdict {number}, {date}, commit {commit}, settings {settings}, start {start}".format(**stamp))
+        lines.append(stamp_line(stamp))
     return Group(table, *([rule] if found["parts"] else []), *lines)

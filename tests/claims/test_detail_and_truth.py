@@ -11,7 +11,7 @@ import pytest
 from tellapart.claims import tradeoff
 from tellapart.claims.bootstrap import PartResult
 from tellapart.claims.lab import Lab
-from tellapart.errors import UsageError
+from tellapart.claims.stamp import read_verdicts
 from tellapart.objectives.registry import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 
@@ -51,18 +51,6 @@ def test_the_share_of_the_gap_that_was_closed() -> None:
     assert not result.holds, "without its parts a rule does not hold"
 
 
-@pytest.mark.parametrize(
-    ("seeds", "line"),
-    [("0,31", "seed 31 is kept for the verdict"), ("dew", "did you mean 'dev'"), ("-1", "expected numbers from 0")],
-)
-def test_wrong_seeds_are_one_line(seeds: str, line: str) -> None:
-    from tellapart.cli.tradeoff import numbers_of
-
-    with pytest.raises(UsageError, match=line):
-        numbers_of(seeds)
-    assert numbers_of("3,0,3") == (3, 0)
-
-
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Path) -> Path:
     """Arms of two steps with tiny models, measured on sixty pictures."""
@@ -95,6 +83,9 @@ def test_a_verdict_is_given_once_and_a_second_one_is_marked(small: Path, tmp_pat
     assert tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(31,)) == first, "the settings are the same"
     assert [run.stat().st_mtime_ns for run in runs] == before and not list(kept.glob("*-s31-*"))
     second = tradeoff.verdict(start=str(small), steps=1, folder=kept, seeds=(30,))
-    assert second["stamp"]["number"] == 2 and [v["stamp"]["number"] for v in tradeoff.read_verdicts(kept)] == [1, 2]
+    assert second["stamp"]["number"] == 2 and [v["stamp"]["number"] for v in read_verdicts(kept / "verdicts.json")] == [
+        1,
+        2,
+    ]
     rows = tradeoff.table_lines(first)
     assert rows[0] == ["arm", *tradeoff.MEASURED] and len(rows) == 1 + len(tradeoff.arms())

@@ -99,6 +99,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
         (["smile-lenght"], "did you mean 'smile-length'"),
         (["--seeds", "verdcit"], "did you mean 'verdict'"),
         (["--quick", "--seeds", "dev"], "leave one of them out"),
+        (["smile-length", "--seeds", "verdict"], "leave the names out"),
+        (["--power", "--seeds", "verdict"], "before a verdict"),
+        (["--power", "--seeds", "0"], "two of them or more"),
     ):
         error = CliRunner().invoke(app, ["claims", *arguments]).exception
         assert isinstance(error, UsageError) and line in str(error)
@@ -111,4 +114,4 @@ def test_pending_claims_alone_train_nothing(tmp_path: Path, monkeypatch: pytest.
     shown = CliRunner().invoke(app, ["claims", "later", "--json"])
     told = json.loads(shown.stdout)["claims"]
     assert [(c["id"], c["holds"]) for c in told] == [("later", None)] and "part Z" in told[0]["ours"]
-    assert (tmp_path / "runs/claims/claims-verdict.html").is_file()
+    assert (tmp_path / "runs/claims/claims-dev.html").is_file()

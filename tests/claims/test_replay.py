@@ -16,11 +16,13 @@ from tellapart.claims.claim import Arm, Claim, Control, Measurement, Part, about
 from tellapart.claims.lab import Lab
 from tellapart.claims.page import page_path, render, results_table, summary, write_page
 from tellapart.claims.replay import ClaimResult, evaluate_claim, replay, select_claims
+from tellapart.claims.seeds import parse_seeds
 from tellapart.claims.worker_pool import WorkerPool
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.utils.versions import VERSIONS
 
+QUICK, DEV, VERDICT = (parse_seeds(name, "claims") for name in ("quick", "dev", "verdict"))
 TEST_SETS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=6),
@@ -230,7 +232,7 @@ def test_json_has_the_five_keys_and_null_where_pending() -> None:
 
 
 def test_the_page_stands_alone_and_says_what_came_out() -> None:
-    page = render(finished(), "quick", 28)
+    page = render(finished(), QUICK, 28)
     assert "1 of 1 claims hold, 1 is pending" in page and "a &amp; &lt;b&gt;" in page and "1 → 2" in page
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page and "came out false" in page
     assert "sr 12.34, start 5" in page
@@ -240,14 +242,14 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
 
 def test_a_page_says_what_it_holds_and_the_command_that_made_it() -> None:
     first, later = (result.claim.id for result in finished())
-    page = render(finished(), "quick", 28, [first, later])
+    page = render(finished(), QUICK, 28, [first, later])
     assert f"This page holds 2 of the 28 claims: {first}, {later}." in page and "asked for" not in page
     assert f"<code>tellapart claims {first} {later} --quick</code>" in page
-    begun = render(finished()[:1], "dev", 28, [first, later])
+    begun = render(finished()[:1], DEV, 28, [first, later])
     assert "1 of the 28 claims" in begun and "2 were asked for" in begun
     assert f"<code>tellapart claims {first} {later} --seeds dev</code>" in begun
-    whole = render([ClaimResult(c) for c in all_claims()], "verdict", 28)
-    assert "This page holds" not in whole and "<code>tellapart claims</code>" in whole
+    whole = render([ClaimResult(c) for c in all_claims()], VERDICT, 28)
+    assert "This page holds" not in whole and "<code>tellapart claims --seeds verdict</code>" in whole
 
 
 def test_recalls_have_their_setting_beside_them() -> None:
@@ -255,19 +257,19 @@ def test_recalls_have_their_setting_beside_them() -> None:
     measurement = next(iter(result.means))
     result.settings[measurement] = "n = 400, 100 candidates, chance 1.0"
     assert "start 5; n = 400, 100 candidates, chance 1.0)" in result.summary()
-    assert render([result], "quick", 28).count("n = 400, 100 candidates, chance 1.0") == 2
+    assert render([result], QUICK, 28).count("n = 400, 100 candidates, chance 1.0") == 2
 
 
 def test_a_partial_run_leaves_a_fuller_page_alone(tmp_path: Path) -> None:
     whole = page_path(tmp_path, "quick", [])
-    assert whole.name == "claims-quick.html" and write_page(finished(), "quick", whole, 28) == whole
+    assert whole.name == "claims-quick.html" and write_page(finished(), QUICK, whole, 28) == whole
     some = page_path(tmp_path, "quick", ["later"])
     assert some.name == "claims-quick-later.html", "some claims have a page of their own"
     before = whole.read_text()
-    partial = write_page(finished()[:1], "quick", whole, 28)  # the same command again, only begun
+    partial = write_page(finished()[:1], QUICK, whole, 28)  # the same command again, only begun
     assert partial.name == "claims-quick.partial.html" and "1 of 1 claims hold" in partial.read_text()
     assert whole.read_text() == before
-    assert write_page(finished(), "quick", whole, 28) == whole and not partial.exists()
+    assert write_page(finished(), QUICK, whole, 28) == whole and not partial.exists()
     long = page_path(tmp_path, "quick", [claim.id for claim in all_claims()[:20]])
     assert len(long.name) < 80 and long != page_path(tmp_path, "quick", [claim.id for claim in all_claims()[1:21]])
 

@@ -75,6 +75,8 @@ NOT_RUN = {
     "tellapart claims vcb-captions": "trains for minutes; tests/claims does it on little data",
     "tellapart claims smile-length": "trains for minutes; tests/claims does it on little data",
     "tellapart tradeoff": "trains for minutes; tests/claims/test_detail_and_truth.py does it on little data",
+    "tellapart claims --seeds": "trains for hours; tests/claims does it on little data",
+    "tellapart claims --power": "reads what hours of training left; tests/claims/test_power.py does it on little data",
     "tellapart claims --quick": "trains for 20 minutes; tests/claims does it on little data",
     "tellapart eval --captions mle.jsonl": "reads three runs of hours, and frames that are not part of the project",
     "tellapart eval --captions before.jsonl --references references.jsonl --bertscore": "needs a hub model",
