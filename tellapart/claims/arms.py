@@ -110,10 +110,11 @@ def reward(
 
 
 def lora(*parts: str) -> dict[str, Any]:
-    """The ``captioner`` table of LoRA on these parts."""
-    modules = ["c_attn", "attn.c_proj", "convolution"] if "vision" in parts else ["c_attn", "attn.c_proj"]
-    modules = ["convolution"] if parts == ("vision",) else modules
-    return {"train": list(parts), "lora": {"rank": 32, "alpha": 16, "modules": modules}}
+    """The ``captioner`` table of LoRA on these parts; the mapper beside them trains in full (paper 2, section 4.2)."""
+    modules = {"language_model": ["c_attn", "attn.c_proj"], "vision": ["convolution"]}
+    adapted = [module for part in ("language_model", "vision") if part in parts for module in modules[part]]
+    train = [part for part in ("vision", "mapper", "language_model") if part in (*parts, "mapper")]
+    return {"train": train, "lora": {"rank": 32, "alpha": 16, "modules": adapted}}
 
 
 def scratch() -> Arm:
@@ -210,12 +211,12 @@ ALL_ARMS = (
     reward("sr_rich", "rich"),
     reward("sr_free", kl=0.0),
     reward("sr_long", "sr_free", steps=100, rate=8e-4, kl=0.0),
-    reward("sr_l", captioner=lora("mapper", "language_model"), rate=1e-3),
-    reward("sr_l_short", captioner=lora("mapper", "language_model"), rate=1e-3, steps=12),
+    reward("sr_l", captioner=lora("language_model"), rate=1e-3),
+    reward("sr_l_short", captioner=lora("language_model"), rate=1e-3, steps=12),
     reward("sr_v", captioner=lora("vision"), rate=1e-3),
-    reward("sr_lv", captioner=lora("vision", "mapper", "language_model"), rate=1e-3),
+    reward("sr_lv", captioner=lora("vision", "language_model"), rate=1e-3),
     reward(
-        "sr_lv_bags", captioner=lora("vision", "mapper", "language_model"), rate=1e-3, bags=CURRICULUM,
+        "sr_lv_bags", captioner=lora("vision", "language_model"), rate=1e-3, bags=CURRICULUM,
         pictures=FEW_PICTURES,
     ),
     reward("plain_random", bags={"kind": "random", **FINER}, pictures=FEW_PICTURES, **IN_BAGS),

@@ -22,8 +22,8 @@ from tellapart.claims.arms import (
 )
 from tellapart.claims.claim import Arm
 
-ALL_PARTS = lora("vision", "mapper", "language_model")
-PARTS = {"sr_l": lora("mapper", "language_model"), "sr_v": lora("vision"), "sr_lv": ALL_PARTS}
+ALL_PARTS = lora("vision", "language_model")
+PARTS = {"sr_l": lora("language_model"), "sr_v": lora("vision"), "sr_lv": ALL_PARTS}
 LORA_RATE = 1e-3  # learning rate of LoRA, as in the arms of the claims
 CIDER: dict[str, Any] = {"baseline": "greedy", "rate": 2e-4, "rewards": [overlap()]}
 BOTH: dict[str, Any] = {
