@@ -20,12 +20,13 @@ def exploration(
 
     precision_BS: Δ − b, the reward less its baseline. distance_BSS: d of every two samples of a picture, 0 or more.
     alpha, 0 to 1: 1 is REINFORCE without diversity. baseline b′: ``matching`` is the picture's mean of Σ_k d;
-    ``literal`` the paper's mean of all pairs (section 4.3), which is s times too small for what it is taken from;
-    ``leave_one_out`` Σ_k d as the pairs without j have it; ``none`` is 0.
+    ``literal`` the paper's mean of all s² pairs (section 4.3), s times smaller than what it is taken from, so that
+    nearly all multipliers are positive; ``leave_one_out`` Σ_k d as the pairs without j have it; ``none`` is 0.
 
-    ``matching`` has j's own distances in it, so that a part of the diversity's gradient cancels: (1 − 1/s)(1 − 2/s)
-    of equation 8's is left, 0.48 with five samples and nothing with two. ``leave_one_out`` leaves what ``none`` does,
-    1 − 1/s (equation 14 counts k = j), and needs three samples. Raises `ValueError` for another baseline.
+    ``matching`` and ``literal`` have j's own distances in them, so that a part of the diversity's gradient cancels:
+    (1 − 1/s)(1 − 2/s) of equation 8's is left by the one, (1 − 1/s)(1 − 2/s²) by the other; 0.48 and 0.736 with five
+    samples. ``leave_one_out`` leaves what ``none`` does, 1 − 1/s (equation 14 counts k = j): 0.8; it needs three
+    samples, and so does ``matching``, which leaves nothing of two. Raises `ValueError` for another baseline.
     """
     S = distance_BSS.shape[-1]
     diversity_BS = distance_BSS.sum(2)

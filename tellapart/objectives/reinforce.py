@@ -51,9 +51,10 @@ class Reinforce:
     Loss: mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens, divided
     as ``length_normalization`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end
     token in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the
-    batch's advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, mean over the
-    tokens written, in nats (paper 4's SLL-ME); ``kl``: weight of KL(captioner ‖ start) per token, in nats, both at
-    ``kl_temperature`` (None: the samples' own).
+    batch's advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, in nats (paper 4's
+    SLL-ME); ``entropy_reduction``: of its ``mean`` over the tokens written, or of its ``sum`` over a caption's tokens,
+    mean over captions. A log p that is a sum (``length_normalization = "none"``) goes with the sum. ``kl``: weight of
+    KL(captioner ‖ start) per token, in nats, both at ``kl_temperature`` (None: the samples' own).
     """
 
     shares_batch = True
@@ -69,6 +70,7 @@ class Reinforce:
         whiten: bool = False,
         group_normalization: bool = False,
         entropy: float = 0.0,
+        entropy_reduction: Literal["mean", "sum"] = "mean",
         kl: float = 0.0,
         kl_temperature: float | None = None,
         start: CaptionerLike | None = None,
@@ -78,7 +80,8 @@ class Reinforce:
         self.terms, self.decoding, self.length_normalization = list(terms), decoding, length_normalization
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
         self.group_normalization = group_normalization
-        self.entropy, self.kl, self.start = entropy, kl, start
+        self.entropy, self.entropy_reduction = entropy, entropy_reduction
+        self.kl, self.start = kl, start
         self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
@@ -113,7 +116,8 @@ class Reinforce:
             kept = ~advantage_part.isnan()
             loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
             if self.entropy:
-                entropy = self.entropies(logits_RTV, captions_part).sum() / tokens
+                count = tokens if self.entropy_reduction == "mean" else len(rollout.texts)
+                entropy = self.entropies(logits_RTV, captions_part).sum() / count
                 loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
             if self.kl:
                 start_view = view.detach() if encode is None else part.visual

@@ -262,6 +262,26 @@ def test_the_entropy_bonus_is_the_mean_entropy_of_a_step_of_what_was_sampled_fro
     assert loss.value.item() == pytest.approx(-0.01 * expected, rel=1e-5)
 
 
+def test_the_entropy_of_a_caption_is_the_sum_over_its_steps_and_its_gradient_by_hand() -> None:
+    """Captions of one and of three tokens, a step's logits (0, z): dH/dz = −z · p · (1 − p), p = sigmoid(z).
+
+    The sum adds it four times and divides by two captions, the mean by four tokens: twice the gradient here, and for
+    captions of ten words about ten times.
+    """
+    z, told = 0.7, rollout([0], [0, 0, 0])
+    one_step = -z * (p := 1 / (1 + math.exp(-z))) * (1 - p)
+    entropy = -(p * math.log(p) + (1 - p) * math.log(1 - p))
+    for reduction, steps in (("mean", 4 / 4), ("sum", 4 / 2)):
+        logits_RTV = torch.tensor([0.0, z]).repeat(2, 3, 1).requires_grad_()
+        nothing = RewardTerm(lambda rollout, batch: torch.zeros(2, 1), no_baseline)
+        settings: dict[str, Any] = {"entropy": 0.01, "entropy_reduction": reduction}
+        loss = Reinforce([nothing], Decoding(), **settings)(Learner(logits_RTV, told), batch(2))  # type: ignore[arg-type]
+        loss.value.backward()  # type: ignore[no-untyped-call]
+        assert loss.logs["entropy"] == pytest.approx(steps * entropy) and logits_RTV.grad is not None
+        assert float(logits_RTV.grad[..., 1].sum()) == pytest.approx(-0.01 * steps * one_step, rel=1e-5)
+        assert logits_RTV.grad[0, 1:].abs().max() == 0  # padding
+
+
 def test_the_state_is_the_baselines_and_an_older_one_is_read() -> None:
     first, second = RunningMean(), RunningMean()
     terms = [RewardTerm(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]

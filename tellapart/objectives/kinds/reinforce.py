@@ -69,6 +69,9 @@ class Reinforce(ObjectiveOptions):
         False, description="divide each reward by its deviation among a picture's samples before they are summed (GDPO)"
     )
     entropy: float = Field(0.0, ge=0)
+    entropy_reduction: Literal["mean", "sum"] = Field(
+        "mean", description="entropy: of its mean over all tokens, or of its sum over a caption's (paper 4)"
+    )
     kl: float = Field(0.0, ge=0)
     kl_temperature: float | None = Field(
         None, gt=0, description="at which captioner and start are compared; by default that of decoding"
@@ -81,6 +84,8 @@ class Reinforce(ObjectiveOptions):
         return self
 
     def contradictions(self) -> Iterator[str]:
+        if self.entropy_reduction != "mean" and not self.entropy:
+            yield "entropy_reduction is of the entropy, whose weight is 0; set entropy = 0.01, say, or leave it out"
         if self.kl_temperature is not None and not self.kl:
             yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
         used = {self.baseline_of(reward) for reward in self.rewards}
@@ -139,6 +144,7 @@ def build(options: Reinforce, parts: RunParts) -> ReinforceObjective:
         whiten=options.whiten,
         group_normalization=options.group_normalization,
         entropy=options.entropy,
+        entropy_reduction=options.entropy_reduction,
         kl=options.kl,
         kl_temperature=options.kl_temperature,
         start=parts.start() if options.kl else None,
