@@ -21,6 +21,7 @@ LAYERS = [
     "bags inference recipe",
     "evaluation integrations",
     "training",
+    "jobs",
     "bench claims study",
     "cli",
     "__main__",

@@ -9,6 +9,16 @@ import typer
 
 from tellapart.cli.common import MEASURING, App
 from tellapart.cli.devices import Device, InferencePrecision
+from tellapart.cli.job_options import (
+    CpusPerWorker,
+    Estimate,
+    GpusPerWorker,
+    JobOptions,
+    Price,
+    RayAddress,
+    ShardItems,
+    WorkerCount,
+)
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -23,8 +33,10 @@ def caption(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, 'scenes', openai:MODEL@URL.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="captions.jsonl or captions.csv. Not with --format txt."),
+        str | None,
+        typer.Option(
+            "--out", "-o", help="captions.jsonl or .csv (with --workers also .parquet, .tar). Not with --format txt."
+        ),
     ] = None,
     format: Annotated[
         str | None,
@@ -68,10 +80,19 @@ def caption(
     ledger: Annotated[
         Path | None, typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.")
     ] = None,
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shard_items: ShardItems = None,
+    estimate: Estimate = False,
+    price: Price = None,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.inference.server import MAX_TOKENS, is_server
 
+    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
+    path = None if out is None else Path(out)
     served = is_server(model)
     decoding = caption_decoding(beams, max_tokens or (MAX_TOKENS if served else 30), best_of, samples, temperature)
     if served:
@@ -80,24 +101,43 @@ def caption(
         local |= {"--device": None if device == "auto" else device}
         local |= {"--precision": None if precision == "auto" else precision}
         _refuse(local, f"is of a model on this machine, and {model.partition('@')[0]} is behind a server")
-        _caption_by_server(model, pictures, out, format, decoding, concurrency, ledger, overwrite)
+        if options.wanted:
+            raise UsageError("a server has its own workers; leave out --workers and --ray, or raise --concurrency")
+        _caption_by_server(model, pictures, path, format, decoding, concurrency, ledger, overwrite)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures, nothing_left
     from tellapart.inference.writers import recorded_precision
+    from tellapart.jobs.storage import is_url
     from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
 
+    if options.wanted:
+        whole = {"--best-of": best_of is not None, "--truthful": truthful, "--scorer": scorer is not None}
+        for name, typed in whole.items():
+            if typed:
+                raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
+        if out is None or format == "txt":
+            raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
+        from tellapart.cli.job_captions import caption_job
+
+        caption_job(
+            model, pictures, out, decoding, options, batch_size=batch_size or 32, features=features,
+            overwrite=overwrite, device=device, precision=precision, format=format,
+        )  # fmt: skip
+        return
+    if out is not None and is_url(out):
+        raise UsageError(f"{out}: an address, to which a job writes; add --workers 1, or name a file on disk")
     dataset = open_many(pictures)
     place = resolve_device(device)
     if precision == "auto" and not overwrite:
-        precision = recorded_precision(out) or precision
+        precision = recorded_precision(path) or precision
     precision = resolve_precision(precision, place)
     request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
     request["truthful"] = truthful
-    if not overwrite and nothing_left(dataset, out, model, scorer=scorer, precision=precision, **request):
+    if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
         say(f"0 captions written, {len(dataset):,} were there")
         for line in dataset.report():
             say(line)
@@ -105,7 +145,7 @@ def caption(
     summary = caption_pictures(
         load_captioner(model, place, precision),
         dataset,
-        out,
+        path,
         batch_size=batch_size or 32,
         scorer=load_scorer(scorer, place) if scorer else None,
         overwrite=overwrite,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tellapart.errors import UsageError
 
+RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")  # the value of --ray, which may be left out
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The panels of ``tellapart --help``, in the order of work.
@@ -18,7 +20,7 @@ TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate and time", "Housekeeping"
 ORDER = (
     *("demo", "finetune", "train", "caption", "eval", "headroom", "report", "recipes", "bags", "study", "boost"),
-    *("boost-merge", "claims", "tables", "bench", "cache"),
+    *("boost-merge", "claims", "tables", "bench", "cache", "job"),
 )
 # Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
 # name, and is hidden from its help.
@@ -52,7 +54,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click. Raises `UsageError`."""
-        args = without_aliases(args, self.get_params(ctx))
+        args = with_optional_values(without_aliases(args, self.get_params(ctx)))
         refuse_repeats(self, ctx, args)
         return super().parse_args(ctx, args)
 
@@ -97,6 +99,18 @@ def without_aliases(args: list[str], params: Iterable[Any]) -> list[str]:
         ours = next((option for option in ALIASES.get(name, ()) if option in known), None)
         if ours is not None and name not in known:
             replaced[place] = ours + equals + value
+    return replaced
+
+
+def with_optional_values(args: list[str]) -> list[str]:
+    """The arguments with a bare ``--ray`` as ``--ray=auto``: what follows it is its value where it is an address."""
+    replaced: list[str] = []
+    for place, argument in enumerate(args):
+        if argument == "--":
+            return [*replaced, *args[place:]]
+        following = args[place + 1] if place + 1 < len(args) else ""
+        bare = argument == "--ray" and not RAY_ADDRESS.fullmatch(following)
+        replaced.append("--ray=auto" if bare else argument)
     return replaced
 
 

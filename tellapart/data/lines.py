@@ -42,9 +42,10 @@ class Lines(Iterator[str]):
 class LineSource:
     """Rows of one text file. A reader says what a record is (`records`) and what it means (`item`)."""
 
-    def __init__(self, path: Path, *, header: bool = False) -> None:
+    def __init__(self, path: Path, *, header: bool = False, span: tuple[int, int] | None = None) -> None:
+        """``span``: only the rows whose first byte is in it; it begins where a row does."""
         self.path, self.name = path, str(path)
-        self._header = header
+        self._header, self._span = header, span
 
     def records(self, lines: Lines) -> Iterator[Any]:
         """The records in these lines, each taken from no more lines than it has; None is passed over."""
@@ -57,9 +58,11 @@ class LineSource:
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
         """Every record with its place; the header, where there is one, is counted and passed over."""
         with usage_errors(self.path), self.path.open("rb") as file:
-            lines = Lines(file, self.path)
-            place = 0
+            place, stop = self._span or (0, None)
+            lines = Lines(file, self.path, place)
             for number, record in enumerate(self.records(lines), start=1):
+                if stop is not None and place >= stop:
+                    return
                 if record is not None and not (self._header and number == 1):
                     yield (place, number), record
                 place = lines.place
@@ -82,7 +85,8 @@ class LineSource:
                 yield item
 
     def _where(self, place: RowPosition) -> str:
-        return f"{self.path}, line {place[1]}"
+        after = f" after byte {self._span[0]:,}" if self._span else ""
+        return f"{self.path}, line {place[1]}{after}"
 
 
 def csv_records(lines: Lines, separator: str) -> Iterator[list[str]]:

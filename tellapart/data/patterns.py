@@ -15,7 +15,7 @@ MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
 
 def expand_pattern(pattern: Path) -> list[Path]:
     """The files of ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar``, in natural order; or the plain path."""
-    paths = [pattern] if pattern.exists() else [Path(written) for written in _expand_braces(str(pattern))]
+    paths = [pattern] if pattern.exists() else [Path(written) for written in expand_braces(str(pattern))]
     found = [
         file
         for path in paths
@@ -34,7 +34,7 @@ def _glob(path: Path) -> list[Path]:
     return list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
 
 
-def _expand_braces(text: str) -> list[str]:
+def expand_braces(text: str) -> list[str]:
     """``a{1..3}`` as a1, a2, a3, and ``{a,b}`` as a, b. Raises `UsageError` for more than `MOST_FILES` names."""
     pairs = re.findall(r"\{([^{}]*)\}", text)
     if len(pairs) > MOST_BRACES or math.prod(_alternatives(inside) for inside in pairs) > MOST_FILES:

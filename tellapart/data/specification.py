@@ -47,7 +47,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
         for item in part:
             if bare.is_dir():
                 item = replace(item, id=(Path(spec) / item.id).as_posix())
-            items.append(replace(item, id=Path(spec).as_posix()) if _is_picture(bare) else item)
+            items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
         missing.extend(part.missing)
     check_unique_ids(items, " ".join(specs))
     return Dataset(" ".join(specs), items, missing)
@@ -94,7 +94,7 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
     path = Path(body).expanduser()
     if path.is_dir():
         return _folder_kind(path)
-    if _is_picture(path):
+    if is_picture(path):
         return "folder"
     suffix, is_file = path.suffix.lower(), path.is_file()
     if is_file or any(mark in body for mark in "*{["):
@@ -149,7 +149,7 @@ def _folder_kind(folder: Path) -> str:
     return recognize(lambda reader: has_marker(reader) or bool(suffixes & {*reader.folder_suffixes})) or "folder"
 
 
-def _is_picture(path: Path) -> bool:
+def is_picture(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES and path.is_file()
 
 

@@ -88,8 +88,10 @@ def caption_pictures(
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_truthful(dataset, decoding, truthful)
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
-    request = _request(dataset, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful)
-    settings = request | _weights(captioner, scorer) | used
+    request = caption_request(
+        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful
+    )
+    settings = request | weights_of(captioner, scorer) | used
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -147,12 +149,12 @@ def nothing_left(
     False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
-    request = _request(dataset, captioner, decoding, best_of, scorer, features, precision, truthful)
+    request = caption_request(dataset.spec, captioner, decoding, best_of, scorer, features, precision, truthful)
     return is_complete(dataset, out, format, request)
 
 
-def _request(
-    dataset: Dataset,
+def caption_request(
+    data: str,
     captioner: str,
     decoding: Decoding,
     best_of: int | None,
@@ -165,7 +167,7 @@ def _request(
     return {
         "captioner": captioner,
         "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
-        "data": dataset.spec,
+        "data": data,
         "decoding": decoding.model_dump(),
         "precision": precision,
         "best_of": best_of,
@@ -176,7 +178,7 @@ def _request(
     }
 
 
-def _weights(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
+def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     """The settings that only the loaded models know."""
     from tellapart.scorers.base import weights_fingerprint
 

@@ -106,6 +106,16 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     return all(item.id in done for item in items)
 
 
+def json_line(written: Written) -> str:
+    """The line of a picture in a ``.jsonl`` file."""
+    record: dict[str, Any] = {"id": written.item.id}
+    record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
+    if written.candidates:
+        record["score"] = round(written.candidates[0][1], 6)
+        record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
 def settings_file(path: Path) -> Path:
     return path.with_name(path.name + ".settings.json")
 
@@ -209,12 +219,7 @@ class LineFile:
             score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
             csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
             return text.getvalue()
-        record: dict[str, Any] = {"id": written.item.id}
-        record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
-        if written.candidates:
-            record["score"] = round(written.candidates[0][1], 6)
-            record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
-        return json.dumps(record, ensure_ascii=False) + "\n"
+        return json_line(written)
 
     def _header(self) -> str:
         return ("id,caption,score\n" if self._scored else "id,caption\n") if self.format == "csv" else ""

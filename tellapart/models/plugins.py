@@ -48,6 +48,11 @@ def allow_named_in(arguments: Iterable[str]) -> None:
         _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
 
 
+def allowed_code() -> list[str]:
+    """What is allowed to run in this process, for processes that do its work."""
+    return sorted(_allowed)
+
+
 def installed(kind: Kind) -> dict[str, str]:
     """The captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
     from importlib.metadata import entry_points

@@ -10,6 +10,7 @@ user's own and are passed over. In a JSON list, records of one id are one pictur
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,15 +32,28 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
     folder = picture_folder(options, path.parent)
     if path.suffix.lower() == ".json":
+        if options.text("bytes"):
+            raise UsageError(f"{options.spec}: bytes= is for JSON lines, and this is a JSON list; leave it out")
         return finish_items(_merged(read_json(path), folder, path), options, str(path))
-    return stream_items(JsonLines(path, folder), options, merge=False)
+    return stream_items(JsonLines(path, folder, _span(options)), options, merge=False)
+
+
+def _span(options: Options) -> tuple[int, int] | None:
+    """The bytes that ``bytes=START-STOP`` names; None: all. Raises `UsageError`."""
+    written = options.text("bytes")
+    if not written:
+        return None
+    found = re.fullmatch(r"(\d{1,18})-(\d{1,18})", written)
+    if not found or int(found[1]) > int(found[2]):
+        raise UsageError(f"{options.spec}: bytes={written} is not like bytes=0-4096")
+    return int(found[1]), int(found[2])
 
 
 class JsonLines(LineSource):
-    """A JSON object a line; blank lines are passed over."""
+    """A JSON object a line; blank lines are passed over. ``span``: see `LineSource`."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path, folder: Path, span: tuple[int, int] | None = None) -> None:
+        super().__init__(path, span=span)
         self._folder = folder
 
     def records(self, lines: Lines) -> Iterator[str | None]:
@@ -114,7 +128,7 @@ READERS.register(
         name="jsonl",
         factory=read,
         help="a JSON object a line: image, captions, id, split; or a JSON list of them",
-        keys=IMAGES,
+        keys={**IMAGES, "bytes": "`0-4096`: the lines that begin in these bytes; a line begins at the first"},
         layouts=(
             (
                 'JSON lines: `{"image": "1.jpg", "captions": ["a dog"], "id": "1", "split": "train"}`, or a JSON list '

@@ -53,6 +53,12 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     return stream_items(tables, options, merge=not tables.packed)
 
 
+def holds_pictures(files: Sequence[Path], options: Options) -> bool:
+    """Whether the pictures are in these files, not beside them. Raises `UsageError`."""
+    schema = _first_schema(files)
+    return _holds_bytes(schema, Columns.choose(schema.names, options).image, options)
+
+
 class Tables:
     """Rows of several Parquet files of the same columns; a `tellapart.data.rows.RowSource`.
 

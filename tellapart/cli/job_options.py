@@ -1,0 +1,142 @@
+"""``--workers`` and ``--ray``: the options of commands that many processes or machines can do, and how a job ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tellapart.errors import UsageError
+from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from tellapart.jobs.cluster import Workers as ClusterWorkers
+    from tellapart.jobs.job import Job, Request
+
+PANEL = "Many workers"
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="The Ray cluster of this machine (auto), or the one there: host:6379.",
+        rich_help_panel=PANEL,
+    ),
+]
+CpusPerWorker = Annotated[
+    float | None, typer.Option("--cpus-per-worker", min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
+]
+GpusPerWorker = Annotated[
+    float | None,
+    typer.Option("--gpus-per-worker", min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL),
+]
+ShardItems = Annotated[
+    int | None,
+    typer.Option("--shard-items", min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL),
+]
+Estimate = Annotated[
+    bool, typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL)
+]
+Price = Annotated[
+    float | None,
+    typer.Option(
+        "--price", min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL
+    ),
+]
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What was typed of these options."""
+
+    workers: int | None
+    ray: str | None
+    cpus: float | None
+    gpus: float | None
+    shard_items: int | None
+    estimate: bool
+    price: float | None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the command is a job. Raises `UsageError` for an option that has no effect without."""
+        if self.workers is not None or self.ray is not None:
+            if self.price is not None and not self.estimate:
+                raise UsageError("--price is for --estimate; type it with it, or leave it out")
+            return True
+        typed = {
+            "--cpus-per-worker": self.cpus, "--gpus-per-worker": self.gpus, "--shard-items": self.shard_items,
+            "--estimate": self.estimate or None, "--price": self.price,
+        }  # fmt: skip
+        for name, value in typed.items():
+            if value is not None:
+                raise UsageError(f"{name} is for many workers; type --workers 2 or --ray with it, or leave it out")
+        return False
+
+    def cluster(self) -> ClusterWorkers:
+        """Which workers are wanted."""
+        from tellapart.jobs.cluster import Workers
+
+        return Workers(self.workers, self.ray, self.cpus, self.gpus)
+
+
+def begun(request: Request, data: Sequence[str], out: str, options: JobOptions, *, overwrite: bool, suffix: str) -> Job:
+    """The job of a command that writes ``out``, in the folder ``OUT.job`` beside it. Ray is there, or a line says so.
+
+    With ``--estimate`` the estimate is printed, and the command ends.
+    """
+    from tellapart.jobs.cluster import load_ray
+    from tellapart.jobs.job import SUFFIX, prepare
+
+    load_ray()
+    job = prepare(
+        request, list(data), out, f"{out}{SUFFIX}", suffix, shard_items=options.shard_items, overwrite=overwrite
+    )
+    if options.estimate:
+        from tellapart.jobs.plan import estimate
+
+        for line in estimate(job, options.cluster(), options.price).lines():
+            print(line)
+        raise typer.Exit
+    return job
+
+
+def run(job: Job, options: JobOptions, label: str) -> None:
+    """Do the job. Raises `TellapartError` where shards were set aside."""
+    from tellapart.jobs.run import refuse_failed, run_job
+
+    before = len(job.done())
+    items = f", {job.items:,} items" if job.items is not None else ""
+    there = f", {before:,} are done" if before else ""
+    say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
+    run_job(job, options.cluster(), label)
+    refuse_failed(job)
+
+
+def told(job: Job) -> dict[str, Any]:
+    """The counts of all shards, and what could not be read, in lines on stderr. Returns the counts."""
+    from tellapart.data import Skipped
+
+    counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
+    left_out, seen = Skipped(), 0
+    for number in sorted(job.done()):
+        summary = job.summary(number)
+        counts["items"] += summary["items"]
+        counts["written"] += summary["written"]
+        counts["left_out"] += summary["left_out_count"]
+        for name, amount in summary["more"].items():
+            counts[name] = counts.get(name, 0) + amount if isinstance(amount, int | float) else amount
+        for name, reason in summary["left_out"]:
+            if seen < Skipped.MAX_NAMED:
+                left_out.add(name, reason)
+                seen += 1
+    if (line := left_out.line(counts["items"])) is not None:
+        more = counts["left_out"] - len(left_out)
+        say(line + (f" (and {more:,} more)" if more > 0 else ""))
+    return counts

@@ -1,0 +1,169 @@
+"""A job in its folder: what is to be done, what is done, and what was set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, read_manifest
+from tellapart.jobs.storage import Folder, open_folder
+from tellapart.utils.json_text import parse_json
+from tellapart.utils.messages import say
+from tellapart.utils.versions import VERSIONS
+
+JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
+SUFFIX = ".job"  # of the folder beside a result
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job is to do: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
+
+    ``deciding``: of the settings those that decide the result; with the manifest they make the fingerprint.
+    """
+
+    work: str
+    settings: Mapping[str, Any]
+    deciding: Mapping[str, Any]
+
+
+class Job:
+    """A job that is there. ``value``: the content of ``job.json``."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        self.folder, self.path = folder, path
+        content = folder.read(JOB)
+        if content is None:
+            raise UsageError(f"{path}: no job (no {JOB} in this folder); name the folder that ends in {SUFFIX}")
+        try:
+            self.value: dict[str, Any] = parse_json(content.decode())
+            self.work, self.settings = str(self.value["work"]), dict(self.value["settings"])
+            self.fingerprint, self.suffix = str(self.value["fingerprint"]), str(self.value["suffix"])
+            self.shards, self.items = int(self.value["shards"]), self.value["items"]
+            self.size, self.out = int(self.value["bytes"]), str(self.value["out"])
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{path}/{JOB}: damaged; type --overwrite to begin anew") from None
+
+    @classmethod
+    def open(cls, path: str) -> Job:
+        """The job of a folder. Raises `UsageError` where there is none."""
+        return cls(open_folder(path), path)
+
+    def manifest(self) -> Iterator[Shard]:
+        """Its shards, in order."""
+        return read_manifest(self.folder.lines(MANIFEST))
+
+    @property
+    def parts(self) -> str:
+        """The folder of the results; its name has the fingerprint, so results of another job are never taken."""
+        return f"parts-{self.fingerprint[:12]}"
+
+    def part(self, number: int) -> str:
+        """The name of a shard's result."""
+        return f"{self.parts}/{number:06d}{self.suffix}"
+
+    def summary_name(self, number: int) -> str:
+        """The name of what is known of a shard's result: counts, seconds, what could not be read."""
+        return f"{self.parts}/{number:06d}.summary.json"
+
+    def done(self) -> set[int]:
+        """The numbers of the shards whose result is there."""
+        names = self.folder.names(self.parts)
+        return {int(name[:6]) for name in names if name.endswith(self.suffix) and not name.endswith(".summary.json")}
+
+    def summary(self, number: int) -> dict[str, Any]:
+        """What is known of a shard's result."""
+        content = self.folder.read(self.summary_name(number))
+        found: dict[str, Any] = parse_json(content.decode()) if content else {}
+        return found
+
+    def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
+        """Leave a shard out, with the reason."""
+        value = {"shard": shard.number, "name": shard.name, "reason": reason, "attempts": attempts, "at": now()}
+        self.folder.write(f"{FAILED}/{shard.number:06d}.json", (json.dumps(value, indent=1) + "\n").encode())
+
+    def failed(self) -> list[dict[str, Any]]:
+        """The shards that were set aside, in order."""
+        contents = [self.folder.read(f"{FAILED}/{name}") for name in sorted(self.folder.names(FAILED))]
+        return [parse_json(content.decode()) for content in contents if content]
+
+    def forget_failed(self) -> None:
+        """Try again what was set aside."""
+        for name in self.folder.names(FAILED):
+            self.folder.remove(f"{FAILED}/{name}")
+
+    def keep_models(self, models: dict[str, Any]) -> None:
+        """Write down what only the loaded models know. Raises `UsageError` where the job was begun with others."""
+        known = self.value.get("models")
+        if known is None:
+            self.value["models"] = models
+            self.folder.write(JOB, _text(self.value))
+        elif known != models:
+            other = ", ".join(key for key in sorted({*known, *models}) if known.get(key) != models.get(key))
+            raise UsageError(f"{self.path}: was begun with another {other}; type --overwrite to begin it anew")
+
+
+def prepare(request: Request, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
+            overwrite: bool) -> Job:  # fmt: skip
+    """The job of this request in the folder ``path``: begun, or gone on with where the same was begun there.
+
+    ``shard_items`` None: as it was begun, else `SHARD_ITEMS`.
+
+    Raises `UsageError` where another job is there.
+    """
+    folder = open_folder(path)
+    before = None if overwrite or folder.read(JOB) is None else Job(folder, path)
+    size = shard_items or (before.value.get("shard_items") if before is not None else None) or SHARD_ITEMS
+    with TemporaryDirectory(prefix="tellapart-job-") as scratch:
+        manifest = make_manifest(data, Path(scratch), size)
+        for note in manifest.notes:
+            say(note)
+        deciding = {"work": request.work, **request.deciding, "data": manifest.digest, "code": VERSIONS["decoding"]}
+        fingerprint = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=16).hexdigest()
+        if before is not None and before.fingerprint == fingerprint:
+            before.settings = dict(request.settings)
+            return before
+        if before is not None:
+            old = before.value["deciding"]
+            other = ", ".join(key for key in sorted({*old, *deciding}) if old.get(key) != deciding.get(key))
+            raise UsageError(
+                f"{path}: is a job with another {other}; type --overwrite to begin anew, or -o with another file"
+            )
+        _clear(folder)
+        lists = Path(scratch) / "lists"
+        for file in sorted(lists.iterdir()) if lists.is_dir() else ():
+            folder.put(file, f"lists/{file.name}")
+        folder.put(manifest.file, MANIFEST)
+        value = {
+            "version": 1, "work": request.work, "fingerprint": fingerprint, "settings": dict(request.settings),
+            "deciding": deciding, "typed": data, "shard_items": size, "out": out, "suffix": suffix,
+            "shards": manifest.shards, "items": manifest.items, "bytes": manifest.size, "begun": now(),
+        }  # fmt: skip
+        folder.write(JOB, _text(value))  # last: with it the job is there
+    return Job(folder, path)
+
+
+def _clear(folder: Folder) -> None:
+    """Remove what a job of other settings left."""
+    for name in (JOB, MANIFEST, STATUS):
+        folder.remove(name)
+    inside = [name for name in folder.names("") if name.startswith("parts-")]
+    for part in ("lists", FAILED, *inside):
+        for name in folder.names(part):
+            folder.remove(f"{part}/{name}")
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")

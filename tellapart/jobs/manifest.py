@@ -1,0 +1,325 @@
+"""The manifest: a data set as a list of shards, a line each. It lists shards, never items.
+
+- Tars and Parquet files that hold pictures are shards as they are.
+- A file of JSON lines is cut into ranges of bytes, at the ends of lines; its lines are not parsed.
+- Of other data sets whose pictures are files, the items of a shard are written to a list of their own (JSON lines), so
+  that a worker reads what is its own.
+- What is left (pictures that no file holds, such as `scenes`) is cut into ranges, and a worker opens it whole.
+
+Paths are absolute; addresses of fsspec (``s3://…``) stand as they are, and a worker fetches its shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tellapart.data import Dataset, open_data
+from tellapart.data.base import Options, natural_key
+from tellapart.data.patterns import expand_braces, expand_pattern
+from tellapart.data.readers.parquet import holds_pictures
+from tellapart.data.registry import READERS
+from tellapart.data.specification import is_picture, parse
+from tellapart.errors import UsageError, nearest
+from tellapart.images.pictures import FilePicture
+from tellapart.jobs.storage import file_system, url_errors
+from tellapart.types import Item
+
+SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
+CHUNK = 1 << 20
+OF_THE_WHOLE = ("part", "limit")  # keys that count items over all files
+URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
+URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Some items of a data set, which `tellapart.jobs.opening.open_shard` opens.
+
+    kind, path, options: as `tellapart.data` has them, without ``split``. listed: ``path`` is in the job's folder.
+    span: only these bytes of a file of lines. items: only these of the data set, by number. prefix: before each id.
+    splits: only items of these. count: how many items there are (None: unknown; of lines at most so many). size: bytes.
+    version: of the file, so that a changed one makes another job.
+    """
+
+    number: int
+    path: str
+    kind: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    listed: bool = False
+    span: tuple[int, int] | None = None
+    items: tuple[int, int] | None = None
+    prefix: str = ""
+    splits: tuple[str, ...] = ()
+    count: int | None = None
+    size: int = 0
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        if self.span is not None:
+            return f"{self.path}, bytes {self.span[0]:,} to {self.span[1]:,}"
+        return f"{self.path}, items {self.items[0]:,} to {self.items[1]:,}" if self.items is not None else self.path
+
+    def to_json(self) -> dict[str, Any]:
+        """Its line of the manifest: what differs from the defaults."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, "", (), {}, False)} | {
+            "number": self.number
+        }
+
+    @classmethod
+    def of(cls, value: dict[str, Any]) -> Shard:
+        """From its line."""
+        pairs: dict[str, Any] = {key: tuple(value[key]) for key in ("span", "items", "splits") if key in value}
+        return cls(**{**value, **pairs})
+
+
+@dataclass
+class Manifest:
+    """What a manifest lists. ``items`` is None where some shards do not say; ``notes`` are lines for a user."""
+
+    file: Path
+    shards: int = 0
+    items: int | None = 0
+    size: int = 0
+    digest: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_ITEMS) -> Manifest:
+    """Write ``scratch/manifest.jsonl``, and ``scratch/lists/`` where lists are needed.
+
+    Raises `UsageError` for data that cannot be opened, and where two shards would give equal ids.
+    """
+    made = Manifest(scratch / "manifest.jsonl")
+    digest = hashlib.blake2b(digest_size=16)
+    stems: dict[str, str] = {}
+    with made.file.open("w", encoding="utf-8") as file:
+        for shard in _all_shards(specs, scratch, shard_items, made):
+            shard = replace(shard, number=made.shards)
+            if shard.kind == "webdataset" and not shard.prefix:  # whose name is in the ids
+                before = stems.setdefault(Path(shard.path).stem, shard.path)
+                if before != shard.path:
+                    raise UsageError(f"{before} and {shard.path} have one name, which is part of the ids; rename one")
+            line = json.dumps(shard.to_json(), sort_keys=True) + "\n"
+            file.write(line)
+            digest.update(line.encode())
+            if shard.listed:
+                digest.update((scratch / shard.path).read_bytes())
+            made.shards += 1
+            made.size += shard.size
+            made.items = None if made.items is None or shard.count is None else made.items + shard.count
+    if not made.shards:
+        raise UsageError(f"{' '.join(specs)}: no items")
+    made.digest = digest.hexdigest()
+    return made
+
+
+def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
+    """The shards of a manifest. Raises `UsageError` for a line that is none."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield Shard.of(json.loads(line))
+        except (ValueError, TypeError):
+            raise UsageError(f"manifest.jsonl, line {number}: not a shard; type --overwrite to begin anew") from None
+
+
+def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, made: Manifest) -> Iterator[Shard]:
+    if not specs:
+        raise UsageError("no pictures were named; type a folder, files, or kind:path")
+    lists = _Lists(scratch, shard_items)
+    for spec in specs:
+        if found := URL.fullmatch(spec):
+            yield from _of_url(spec, found["kind"], found["url"], found["query"] or "", shard_items)
+            continue
+        bare = Path(spec).expanduser()
+        # Several specifications: the same ids as `open_many` gives.
+        prefix = Path(spec).as_posix() if len(specs) > 1 and bare.is_dir() else ""
+        own_id = Path(spec).as_posix() if len(specs) > 1 and is_picture(bare) else ""
+        yield from _of_path(spec, prefix, own_id, lists, shard_items, made)
+    yield from lists.finish()
+
+
+def _of_path(spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: int, made: Manifest) -> Iterator[Shard]:
+    kind, path, options = parse(spec)
+    READERS[kind]  # its extra is there, or a line says what to type
+    whole = any(options.text(key) for key in OF_THE_WHOLE)
+    base = Shard(0, "", kind, _without_split(options), prefix=prefix, splits=tuple(sorted(options.splits)))
+    if kind in ("webdataset", "parquet") and not whole and (files := _files(kind, path, options)) is not None:
+        yield from lists.finish()
+        for file in files:
+            found = file.stat() if file.is_file() else None
+            size, version = (found.st_size, str(found.st_mtime_ns)) if found else (0, "")
+            yield replace(base, path=str(file.absolute()), size=size, version=version)
+    elif kind == "jsonl" and not whole and path.suffix.lower() != ".json" and not options.text("bytes"):
+        yield from lists.finish()
+        yield from _ranges(base, path, shard_items)
+    else:
+        dataset = open_data(spec)
+        made.notes += dataset.report()
+        if own_id:
+            dataset = Dataset(spec, [replace(item, id=own_id) for item in dataset], dataset.missing)
+        yield from lists.add(dataset, base, options)
+
+
+def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
+    """The tars or Parquet files, in the order of their reader; None where their pictures lie beside them."""
+    suffix = ".tar" if kind == "webdataset" else ".parquet"
+    if path.is_dir():
+        found = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
+        files = sorted(found, key=lambda file: natural_key(file.name if kind == "webdataset" else str(file)))
+    else:
+        files = expand_pattern(path)
+    if not files:
+        raise UsageError(f"{path}: no *{suffix} in this folder")
+    return files if kind == "webdataset" or holds_pictures(files, options) else None
+
+
+def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
+    """A file of lines, cut at every ``shard_items`` lines."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    version = str(path.stat().st_mtime_ns)
+    with path.open("rb") as file:
+        for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):
+            yield replace(
+                base, path=str(path.absolute()), span=(start, stop), count=lines, size=stop - start, version=version
+            )
+
+
+def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
+    """(first byte, end, number of lines) of each ``lines`` lines of a text that comes in chunks."""
+    import numpy as np
+
+    start = done = seen = 0
+    whole = True  # the last line ends in a line break
+    for chunk in chunks:
+        ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
+        taken = 0
+        while len(ends) - taken >= lines - seen:
+            taken += lines - seen
+            stop = done + int(ends[taken - 1]) + 1
+            yield start, stop, lines
+            start, seen = stop, 0
+        seen += len(ends) - taken
+        done, whole = done + len(chunk), chunk.endswith(b"\n")
+    if done > start:
+        yield start, done, seen + (not whole)
+
+
+class _Lists:
+    """Items whose pictures are files, gathered to lists of one shard each; the rest as ranges of their data set."""
+
+    def __init__(self, scratch: Path, shard_items: int) -> None:
+        self._scratch, self._size = scratch, shard_items
+        self._lines: list[str] = []
+        self._written = 0
+
+    def add(self, dataset: Dataset, base: Shard, options: Options) -> Iterator[Shard]:
+        """The shards that these items fill."""
+        for start in range(0, len(dataset), self._size):
+            stop = min(start + self._size, len(dataset))
+            lines = [_line(item, base.prefix) for item in dataset[start:stop]]
+            whole = [line for line in lines if line is not None]
+            if len(whole) < len(lines):
+                yield from self.finish()
+                yield replace(base, path=options.spec, kind="", options={}, items=(start, stop), count=stop - start,
+                              splits=())  # fmt: skip
+                continue
+            for line in whole:
+                self._lines.append(line)
+                if len(self._lines) == self._size:
+                    yield from self.finish()
+
+    def finish(self) -> Iterator[Shard]:
+        """The last, smaller list: the next shard is of other data."""
+        if not self._lines:
+            return
+        name = f"lists/{self._written:06d}.jsonl"
+        content = "".join(self._lines).encode()
+        (self._scratch / "lists").mkdir(exist_ok=True)
+        (self._scratch / name).write_bytes(content)
+        count, self._lines, self._written = len(self._lines), [], self._written + 1
+        yield Shard(0, name, "jsonl", listed=True, count=count, size=len(content))
+
+
+def _line(item: Item, prefix: str) -> str | None:
+    """An item as `jsonl:` reads it; None for one that a line cannot say."""
+    if not isinstance(item.picture, FilePicture) or item.truth is not None:
+        return None
+    record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}
+    record["image"] = str(item.picture.path.absolute())
+    record |= {"captions": list(item.references)} if item.references else {}
+    record |= {"split": item.split} if item.split else {}
+    try:
+        line = json.dumps(record, ensure_ascii=False) + "\n"
+        line.encode()
+    except UnicodeEncodeError:  # a file name that is no text
+        return None
+    return line
+
+
+def _without_split(options: Options) -> dict[str, str]:
+    values = {key: value for key, value in options.values.items() if key != "split"}
+    if "images" in values:
+        values["images"] = str(Path(values["images"]).expanduser().absolute())
+    return values
+
+
+# Addresses
+def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int) -> Iterator[Shard]:
+    """The shards of files in an object store."""
+    values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    options = Options(spec, {key: unquote(value) for key, value in values.items()})
+    if whole := [key for key in OF_THE_WHOLE if options.text(key)]:
+        raise UsageError(f"{spec}: {whole[0]}= counts over all files; leave it out, or name fewer files")
+    if kind is not None and kind not in URL_SUFFIXES.values():
+        raise UsageError(f"{spec}: '{kind}' cannot be read from an address{nearest(kind, {*URL_SUFFIXES.values()})}")
+    files = _url_files(url, kind)
+    for path, size, version in files:
+        own = kind or URL_SUFFIXES[Path(path).suffix.lower()]
+        base = Shard(0, path, own, _without_split(options), splits=tuple(sorted(options.splits)), size=size,
+                     version=version)  # fmt: skip
+        for key in base.options:
+            if key not in READERS[own].keys:
+                raise UsageError(f"{spec}: '{own}:' has no key '{key}'{nearest(key, READERS[own].keys)}")
+        if own != "jsonl":
+            yield base
+            continue
+        fs, root = file_system(path)
+        with url_errors(path), fs.open(root, "rb", block_size=CHUNK) as file:
+            for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):
+                yield replace(base, span=(start, stop), count=lines, size=stop - start)
+
+
+def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
+    """(address, bytes, version) of the files that an address, a pattern or a folder names, in natural order."""
+    fs, root = file_system(url)
+    protocol = url.partition("://")[0]
+    suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
+    found: list[dict[str, Any]] = []
+    with url_errors(url):
+        for path in expand_braces(root):
+            if any(mark in path for mark in "*["):
+                found += sorted(fs.glob(path, detail=True).values(), key=lambda info: natural_key(str(info["name"])))
+            elif fs.isdir(path):
+                own = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
+                found += sorted(own, key=lambda info: natural_key(str(info["name"])))
+            else:
+                found.append(fs.info(path))
+    files = [info for info in found if info.get("type") == "file"]
+    if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
+        raise UsageError(f"{url}: expected files that end in {' '.join(suffixes)}; found {len(files)} files")
+    return [
+        (f"{protocol}://{str(info['name']).lstrip('/') if protocol != 'file' else info['name']}",
+         int(info.get("size") or 0), str(info.get("ETag") or info.get("etag") or info.get("mtime") or ""))
+        for info in files
+    ]  # fmt: skip

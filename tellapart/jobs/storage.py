@@ -1,0 +1,253 @@
+"""Folders of jobs and files of data, on disk or behind an fsspec address (``s3://bucket/folder``).
+
+What is written appears whole or not at all: on disk by a temporary name, flushed and renamed; in an object store by one
+upload.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from tellapart.errors import MissingExtra, TellapartError, UsageError
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+COPY_BYTES = 1 << 20
+
+
+def is_url(path: str) -> bool:
+    """Whether this is an address such as ``s3://bucket/name``, not a path."""
+    return ADDRESS.match(path) is not None
+
+
+class Folder(Protocol):
+    """A folder of files by name; names may have slashes."""
+
+    @property
+    def name(self) -> str:
+        """What a message calls it."""
+        ...
+
+    def names(self, below: str) -> list[str]:
+        """The names of the files in the folder ``below``, without it; none where it is not there."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None where it is not there."""
+        ...
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """The lines of a file, one after the other. Raises `UsageError` where it is not there."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole."""
+        ...
+
+    def put(self, file: Path, name: str) -> None:
+        """Bring a local file there, whole; the local one may be gone then."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+    def local(self, name: str, scratch: Path) -> Path:
+        """A local path of that file: itself, or a copy in ``scratch``."""
+        ...
+
+
+def open_folder(path: str) -> Folder:
+    """The folder of a path or an address. Nothing is made yet."""
+    return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
+
+
+class DiskFolder:
+    """A folder on disk, shared by all machines of a cluster."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser()
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def names(self, below: str) -> list[str]:
+        """See `Folder`. Files that are being written are not among them."""
+        try:
+            with os.scandir(self.path / below) as found:
+                return [entry.name for entry in found if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes | None:
+        """See `Folder`."""
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """See `Folder`."""
+        try:
+            with (self.path / name).open("rb") as file:
+                yield from file
+        except FileNotFoundError:
+            raise UsageError(f"{self.path / name}: no such file") from None
+
+    def write(self, name: str, content: bytes) -> None:
+        """See `Folder`."""
+        target = self.path / name
+        temporary = self._temporary(target)
+        try:
+            temporary.write_bytes(content)
+            _into_place(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def put(self, file: Path, name: str) -> None:
+        """See `Folder`. A file of the same disk is renamed; of another it is copied beside its place first."""
+        target = self.path / name
+        if file.stat().st_dev == self._made(target.parent).stat().st_dev:
+            _into_place(file, target)
+            return
+        temporary = self._temporary(target)
+        try:
+            shutil.copyfile(file, temporary)
+            _into_place(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """See `Folder`."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def local(self, name: str, scratch: Path) -> Path:
+        """See `Folder`: itself."""
+        return self.path / name
+
+    @staticmethod
+    def _made(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _temporary(self, target: Path) -> Path:
+        self._made(target.parent)
+        return target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+
+
+def _into_place(file: Path, target: Path) -> None:
+    """Flush a file to disk, give it its name, and flush the name."""
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    file.replace(target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems cannot
+            os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class UrlFolder:
+    """A folder of an object store, or whatever else fsspec reaches."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._fs, self._root = file_system(self._url)
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return self._url
+
+    def names(self, below: str) -> list[str]:
+        """See `Folder`."""
+        self._fs.invalidate_cache()
+        with url_errors(self._url):
+            try:
+                return [str(path).rstrip("/").rpartition("/")[2] for path in self._fs.ls(self._at(below), detail=False)]
+            except FileNotFoundError:
+                return []
+
+    def read(self, name: str) -> bytes | None:
+        """See `Folder`."""
+        with url_errors(self._url):
+            try:
+                return bytes(self._fs.cat_file(self._at(name)))
+            except FileNotFoundError:
+                return None
+
+    def lines(self, name: str) -> Iterator[bytes]:
+        """See `Folder`."""
+        with url_errors(self._url), self._fs.open(self._at(name), "rb", block_size=COPY_BYTES) as file:
+            yield from file
+
+    def write(self, name: str, content: bytes) -> None:
+        """See `Folder`."""
+        with url_errors(self._url):
+            self._fs.pipe_file(self._at(name), content)
+
+    def put(self, file: Path, name: str) -> None:
+        """See `Folder`."""
+        with url_errors(self._url):
+            self._fs.put_file(str(file), self._at(name))
+
+    def remove(self, name: str) -> None:
+        """See `Folder`."""
+        with url_errors(self._url), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._at(name))
+
+    def local(self, name: str, scratch: Path) -> Path:
+        """See `Folder`: a copy."""
+        target = scratch / Path(name).name
+        with url_errors(self._url):
+            self._fs.get_file(self._at(name), str(target))
+        return target
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """fsspec's file system of an address, and the path in it. Raises `MissingExtra` and `UsageError`."""
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtra("ray", f"reading {url}") from None
+    try:
+        fs, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise UsageError(f"{url}: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise UsageError(f"{url}: {error}; expected s3://, gs://, hf:// or another protocol of fsspec") from None
+    return fs, str(path)
+
+
+@contextlib.contextmanager
+def url_errors(url: str) -> Iterator[None]:
+    """What an object store says, in one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UsageError(f"{url}: no such file or folder ({error})") from None
+    except OSError as error:
+        raise TellapartError(f"{url}: {' '.join(str(error).split())[:200]}") from None
+
+
+def below(path: str, name: str) -> str:
+    """The path or address of ``name`` in a folder."""
+    return f"{path.rstrip('/')}/{name}"

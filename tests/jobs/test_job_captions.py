@@ -1,0 +1,96 @@
+"""``caption --workers N``: the same bytes as the plain command, status and merge from files, what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from command_line import Cli
+from test_manifest import photo
+
+from tellapart.data import open_data
+
+COUNT = 150
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(COUNT):
+        (folder / f"{number}.jpg").write_bytes(photo(number, 48, 32))
+    (folder / "77.jpg").write_bytes(b"\xff\xd8 not a JPEG")
+    return folder
+
+
+def test_two_workers_write_the_bytes_of_one_process(
+    cli: Cli, photos: Path, tiny_captioner: Path, tmp_path: Path
+) -> None:
+    """And the state and the results of the job are read from its files; the plain command knows its file again."""
+    plain, shared = tmp_path / "plain.jsonl", tmp_path / "shared.jsonl"
+    command = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8)
+    assert cli(*command, "-o", plain).status == 0
+    done = cli(*command, "-o", shared, "--workers", 2, "--shard-items", 32)
+    assert done.status == 0, done.err
+    assert shared.read_bytes() == plain.read_bytes()
+    assert "149 captions written" in done.err and "77.jpg (" in done.err
+    assert "0 captions written, 150 were there" in cli(*command, "-o", shared).err or "149" in done.err
+
+    status = json.loads(cli("job", "status", f"{shared}.job", "--json").out)
+    assert (status["state"], status["done"], status["shards"]) == ("finished", 5, 5)
+
+    shared.unlink()
+    before = sorted((file.name, file.stat().st_mtime_ns) for file in Path(f"{shared}.job").glob("parts-*/*"))
+    again = cli(*command, "-o", shared, "--workers", 1)
+    assert again.status == 0 and "5 of 5 shards were there" in again.err
+    assert before == sorted((file.name, file.stat().st_mtime_ns) for file in Path(f"{shared}.job").glob("parts-*/*"))
+    assert shared.read_bytes() == plain.read_bytes()
+
+    for out in ("merged.csv", "merged.parquet", "merged.tar"):
+        assert cli("job", "merge", f"{shared}.job", "-o", tmp_path / out).status == 0
+    written = {record["id"]: record["caption"] for record in map(json.loads, plain.read_text().splitlines())}
+    tar = open_data(str(tmp_path / "merged.tar"))
+    assert [item.references for item in tar] == [(caption,) for caption in written.values()]
+    assert [item.picture.key() for item in tar] == [open_data(str(photos / id_))[0].picture.key() for id_ in written]
+    with tarfile.open(tmp_path / "merged.tar") as members:
+        assert {member.mtime for member in members} == {0}
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(tmp_path / "merged.parquet").to_pylist()
+    assert rows == [{"id": id_, "captions": [caption]} for id_, caption in written.items()]
+    assert (tmp_path / "merged.csv").read_text().splitlines()[:2] == ["id,caption", f"0.jpg,{written['0.jpg']}"]
+
+    other = cli(*command[:-1], 7, "-o", shared, "--workers", 1)
+    assert other.status == 2 and "is a job with another decoding; type --overwrite" in other.err
+
+
+def test_without_ray_a_line_says_what_to_install(
+    cli: Cli, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--workers", 2)
+    assert (done.status, done.err) == (
+        2, "tellapart: --workers needs an extra that is not installed; type: pip install 'tellapart[ray]'\n",
+    )  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--best-of", 3, "--scorer", "scenes", "--workers", 2), "--best-of compares each picture with all others"),
+        (("--estimate",), "--estimate is for many workers; type --workers 2 or --ray"),
+        (("--price", 2, "--workers", 2), "--price is for --estimate"),
+    ],
+)
+def test_what_has_no_effect_is_refused(cli: Cli, options: tuple[object, ...], line: str, photos: Path) -> None:
+    done = cli("caption", "scenes", photos, "-o", "a.jsonl", *options)
+    assert done.status == 2 and line in done.err
+
+
+def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--ray")
+    assert done.status == 2 and "no Ray cluster at 'auto'" in done.err and "ray start --head" in done.err
+    assert cli("job", "status", tmp_path).status == 2
