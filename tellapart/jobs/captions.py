@@ -10,16 +10,23 @@ from tellapart.inference.caption import weights_of
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.writers import json_line
 from tellapart.jobs.works import Done
+from tellapart.models.device import hardware
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
+    from tellapart.models.decoding import Decoding
 
 
 class Captions:
     """Captions by one captioner, as `tellapart.inference.caption.caption_pictures` writes them to a ``.jsonl``."""
 
-    def __init__(
-        self,
+    def __init__(self, captioner: Captioner, decoding: Decoding, batch_size: int, features: str | None) -> None:
+        self._captioner, self._decoding = captioner, decoding
+        self._batch_size, self._features = batch_size, features
+
+    @classmethod
+    def open(
+        cls,
         captioner: str,
         decoding: dict[str, Any],
         batch_size: int,
@@ -27,21 +34,21 @@ class Captions:
         device: str,
         precision: str,
         code: list[str],
-    ) -> None:
+    ) -> Captions:
+        """With the captioner of that name, loaded; ``code`` is what may run for it."""
         from tellapart.captioners import load_captioner
         from tellapart.models.decoding import Decoding
-        from tellapart.models.device import hardware, resolve_device, resolve_precision
+        from tellapart.models.device import resolve_device, resolve_precision
         from tellapart.models.plugins import allow_code
 
         allow_code(*code)
         place = resolve_device(device)
-        self._captioner: Captioner = load_captioner(captioner, place, resolve_precision(precision, place))
-        self._decoding, self._batch_size, self._features = Decoding(**decoding), batch_size, features
-        self._hardware = hardware(self._captioner.model)
+        loaded = load_captioner(captioner, place, resolve_precision(precision, place))
+        return cls(loaded, Decoding(**decoding), batch_size, features)
 
     def models(self) -> dict[str, Any]:
         """See `tellapart.jobs.works.Work`."""
-        return weights_of(self._captioner, None) | {"precision": self._hardware["precision"]}
+        return weights_of(self._captioner, None) | {"precision": hardware(self._captioner.model)["precision"]}
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `tellapart.jobs.works.Work`."""

@@ -37,24 +37,24 @@ class Request:
 class Job:
     """A job that is there. ``value``: the content of ``job.json``."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
-        self.folder, self.path = folder, path
-        content = folder.read(JOB)
-        if content is None:
-            raise UsageError(f"{path}: no job (no {JOB} in this folder); name the folder that ends in {SUFFIX}")
-        try:
-            self.value: dict[str, Any] = parse_json(content.decode())
-            self.work, self.settings = str(self.value["work"]), dict(self.value["settings"])
-            self.fingerprint, self.suffix = str(self.value["fingerprint"]), str(self.value["suffix"])
-            self.shards, self.items = int(self.value["shards"]), self.value["items"]
-            self.size, self.out = int(self.value["bytes"]), str(self.value["out"])
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{path}/{JOB}: damaged; type --overwrite to begin anew") from None
+    def __init__(self, folder: Folder, path: str, value: dict[str, Any]) -> None:
+        self.folder, self.path, self.value = folder, path, value
+        self.work, self.settings = str(value["work"]), dict(value["settings"])
+        self.fingerprint, self.suffix = str(value["fingerprint"]), str(value["suffix"])
+        self.shards, self.items = int(value["shards"]), value["items"]
+        self.size, self.out = int(value["bytes"]), str(value["out"])
 
     @classmethod
     def open(cls, path: str) -> Job:
         """The job of a folder. Raises `UsageError` where there is none."""
-        return cls(open_folder(path), path)
+        folder = open_folder(path)
+        content = folder.read(JOB)
+        if content is None:
+            raise UsageError(f"{path}: no job (no {JOB} in this folder); name the folder that ends in {SUFFIX}")
+        try:
+            return cls(folder, path, parse_json(content.decode()))
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"{path}/{JOB}: damaged; type --overwrite to begin anew") from None
 
     def manifest(self) -> Iterator[Shard]:
         """Its shards, in order."""
@@ -119,7 +119,7 @@ def prepare(request: Request, data: list[str], out: str, path: str, suffix: str,
     Raises `UsageError` where another job is there.
     """
     folder = open_folder(path)
-    before = None if overwrite or folder.read(JOB) is None else Job(folder, path)
+    before = None if overwrite or folder.read(JOB) is None else Job.open(path)
     size = shard_items or (before.value.get("shard_items") if before is not None else None) or SHARD_ITEMS
     with TemporaryDirectory(prefix="tellapart-job-") as scratch:
         manifest = make_manifest(data, Path(scratch), size)
@@ -147,7 +147,7 @@ def prepare(request: Request, data: list[str], out: str, path: str, suffix: str,
             "shards": manifest.shards, "items": manifest.items, "bytes": manifest.size, "begun": now(),
         }  # fmt: skip
         folder.write(JOB, _text(value))  # last: with it the job is there
-    return Job(folder, path)
+    return Job.open(path)
 
 
 def _clear(folder: Folder) -> None:

@@ -21,7 +21,6 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.opening import open_shard
-from tellapart.jobs.storage import open_folder
 from tellapart.jobs.works import Done, Work, make_work
 
 Reply = dict[str, Any]
@@ -39,7 +38,7 @@ class Worker:
         """Load the models."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
-            self._job = Job(open_folder(self._path), self._path)
+            self._job = Job.open(self._path)
             self._work = make_work(self._name, self._settings)
             models = self._work.models()
         except Exception as error:

@@ -56,7 +56,7 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
     if name not in WORKS:
         raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
     module, _, attribute = WORKS[name].partition(":")
-    make: Callable[..., Work] = getattr(importlib.import_module(module), attribute)
+    make: Callable[..., Work] = getattr(importlib.import_module(module), attribute).open
     return make(**settings)
 
 
