@@ -114,10 +114,11 @@ class Rollout:
 class Batch:
     """What one training step sees: B pictures and, where the objective reads them, their references.
 
-    ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of
-    them (features, first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and
-    ``valid_RT`` hold R = B·captions references, picture by picture. ``bag_B`` numbers the bags of pictures that
-    came together, where the recipe has some; ``step`` counts batches from 0, and with ``seed`` decides what is drawn
+    ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of them (features,
+    first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and ``valid_RT`` hold R = B·captions
+    references, picture by picture. ``bag_B`` numbers the bags of pictures that came together, where the recipe has
+    some; ``distractors_BK`` are numbers of further pictures that each is to be told from, of which no captions are
+    written, −1 where there are fewer than K. ``step`` counts batches from 0, and with ``seed`` decides what is drawn
     for an item.
     """
 
@@ -127,6 +128,7 @@ class Batch:
     tokens_RT: torch.Tensor | None = None
     valid_RT: torch.Tensor | None = None
     bag_B: torch.Tensor | None = None
+    distractors_BK: torch.Tensor | None = None
     step: int = 0
     seed: int = 0
 
@@ -157,6 +159,7 @@ class Batch:
             None if self.tokens_RT is None else self.tokens_RT[rows],
             None if self.valid_RT is None else self.valid_RT[rows],
             None if self.bag_B is None else self.bag_B[pictures],
+            None if self.distractors_BK is None else self.distractors_BK[pictures],
             self.step,
             self.seed,
         )

@@ -20,12 +20,14 @@ from tellapart.boost.scripted import boost_scenes
 from tellapart.captioners.base import generate_captions
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
+from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, random_crops
 from tellapart.training.loop import train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
+from tellapart.types import Batch
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 
@@ -71,13 +73,22 @@ def boost(table: dict[str, Any]) -> Result:
 
 
 def samplers(table: dict[str, Any]) -> Result:
-    near_NK = np.array([[(row + k) % 40 for k in range(1, 8)] for row in range(40)])
     plans = (
         ShuffleSampler(40, 7, 3),
         BagSampler(random_bags(40, ((0, 2), (1, 5))), 10, 3),
-        HardNegativeSampler(near_NK, 2, 10, 3),
     )
     return digest([plan(step).rows_B.tolist() for plan in plans for step in range(9)])
+
+
+def distractors(table: dict[str, Any]) -> Result:
+    """The distractors of a batch, and which of its pictures are candidates beside them."""
+    near_NK = np.array([[(row + k) % 40 for k in range(1, 8)] for row in range(40)])
+    chosen = HardNegativeSampler(ShuffleSampler(40, 10, 3), near_NK, 2, 10)(2)
+    items = [Scenes(1)[0].item()] * 10
+    assert chosen.distractors_BK is not None
+    near_BK = torch.from_numpy(chosen.distractors_BK)
+    batch = Batch(items, torch.from_numpy(chosen.rows_B), torch.zeros(10, 1), distractors_BK=near_BK, step=2)
+    return digest([chosen.rows_B.tolist(), near_BK.tolist(), beside_distractors(batch, alone=False).tolist()])
 
 
 def pixels(table: dict[str, Any]) -> Result:
@@ -118,7 +129,8 @@ REWARDED = {
 PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "scenes": (scenes, 1, "c6843469ec5915c6"),
     "boost": (boost, 1, "4b36d9a12b443c15"),
-    "samplers": (samplers, 1, "33fc79d803388f86"),
+    "samplers": (samplers, 1, "f71c18e2db285466"),
+    "distractors": (distractors, 2, "19bdecaa1a56d9c8"),
     "pixels": (pixels, 1, [0.123314, -0.062655, -0.139621, -0.172636, -0.106596, 0.126584]),
     "decoding": (decoding, 1, "da17e00255da169a"),
     "loop": (loop, 1, [5.780023, 0.576152, 0.0, 5.851057, 0.670548, 0.001, 5.777861, 0.558318, 0.000904508]),

@@ -1,4 +1,4 @@
-"""Which pictures share a batch: whole bags of look-alikes, or a few hard ones among random ones.
+"""Which pictures share a batch: whole bags of look-alikes, or random ones, each with its own hard distractors.
 
 A sampler is a function of the step: it draws from (seed, epoch) or (seed, step) and remembers nothing, so a run that
 stops in the middle of an epoch goes on with the very batch that it would have had.
@@ -7,7 +7,7 @@ stops in the middle of an epoch goes on with the very batch that it would have h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -18,10 +18,14 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The pictures of a batch, by row, ascending; ``bag_B`` numbers the bag of each, where they came in bags."""
+    """The pictures of a batch, by row, ascending; ``bag_B`` numbers the bag of each, where they came in bags.
+
+    ``distractors_BK``: further rows that each picture is to be told from, −1 where there are fewer than K.
+    """
 
     rows_B: np.ndarray
     bag_B: np.ndarray | None = None
+    distractors_BK: np.ndarray | None = None
 
 
 class Sampler(Protocol):
@@ -101,42 +105,23 @@ class BagSampler:
 
 
 class HardNegativeSampler:
-    """Targets with their ``hard`` nearest pictures; what room is left goes to random ones (paper 3, appendix D.2).
+    """The batches of another sampler; each picture with its ``hard`` nearest as distractors (paper 3, appendix D.2).
 
-    ⌊batch / (hard + 1)⌋ targets share a batch, so each meets ``hard`` near pictures and, in the other targets and
-    theirs, random ones. Every picture is a target once an epoch. One that is near to two targets of a batch
-    comes once, with the first. ``bag_B``: target and near ones; a random one is a bag of its own.
+    The distractors are neither captioned nor rewarded, so that an epoch has as many steps as without them. They may lie
+    anywhere in the data, also in the batch. rows_NK: the neighbours of each picture, −1 where there are fewer. Raises
+    `UsageError` where they leave no room in a softmax over as many pictures as a batch has, or are more than K.
     """
 
-    def __init__(self, rows_NK: np.ndarray, hard: int, batch_size: int, seed: int) -> None:
+    def __init__(self, batches: Sampler, rows_NK: np.ndarray, hard: int, batch_size: int) -> None:
         if hard + 1 > batch_size:
             raise UsageError(f"a target with {hard} hard distractors does not fit into a batch of {batch_size}")
         if hard > rows_NK.shape[1]:
             raise UsageError(f"{hard} hard distractors of {rows_NK.shape[1]} neighbours; lower bags.hard")
-        self.rows_NK, self.hard, self.batch_size, self.seed = rows_NK, hard, batch_size, seed
-        self.targets = batch_size // (hard + 1)
-        self._epoch, self._order_N = -1, np.empty(0, dtype=np.int64)
+        self.batches, self.rows_NK, self.hard = batches, rows_NK, hard
 
     def __call__(self, step: int) -> BatchRows:
-        n = len(self.rows_NK)
-        epoch, place = divmod(step, max(1, n // self.targets))
-        if epoch != self._epoch:
-            self._epoch, self._order_N = epoch, np.random.default_rng([self.seed, epoch]).permutation(n)
-        bag_of: dict[int, int] = {}
-        target_T = self._order_N[place * self.targets : (place + 1) * self.targets]
-        for row in target_T:  # a target is first of all in its own bag
-            bag_of[int(row)] = len(bag_of)
-        for bag, row in enumerate(target_T):
-            for near in self.rows_NK[row, : self.hard]:
-                if near >= 0:
-                    bag_of.setdefault(int(near), bag)
-        if len(bag_of) < min(self.batch_size, n):
-            random_N = np.random.default_rng([self.seed, step, 3]).permutation(n)
-            others = [int(row) for row in random_N[: self.batch_size] if row not in bag_of]
-            for row in others[: self.batch_size - len(bag_of)]:
-                bag_of[row] = len(target_T) + len(bag_of)
-        rows_B = np.array(sorted(bag_of), dtype=np.int64)
-        return BatchRows(rows_B, np.array([bag_of[int(row)] for row in rows_B]))
+        chosen = self.batches(step)
+        return replace(chosen, distractors_BK=self.rows_NK[chosen.rows_B, : self.hard])
 
 
 def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:

@@ -18,10 +18,10 @@ BagSize = Annotated[int, Field(ge=2)]
 class Bags(Strict):
     """For ``training.batches = "bags"``. Without ``size`` or ``schedule`` the bags grow as in paper 2 (BagCurri).
 
-    kind: ``lookalike`` bags are mined; ``random`` ones are their control; ``hard``: each target with its ``hard``
-    nearest pictures, the others random (paper 3, appendix D.2). schedule: ``[[0, 2], [3, 5]]`` is bags of 2, and of 5
-    from the fourth epoch on. scorer: whose features say what looks alike; default the recipe's own. captions:
-    ``references``, or a file of captions: then text counts too, as in algorithm 1 of paper 2.
+    kind: ``lookalike`` bags are mined; ``random`` ones are their control; ``hard``: shuffled pictures, each to be told
+    from its own ``hard`` nearest ones, which are not captioned (paper 3, appendix D.2). schedule: ``[[0, 2], [3, 5]]``
+    is bags of 2, and of 5 from the fourth epoch on. scorer: whose features say what looks alike; default the recipe's
+    own. captions: ``references``, or a file of captions: then text counts too, as in algorithm 1 of paper 2.
     """
 
     kind: Literal["lookalike", "hard", "random"] = "lookalike"

@@ -190,6 +190,11 @@ class Recipe(Strict):
                 "training.gradient_checkpointing turns off the key-value cache, which objective 'reinforce' generates "
                 "with; set training.gradient_accumulation_steps instead"
             )
+        if self.bags is not None and self.bags.hard is not None and not any(r.compares_pictures for r in rewards):
+            yield (
+                "bags.kind 'hard' gives a reward distractors, and no reward here compares pictures; expected "
+                "self_retrieval with score 'log_prob' or 'accuracy', or bags.kind = 'lookalike'"
+            )
         shuffled = self.training.batches == "shuffled"
         if shuffled and any(reward.per_bag for reward in rewards):
             yield "candidates = 'bag' compares a picture with its bag; shuffled batches have none; set training.batches"

@@ -111,6 +111,11 @@ class RewardOptions(Strict):
         return False
 
     @property
+    def compares_pictures(self) -> bool:
+        """Whether the reward compares a picture with others of the batch and with ``batch.distractors_BK``."""
+        return False
+
+    @property
     def per_bag(self) -> bool:
         """Whether the reward compares a picture with those of its bag."""
         return False
@@ -118,6 +123,10 @@ class RewardOptions(Strict):
 
 class PluginRewardOptions(RewardOptions, PluginOptions):
     """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
+
+    @property
+    def compares_pictures(self) -> bool:
+        return True  # nobody here knows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ def self_retrieval(
     *,
     score: Score = "log_prob",
     bag_B: torch.Tensor | None = None,
+    candidate_BB: torch.Tensor | None = None,
+    distractors_BKD: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """How well a scorer finds each caption's picture by it (paper 3, section 3 and B.2; paper 2, eq. 1): reward_R.
 
@@ -33,9 +35,11 @@ def self_retrieval(
     score: ``log_prob`` is log p(picture | caption) under the softmax of the matches, in nats, at most 0 (chance
     is −log K for K pictures), where a match is the scorer's cosine times its learned scale; ``accuracy`` is 1 where
     no other picture matches better, ties counted as hits, else 0; ``cosine`` is the cosine alone.
-    bag_B: the number of each picture's bag; the candidates are then its bag's pictures instead of all B, and a picture
-    alone in its bag abstains (NaN). Without gradient. Raises ValueError for another ``score``, or where R is no
-    multiple of B.
+    bag_B: the number of each picture's bag; the candidates are then its bag's pictures instead of all B.
+    candidate_BB: True where the second picture is a candidate for the first one's captions, in place of ``bag_B``.
+    distractors_BKD: features of further candidates of each picture, NaN where there are fewer than K. A picture that
+    has no other candidate abstains (NaN), unless the score is ``cosine``. Without gradient. Raises ValueError for
+    another ``score``, or where R is no multiple of B.
     """
     if score not in get_args(Score):
         raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
@@ -47,12 +51,20 @@ def self_retrieval(
     with torch.no_grad():
         features = images if isinstance(images, torch.Tensor) else scorer.image_features(scorer.pixels(images))
         images_BD = features.to(scorer.device)
-        cosine_RB = scorer.text_features(texts) @ images_BD.T
-        target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(len(texts) // len(images_BD))
-        rival_RB = candidates(bag_B, len(images_BD)).to(images_BD.device)[target_R]
-        reward_R = retrieval_reward(cosine_RB, target_R, rival_RB, scorer.scale, score)
-        abstains_R = rival_RB.sum(1) < 2
-        return reward_R if bag_B is None or score == "cosine" else reward_R.masked_fill(abstains_R, torch.nan)
+        text_RD, samples = scorer.text_features(texts), len(texts) // len(images)
+        cosine_RN = text_RD @ images_BD.T
+        target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(samples)
+        among_BB = candidates(bag_B, len(images_BD)) if candidate_BB is None else candidate_BB
+        candidate_RN = among_BB.to(images_BD.device)[target_R]
+        if distractors_BKD is not None:
+            own_RKD = distractors_BKD.to(scorer.device).repeat_interleave(samples, 0)
+            further_RK = (own_RKD @ text_RD[:, :, None]).squeeze(-1)
+            candidate_RN = torch.cat([candidate_RN, ~further_RK.isnan()], 1)
+            cosine_RN = torch.cat([cosine_RN, further_RK.nan_to_num()], 1)
+        reward_R = retrieval_reward(cosine_RN, target_R, candidate_RN, scorer.scale, score)
+        everybody = bag_B is None and candidate_BB is None
+        abstains_R = candidate_RN.sum(1) < 2
+        return reward_R if everybody or score == "cosine" else reward_R.masked_fill(abstains_R, torch.nan)
 
 
 def retrieval_reward(
@@ -78,11 +90,31 @@ def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
     return torch.ones(B, B, dtype=torch.bool) if bag_B is None else bag_B[:, None] == bag_B[None, :]
 
 
+def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
+    """candidate_BB: the other pictures of the batch that are candidates beside each picture's own distractors.
+
+    So many, drawn anew in each step, that there are B candidates in all: of 100, 99 − k random ones beside k hard ones
+    (paper 3, appendix D.2). One that is among the own distractors is not counted twice. ``alone``: no others at all.
+    """
+    assert batch.distractors_BK is not None
+    B = len(batch.rows_B)
+    own_BB = torch.eye(B, dtype=torch.bool)
+    if alone:
+        return own_BB
+    twice_BB = (batch.distractors_BK[:, :, None] == batch.rows_B).any(1)
+    uniform_BB = torch.rand(B, B) if batch.seeds is None else batch.seeds.uniform("distractors", B)
+    rank_BB = uniform_BB.masked_fill(own_BB | twice_BB, torch.inf).argsort(1).argsort(1)
+    room_B = B - 1 - (batch.distractors_BK >= 0).sum(1)
+    return own_BB | ((rank_BB < room_B[:, None]) & ~twice_BB)
+
+
 class SelfRetrieval:
     """`self_retrieval` as a reward of the loop: reward_BS of a rollout and its batch.
 
     ``features_ND`` holds the scorer's features of every training picture; ``batch.rows_B`` names the batch's rows.
-    ``candidates`` are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``).
+    ``candidates`` are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``). Where the batch has them they are
+    the picture's own distractors (``batch.distractors_BK``) and so many others of the batch that there are B; with
+    ``bag``, its own distractors alone.
     """
 
     def __init__(
@@ -96,9 +128,14 @@ class SelfRetrieval:
         self.scorer, self.features_ND, self.score, self.candidates = scorer, features_ND, score, candidates
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        if self.candidates == "bag" and batch.bag_B is None:
+        alone, near_BK = self.candidates == "bag", batch.distractors_BK
+        if alone and batch.bag_B is None and near_BK is None:
             raise ValueError("pictures that came in no bags; expected batch.bag_B where rewards are per bag")
         images_BD = torch.from_numpy(self.features_ND[batch.rows_B.numpy()])
-        bag_B = batch.bag_B if self.candidates == "bag" else None
-        reward_R = self_retrieval(rollout.texts, images_BD, self.scorer, score=self.score, bag_B=bag_B)
+        among: dict[str, torch.Tensor | None] = {"bag_B": batch.bag_B if alone else None}
+        if near_BK is not None:
+            near_BKD = torch.from_numpy(self.features_ND[near_BK.clamp(min=0).numpy()])
+            near_BKD = near_BKD.masked_fill((near_BK < 0)[:, :, None], torch.nan)
+            among = {"candidate_BB": beside_distractors(batch, alone=alone), "distractors_BKD": near_BKD}
+        reward_R = self_retrieval(rollout.texts, images_BD, self.scorer, score=self.score, **among)
         return reward_R.view(-1, rollout.samples)

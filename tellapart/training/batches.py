@@ -103,6 +103,8 @@ class TrainingSet:
             batch = DeferredBatch(items, rows_B, cast(Any, visual), step=step, seed=self.seed)
         if chosen.bag_B is not None:
             batch.bag_B = torch.from_numpy(chosen.bag_B)
+        if chosen.distractors_BK is not None:
+            batch.distractors_BK = torch.from_numpy(chosen.distractors_BK)
         if self.rows is not None:
             tokens_RT, valid_RT = self.learner.pad(
                 [row for place, i in enumerate(chosen_B) for row in self._pick(int(i), seeds[place : place + 1])]

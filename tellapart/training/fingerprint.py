@@ -117,6 +117,8 @@ def code_of(recipe: Recipe) -> list[str]:
     learns = recipe.captioner.train if recipe.captioner else None
     if recipe.trains == "scorer" or "vision" in (learns or ()):
         parts.append("pixels")
+    if recipe.bags is not None and recipe.bags.hard is not None:
+        parts.append("distractors")
     return sorted(parts)
 
 

@@ -74,7 +74,7 @@ def bags_of(parts: SamplerParts) -> Sampler:
     wanted = max(settings.neighbours, settings.largest - 1)
     rows_NK = neighbours(parts, settings, wanted)
     if settings.hard is not None:
-        return HardNegativeSampler(rows_NK, settings.hard, batch_size, seed)
+        return HardNegativeSampler(ShuffleSampler(n, batch_size, seed), rows_NK, settings.hard, batch_size)
     return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
 
 

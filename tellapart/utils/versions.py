@@ -12,6 +12,7 @@ VERSIONS: dict[str, int] = {
     "boost": 1,  # what the scripted backend makes of them
     "pixels": 1,  # what a vision encoder in training sees: preprocessing and augmentation
     "samplers": 1,  # which pictures and references share a step
+    "distractors": 2,  # those of bags.kind = "hard"; 1 was batches of targets and their neighbours, all rewarded
     "loop": 1,  # optimizer, schedule, clipping, and the seeds of a step
     "decoding": 1,  # captions that are written, in training and validation
     "mle": 1,

@@ -14,6 +14,7 @@ from PIL import Image
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
 from tellapart.metrics.overlap import bleu
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval, self_retrieval
+from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Item, Rollout
@@ -99,6 +100,38 @@ class TestSelfRetrieval:
                 self_retrieval(texts, torch.from_numpy(images), SCORER)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="score is 'logprob'; expected one of log_prob, accuracy, cosine"):
             self_retrieval(["a"] * 3, torch.from_numpy(IMAGES), SCORER, score="logprob")  # type: ignore[arg-type]
+
+    def test_own_distractors_by_hand(self) -> None:
+        """ "a" of picture 0: itself 1.0, its distractor (row 2) 0.6, and not the batch's picture 1, as B is 2."""
+        where = batch(0, 1)
+        where.distractors_BK = torch.tensor([[2], [-1]])
+        reward = SelfRetrieval(SCORER, IMAGES)(told("a", "b"), where)
+        among = [(1.0, [1.0, 0.6]), (0.8, [0.8, 0.6])]  # picture 1 has no distractor: picture 0 takes the place
+        expected = [2 * own - math.log(sum(math.exp(2 * one) for one in all_)) for own, all_ in among]
+        assert reward[:, 0].tolist() == pytest.approx(expected)
+        alone = SelfRetrieval(SCORER, IMAGES, candidates="bag")(told("a", "b"), where)
+        assert alone[0, 0].item() == pytest.approx(expected[0]) and alone[1, 0].isnan()
+        hits = SelfRetrieval(SCORER, IMAGES, score="accuracy")(told("b", "b"), where)
+        assert hits[:, 0].tolist() == [0.0, 1.0], "of picture 0, row 2 fits better"
+
+    def test_beside_own_distractors_there_are_so_many_others_that_all_are_as_many_as_the_batch(self) -> None:
+        rows, near_BK = (
+            torch.arange(0, 40, 2),
+            torch.randint(0, 60, (20, 5), generator=torch.Generator().manual_seed(0)),
+        )
+        near_BK[3, 2:] = -1
+        items = [Item(str(n), Scenes(1)[0]) for n in range(20)]
+        drawn = []
+        for step in (4, 4, 5):
+            where = Batch(items, rows, torch.zeros(20, 1), distractors_BK=near_BK, step=step)
+            among_BB = beside_distractors(where, alone=False)
+            drawn.append(among_BB)
+            for place, row in enumerate(rows.tolist()):
+                others = rows[among_BB[place]].tolist()
+                own = set(near_BK[place].tolist()) - {-1, row}
+                assert row in others and not own & set(others)
+                assert len(others) + int((near_BK[place] >= 0).sum()) == 20, "no more and no fewer than the batch"
+        assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
     def test_a_reward_per_bag_needs_bags(self) -> None:
         with pytest.raises(ValueError, match="in no bags"):

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.bags.sampler import BagSampler, Sampler
+from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
 from tellapart.errors import UsageError
 from tellapart.models import ranks
 from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
+from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, TrainingSet
 from tellapart.training.pixels import TrainingPixels
+from tellapart.training.runs import upstream
 from tellapart.training.samplers import families
+from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 
 LEARNER = SimpleNamespace(device="cpu")
@@ -68,10 +71,11 @@ def test_the_parts_of_a_batch_are_the_batch() -> None:
     whole = data.batch(4)
     whole.tokens_RT = torch.arange(40).view(20, 2)  # two references a picture
     whole.valid_RT = whole.tokens_RT > 0
+    whole.distractors_BK = torch.arange(30).view(10, 3)
     assert whole.split(1) == [whole] and whole.bag_B is not None
     parts = whole.split(3)
     assert [len(part.items) for part in parts] == [4, 4, 2] and all(part.step == 4 for part in parts)
-    for name in ("rows_B", "visual", "tokens_RT", "valid_RT", "bag_B"):
+    for name in ("rows_B", "visual", "tokens_RT", "valid_RT", "bag_B", "distractors_BK"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name)), name
     assert [item.id for part in parts for item in part.items] == [item.id for item in whole.items]
 
@@ -86,7 +90,7 @@ def test_what_is_drawn_for_an_item_does_not_depend_on_its_batch() -> None:
     tokenizer = SimpleNamespace(all_special_ids=[0], unk_token_id=2)
     drawn: list[dict[str, Any]] = []
     for order in (range(12), [7, 3, 11, 0], [3]):
-        sampler = cast(Sampler, lambda step, order=order: SimpleNamespace(rows_B=np.asarray(order), bag_B=None))
+        sampler = cast(Sampler, lambda step, order=order: BatchRows(np.asarray(order)))
         how: dict[str, Any] = {"seed": 3, "captions_per_picture": 2, "augment": "crop+flip", "pixels": pixels}
         data = TrainingSet(items, visual, rows, learner, sampler, **how)
         batch = data.batch(5)
@@ -130,3 +134,28 @@ def test_a_rank_makes_the_pixels_of_its_share_alone(monkeypatch: pytest.MonkeyPa
         found += [part.visual for part in parts for _ in range(2)][::2]
         assert sum(made) == len(range(13)[ranks.share(13)])
     assert torch.equal(torch.cat(found), whole_B3HW)
+
+
+def test_all_rewarded_captions_have_their_own_nearest_pictures_as_distractors(tiny_recipe: dict[str, Any]) -> None:
+    """By the scorer's features, whether or not those pictures are in the batch; nothing more is captioned."""
+    training = {**tiny_recipe["training"], "batches": "bags", "batch_size": 20}
+    objective = {"kind": "reinforce", "decoding": {"kind": "sample", "samples": 2, "max_tokens": 6}}
+    table = {**tiny_recipe, "objective": objective, "training": training, "bags": {"kind": "hard", "hard": 3}}
+    setup = TrainingSetup(check_recipe(table, "test"), upstream)
+    assert setup.scorer is not None
+    features_ND, data = setup.train_features(setup.scorer), setup.training_set()
+    cosine_NN = features_ND.astype(np.float64) @ features_ND.T.astype(np.float64)
+    np.fill_diagonal(cosine_NN, -np.inf)
+    cosine_NN[cosine_NN > 0.9999] = -np.inf  # copies
+    inside = 0
+    for step in range(3):
+        batch = data.batch(step)
+        assert len(batch.rows_B) == 20 and batch.distractors_BK is not None
+        for row, near_K in zip(batch.rows_B.tolist(), batch.distractors_BK.tolist(), strict=True):
+            kth = np.sort(cosine_NN[row])[-3]
+            assert len(set(near_K)) == 3 and all(cosine_NN[row, near] >= kth - 1e-6 for near in near_K)
+            inside += len(set(near_K) & set(batch.rows_B.tolist()))
+    assert inside < 3 * 20 * 3, "else they need not come from elsewhere"
+    contrary = {**table, "objective": {**objective, "rewards": [{"kind": "cider"}]}}
+    with pytest.raises(UsageError, match="no reward here compares pictures; expected self_retrieval"):
+        check_recipe(contrary, "test")

@@ -39,6 +39,10 @@ class SelfRetrieval(RewardOptions):
         return self.scorers
 
     @property
+    def compares_pictures(self) -> bool:
+        return self.score != "cosine"
+
+    @property
     def per_bag(self) -> bool:
         return self.candidates == "bag"
 
