@@ -6,14 +6,21 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.claims.claim import Claim
+from tellapart.claims.bootstrap import PartResult
+from tellapart.claims.claim import Claim, Part
+from tellapart.claims.examples import as_png
 from tellapart.claims.measures import MEASURES
-from tellapart.claims.replay import ClaimResult, format_interval
+from tellapart.claims.plot import PartPlot, plot_part
+from tellapart.claims.replay import ClaimResult, Corrected, format_interval
 from tellapart.claims.seeds import Seeds
 from tellapart.claims.stamp import read_verdicts
+from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history, read_power
+from tellapart.report.marks import Piece, pieces
+from tellapart.report.pictures import Album
 from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:
@@ -71,8 +78,6 @@ def verdict_table(found: Mapping[str, Any]) -> Group:
     """For the terminal: a verdict as it was kept, its stamp, and every one before it."""
     from rich.console import Group
     from rich.table import Table
-
-    from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history
 
     shown = Table(title=f"{found['held']} of {len(found['claims'])} claims hold")
     for name in ("claim", "verdict", "ours"):
@@ -158,16 +163,92 @@ def measure_label(name: str) -> str:
     return f"{entry.title}{arrow}"
 
 
-def render(results: Sequence[ClaimResult], seeds: Seeds, total: int, selected: Sequence[str] = ()) -> str:
+PAPERS = {
+    1: "SMILE (Yue et al. 2023)",
+    2: "No Detail Left Behind (Gaur et al. 2024)",
+    3: "DiscriTune (Dessì et al. 2023)",
+    4: "Sequence-level exploration (Chen and Jin 2020)",
+}
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part as the page shows it; the paper's figures and ours are those of its measurements."""
+
+    part: Part
+    result: PartResult
+    corrected: Corrected
+    control: PartResult | None
+    plot: PartPlot | None
+    ours: str
+
+    @property
+    def test(self) -> str:
+        return "two one-sided tests" if self.part.equivalence else "one-sided"
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """A picture (``symbol``: its id on the page) with captions, whose false words are marked."""
+
+    id: str
+    symbol: str
+    captions: tuple[tuple[str, tuple[Piece, ...]], ...]
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """A claim as the page shows it."""
+
+    result: ClaimResult
+    parts: tuple[PartView, ...]
+    examples: tuple[ExampleView, ...]
+
+
+def view_claim(result: ClaimResult, album: Album) -> ClaimView:
+    """The claim with its plots; its pictures are added to the album."""
+    controls: Sequence[PartResult | None] = result.control or [None] * len(result.parts)
+    rows = zip(result.claim.parts, result.parts, result.corrected(), controls, strict=True) if result.parts else ()
+    parts = tuple(
+        PartView(part, found, corrected, control, plot_part(part, found, corrected, control), result.arm_values(n))
+        for n, (part, found, corrected, control) in enumerate(rows)
+    )
+    examples = tuple(
+        ExampleView(
+            one.id,
+            album.add_content(as_png(one.picture)),
+            tuple((said.arm, pieces(said.caption, said.false)) for said in one.captions),
+        )
+        for one in result.examples
+    )
+    return ClaimView(result, parts, examples)
+
+
+def by_paper(views: Sequence[ClaimView]) -> list[tuple[int, str, list[ClaimView]]]:
+    """(number, name, claims) of each paper that has claims here."""
+    found: dict[int, list[ClaimView]] = {}
+    for view in views:
+        found.setdefault(view.result.claim.paper_number, []).append(view)
+    return [(number, PAPERS.get(number, ""), found[number]) for number in sorted(found)]
+
+
+def render(
+    results: Sequence[ClaimResult], seeds: Seeds, total: int, selected: Sequence[str] = (), records: Path = RECORDS
+) -> str:
     """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``."""
     from tellapart.report.page import template
 
+    album = Album()
+    views = [view_claim(result, album) for result in results]
     return template(Path(__file__).parent / "claims.html").render(
-        results=results,
+        papers=by_paper(views),
+        sprites=album.sprites(),
         summary=summary(results),
         coverage=coverage(results, total, selected),
         seeds=", ".join(map(str, seeds.numbers)),
         kind=seeds.kind,
+        history=history(read_verdicts(records / VERDICT_FILE)),
+        power={one["id"]: one["power"] for one in read_power(records).get("power", [])},
         verdict_text=verdict_text,
         control_text=control_text,
         format_seconds=format_seconds,

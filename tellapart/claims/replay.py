@@ -11,6 +11,7 @@ from typing import Any
 
 from tellapart.claims.bootstrap import PartResult, compare_with_bounds
 from tellapart.claims.claim import Claim, Measurement, Part
+from tellapart.claims.examples import Example, find_examples
 from tellapart.claims.lab import Lab
 from tellapart.claims.multiple import holm, holm_levels
 from tellapart.claims.worker_pool import Task, WorkerPool
@@ -33,7 +34,7 @@ class ClaimResult:
 
     parts, control: results of the claim's parts, and of the same parts under its control. means: each measurement,
     mean over seeds. settings: n, candidates and chance of those measurements that are recalls. seconds: training,
-    captions and measuring.
+    captions and measuring. examples: three pictures with what each arm says of them, by the first seed.
     """
 
     claim: Claim
@@ -43,6 +44,7 @@ class ClaimResult:
     means: dict[Measurement, float] = field(default_factory=dict)
     seconds: float = 0.0
     settings: dict[Measurement, str] = field(default_factory=dict)
+    examples: list[Example] = field(default_factory=list)
 
     @property
     def all_parts_hold(self) -> bool:
@@ -191,6 +193,7 @@ def evaluate_claim(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> ClaimResul
         statistics = [lab.statistic(measurement, seed) for seed in seeds]
         result.means[measurement] = sum(statistic.value() for statistic in statistics) / len(seeds)
         result.settings[measurement] = statistics[0].setting
+    result.examples = find_examples(claim, lab, seeds[0])
     result.seconds = time.monotonic() - started
     return result
 

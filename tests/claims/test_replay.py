@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from chromium import NEEDS_CHROMIUM, chromium
 
 from tellapart.claims import all_claims
 from tellapart.claims.bootstrap import PartResult
 from tellapart.claims.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater
 from tellapart.claims.lab import Lab
 from tellapart.claims.page import page_path, render, results_table, summary, write_page
-from tellapart.claims.replay import ClaimResult, evaluate_claim, replay, select_claims
+from tellapart.claims.plot import plot_part
+from tellapart.claims.replay import ClaimResult, Corrected, evaluate_claim, replay, select_claims
 from tellapart.claims.seeds import parse_seeds
 from tellapart.claims.worker_pool import WorkerPool
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.utils.versions import VERSIONS
+
+
+def needs_chromium(test: Any) -> Any:
+    for mark in NEEDS_CHROMIUM:
+        test = mark(test)
+    return test
+
 
 QUICK, DEV, VERDICT = (parse_seeds(name, "claims") for name in ("quick", "dev", "verdict"))
 TEST_SETS = {"plain": "scenes:plain?n=30&split=test", "rich": "scenes:plain?n=30&split=test&detail=0.9"}
@@ -238,6 +249,73 @@ def test_the_page_stands_alone_and_says_what_came_out() -> None:
     assert "sr 12.34, start 5" in page
     assert summary(finished()) == "1 of 1 claims hold, 1 is pending; 1.0 min"
     assert results_table(finished()).row_count == 2
+
+
+def shown_claim() -> Claim:
+    length = Measurement("sr", "length"), Measurement("start", "length")
+    parts = (
+        greater("longer <&>", *length, effect=1.0, paper=(22.3, 10.0)),
+        about_equal("as long", *length, 100.0, paper=(9000.0, 1.0)),
+        greater("loss", Measurement("sr", "mle-plain"), Measurement("start", "mle-plain"), effect=0.1),
+    )
+    return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
+
+
+def test_the_page_plots_every_part_and_shows_three_pictures_with_what_each_arm_says(
+    tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
+) -> None:
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    result = evaluate_claim(shown_claim(), lab, (0, 1))
+    captions = lab.generate_captions(Measurement("sr", "length"), 0).first_captions
+    assert [one.id for one in result.examples] == [item.id for item in lab.test_sets.items("plain")[:3]]
+    assert [[said.arm for said in one.captions] for one in result.examples] == [["sr", "start"]] * 3
+    assert [one.captions[0].caption for one in result.examples] == captions[:3]
+    page = render([result], DEV, 28, records=tmp_path)
+    assert page.count('<symbol id="p') == 3 and page.count("data:image/png;base64,") == 3
+    assert page.count('<svg class="plot" role="img"') == 3 and "longer &lt;&amp;&gt;: " in page
+    assert page.count('class="seed" cx="') == 3 * 2 + 1  # and the key's
+    assert "+12.3" in page and "+9e+03" in page, "the paper's figures, within and beyond the edge"
+    assert "two one-sided tests" in page and "http" not in page.replace("http-equiv", "") and "<script" not in page
+
+
+def test_a_plot_has_its_numbers_in_order_and_the_paper_at_the_edge_where_it_is_far() -> None:
+    length = Measurement("sr", "length"), Measurement("start", "length")
+    found = PartResult("x", 5.0, 4.0, 6.0, (4.5, 5.5), True)
+    control = PartResult("x", -1.0, -2.0, 0.5, (-1.0,), False)
+    near = plot_part(greater("x", *length, paper=(8.0, 1.0)), found, Corrected(0.01, 3.5, 6.5), control)
+    assert near is not None and near.control is not None and near.paper is not None and near.beyond == 0
+    assert near.control[0] < near.control[1] < near.bounds[0].x < near.control[2] < near.holm[0]
+    assert near.holm[0] < near.low < near.seeds[0] < near.value < near.seeds[1] < near.high < near.holm[1]
+    assert near.inside == (near.bounds[0].x, 100.0) and near.paper.x > near.high
+    far = plot_part(greater("x", *length, paper=(4500.0, 1400.0)), found, Corrected(0.01, 3.5, 6.5), None)
+    assert far is not None and far.paper is not None and far.beyond == 1 and far.paper.x == 94.0
+    assert "the paper +3.1e+03" in far.summary
+    flat = plot_part(
+        greater("x", *length), PartResult("x", 0.0, 0.0, 0.0, (0.0,), False), Corrected(1.0, 0.0, 0.0), None
+    )
+    assert flat is not None and flat.value == 50.0
+    lost = PartResult("x", math.nan, math.nan, math.nan, (math.nan,), False)
+    assert plot_part(greater("x", *length), lost, Corrected(1.0, 0.0, 0.0), None) is None
+
+
+@needs_chromium
+def test_the_page_fits_a_screen_and_a_phone(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
+    """All 28 claims in the summary, and one with its plots and pictures."""
+    lab = lab_of(tmp_path, arms, tiny_scorer)
+    pending = [replace(c, parts=(), control=None, pending="not run") for c in all_claims()[:27]]
+    results = [*(ClaimResult(c) for c in pending), evaluate_claim(shown_claim(), lab, (0,))]
+    (tmp_path / "page.html").write_text(render(results, QUICK, 28, records=tmp_path), encoding="utf-8")
+    with chromium(tmp_path / "profile", {"browser": "ALL"}) as browser:
+        for width, summary_height in ((1400, 900), (420, 1500)):
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            browser.get((tmp_path / "page.html").as_uri())
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            bottom = "return document.querySelector('.board').getBoundingClientRect().bottom"
+            assert browser.execute_script(bottom) <= summary_height
+            plots = "return [...document.querySelectorAll('.part .plot')].map(p => p.clientWidth)"
+            assert len(found := browser.execute_script(plots)) == 3 and min(found) > 250
+        assert browser.get_log("browser") == []
 
 
 def test_a_page_says_what_it_holds_and_the_command_that_made_it() -> None:
