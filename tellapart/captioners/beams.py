@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tellapart.captioners.prefix import GOING, Prefix, Scores, Waiting, generate_after
-from tellapart.models.decoding import Decoding
+from tellapart.models.decoding import GOING, Decoding, Prefix, Scores, Waiting, generate_after
 
 NEVER = -1.0e9  # the log-probability of what must not be chosen, as in transformers
 
@@ -41,7 +40,7 @@ def captions_after(
     uniform_RT: torch.Tensor | None = None,
     suppressed: Sequence[int] = (),
 ) -> torch.Tensor:
-    """Captions R×T after each prefix as ``decoding`` says: `beams_after`, or `prefix.generate_after`."""
+    """Captions R×T after each prefix as ``decoding`` says: `beams_after`, or `generate_after`."""
     if decoding.kind == "beam":
         return beams_after(prefix, scores, decoding, ends, suppressed)
     return generate_after(prefix, scores, decoding, ends, uniform_RT, suppressed)

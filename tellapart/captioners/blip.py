@@ -16,14 +16,13 @@ from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.beams import captions_after
 from tellapart.captioners.patching import replaced_forward
 from tellapart.captioners.prefix import (
-    GOING,
     CachedPrefix,
     hidden_after,
     no_cache_reason,
     select_rows,
     shares,
 )
-from tellapart.models.decoding import Decoding, to_rollout, token_samplers
+from tellapart.models.decoding import GOING, Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 

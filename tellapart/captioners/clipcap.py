@@ -18,9 +18,9 @@ from transformers import (
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.captioners.prefix import CachedPrefix, generate_after, hidden_after, no_cache_reason, shares
+from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 

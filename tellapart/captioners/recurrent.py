@@ -17,9 +17,9 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import as_config
-from tellapart.captioners.prefix import generate_after, hidden_after
+from tellapart.captioners.prefix import hidden_after
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.rng import ItemSeeds
 

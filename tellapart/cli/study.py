@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli import study_judges
+from tellapart.cli import study_create, study_judges, study_plan
 from tellapart.cli.common import DATA, App
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tellapart.study.create import Plan
     from tellapart.study.design import Study
-    from tellapart.study.plan import Row
     from tellapart.study.store import AnswerStore
 
 app = App(
@@ -25,8 +21,8 @@ app = App(
     help="Ask people: pick a picture by its caption, rate captions, compare them; then report.",
     no_args_is_help=True,
 )
-create_app = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
-app.add_typer(create_app)
+app.add_typer(study_create.app)
+app.add_typer(study_plan.app)
 app.add_typer(study_judges.app)
 
 
@@ -36,172 +32,10 @@ def study() -> None:
 
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the study.")]
-Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
-Captions = Annotated[
-    list[Path] | None, typer.Option("--captions", help="A system's captions; its name is the file's. Repeatable.")
-]
-References = Annotated[
-    list[Path] | None, typer.Option("--references", help="People's captions. Default: those of the data. Repeatable.")
-]
-Human = Annotated[
-    str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")
-]
-Out = Annotated[Path, typer.Option("--out", "-o", help="The new folder of the study.")]
-Block = Annotated[int, typer.Option(min=1, help="Items that one participant answers.")]
-Controls = Annotated[int, typer.Option(min=0, max=50, help="Control items of one participant.")]
-Raters = Annotated[int | None, typer.Option(min=1, help="Participants for each block.")]
-Seed = Annotated[int, typer.Option(help="Of the choice of items and of their order in blocks.")]
-Title = Annotated[str, typer.Option(help="The study's name, on its page.")]
-Researcher = Annotated[str, typer.Option(help="Who is responsible, for the consent page.")]
-Institution = Annotated[str, typer.Option(help="The university or company, for the consent page.")]
-Contact = Annotated[str, typer.Option(help="An address for questions, for the consent page.")]
-Ethics = Annotated[str, typer.Option(help="The board and the number of its approval, for the consent page.")]
-Payment = Annotated[str, typer.Option(help="What participants are paid, as a sentence, for the consent page.")]
 Store = Annotated[
     str | None,
     typer.Option("--store", help="Where answers are: a file, or postgresql://… Default: answers.sqlite in the folder."),
 ]
-
-
-@create_app.command()
-def pick(
-    data: Data,
-    scorer: Annotated[str, typer.Option("--scorer", help="The scorer whose features say which pictures look alike.")],
-    captions: Captions = None,
-    references: References = None,
-    human: Human = None,
-    out: Out = Path("study"),
-    sets: Annotated[int | None, typer.Option(min=1, help="Look-alike sets, at most. Default: 500.")] = None,
-    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
-    max_cosine: Annotated[
-        float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
-    ] = 0.8,
-    block: Block = 100,
-    controls: Controls = 5,
-    raters: Raters = None,
-    seed: Seed = 0,
-    title: Title = "",
-    researcher: Researcher = "",
-    institution: Institution = "",
-    contact: Contact = "",
-    ethics: Ethics = "",
-    payment: Payment = "",
-    as_json: Json = False,
-) -> None:
-    """Choose the picture that a caption describes among pictures that look alike (paper 3, section 4.2.4)."""
-    from tellapart.study.create import Plan
-
-    plan = Plan("pick", sets, candidates, block, controls, raters, human, max_cosine, seed, title, researcher,
-                institution, contact, ethics, payment)  # fmt: skip
-    created(plan, data, captions, references, scorer, out, as_json)
-
-
-@create_app.command()
-def rate(
-    data: Data,
-    captions: Captions = None,
-    references: References = None,
-    human: Human = None,
-    out: Out = Path("study"),
-    pictures: Annotated[int | None, typer.Option(min=1, help="Pictures. Default: 100.")] = None,
-    block: Block = 100,
-    controls: Controls = 5,
-    raters: Raters = None,
-    seed: Seed = 0,
-    title: Title = "",
-    researcher: Researcher = "",
-    institution: Institution = "",
-    contact: Contact = "",
-    ethics: Ethics = "",
-    payment: Payment = "",
-    as_json: Json = False,
-) -> None:
-    """Rate captions from 1 to 5: descriptiveness, accuracy, fluency (paper 1, Table 2)."""
-    from tellapart.study.create import Plan
-
-    plan = Plan("rate", pictures, 2, block, controls, raters, human, 0.8, seed, title, researcher, institution, contact,
-                ethics, payment)  # fmt: skip
-    created(plan, data, captions, references, None, out, as_json)
-
-
-@create_app.command()
-def compare(
-    data: Data,
-    captions: Captions = None,
-    references: References = None,
-    human: Human = None,
-    out: Out = Path("study"),
-    pictures: Annotated[int | None, typer.Option(min=1, help="Pictures. Default: 100.")] = None,
-    block: Block = 100,
-    controls: Controls = 5,
-    raters: Raters = None,
-    seed: Seed = 0,
-    title: Title = "",
-    researcher: Researcher = "",
-    institution: Institution = "",
-    contact: Contact = "",
-    ethics: Ethics = "",
-    payment: Payment = "",
-    as_json: Json = False,
-) -> None:
-    """Compare two captions of a picture: which tells more, which is wrong."""
-    from tellapart.study.create import Plan
-
-    plan = Plan("compare", pictures, 2, block, controls, raters, human, 0.8, seed, title, researcher, institution,
-                contact, ethics, payment)  # fmt: skip
-    created(plan, data, captions, references, None, out, as_json)
-
-
-def created(
-    plan: Plan,
-    data: list[str],
-    captions: list[Path] | None,
-    references: list[Path] | None,
-    scorer: str | None,
-    out: Path,
-    as_json: bool,
-) -> None:
-    """Read the material, write the study, and say what was made."""
-    from tellapart.study.create import create_study
-    from tellapart.study.design import ITEMS
-    from tellapart.study.material import read_material
-
-    if (out / ITEMS).exists():
-        raise UsageError(f"{out}: a study is there already; name another folder with -o")
-    study = create_study(out, read_material(data, captions or (), references or (), scorer), plan)
-    show(summary(study), lambda: summary_line(study), as_json)
-
-
-def summary(study: Study) -> dict[str, Any]:
-    """A new study as JSON values."""
-    from tellapart.study.design import CONTROL, ITEM
-
-    return {
-        "folder": str(study.folder),
-        "kind": study.kind,
-        "systems": list(study.systems),
-        "items": len({study.trials[number].unit for number in study.of_role[ITEM]}),
-        "controls": len(study.of_role[CONTROL]),
-        "blocks": len(study.blocks),
-        "raters": study.settings.sampling.raters,
-        "participants": study.quota,
-        "stamp": study.stamp,
-        "to_write": study.settings.unwritten(),
-    }
-
-
-def summary_line(study: Study) -> str:
-    """A new study in lines."""
-    made = summary(study)
-    what = "look-alike sets" if study.kind == "pick" else "pictures"
-    lines = [
-        f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} blocks, "
-        f"{made['participants']} participants",
-        f"next: read {study.folder}/study.toml"
-        + (f" and write {', '.join(made['to_write'])}" if made["to_write"] else "")
-        + f"; then tellapart study serve {study.folder} --preview",
-    ]
-    return "\n".join(lines)
 
 
 @app.command()
@@ -388,83 +222,6 @@ def forget(
         if not answers.forget(identifier):
             raise UsageError(f"--id {identifier}: no participant has this identifier")
     show({"identifiers": 1}, lambda: f"the answers and the identifier of {identifier} are deleted", as_json)
-
-
-@app.command()
-def plan(
-    kind: Annotated[str, typer.Argument(help="pick, rate or compare.")],
-    difference: Annotated[
-        float, typer.Option(help="The difference to find: 0.05 is five points; of rate, points of 5.")
-    ],
-    base: Annotated[
-        float | None,
-        typer.Option(help="The lower system's value, not of compare. Default: pick 0.4 (paper 3), rate 3.5."),
-    ] = None,
-    agreement: Annotated[float, typer.Option(help="Of two people on one item (Krippendorff's alpha).")] = 0.3,
-    systems: Annotated[int, typer.Option(min=2, help="Systems, people included.")] = 3,
-    items: Annotated[str | None, typer.Option(help="Sets or pictures, with commas. Default: 100,200,500.")] = None,
-    raters: Annotated[
-        str | None, typer.Option(help="Participants for each block, with commas. Default: 1,2,3,5,8.")
-    ] = None,
-    block: Block = 100,
-    pay: Annotated[float, typer.Option(min=0, help="What one participant is paid (paper 3: 13.5 dollars).")] = 0.0,
-    fee: Annotated[float, typer.Option(min=0, help="The platform's fee as a share of the pay, such as 0.33.")] = 0.0,
-    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="The power that is wanted.")] = 0.8,
-    budget: Annotated[float | None, typer.Option(min=0, help="At most this much money.")] = None,
-    studies: Annotated[int, typer.Option(min=20, help="Simulated studies of each design.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """How many participants, items and how much money a difference takes: power by simulation."""
-    from dataclasses import asdict
-
-    from tellapart.study.plan import Assumptions, cheapest
-    from tellapart.study.plan import plan as simulate_plans
-
-    if budget is not None and not pay:
-        raise UsageError("--budget needs what one participant is paid; add --pay")
-    if kind == "compare" and base is not None:
-        raise UsageError("--base has no effect on compare, where equal systems are at 0.5; leave it out")
-    default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
-    assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
-    sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
-    rows = simulate_plans(assumed, sizes, each,
-                          studies=studies, seed=seed)  # fmt: skip
-    best = cheapest(rows, power, budget)
-    show(
-        {"assumptions": asdict(assumed), "rows": [asdict(row) for row in rows], "cheapest": best and asdict(best)},
-        lambda: plan_table(rows, best, power),
-        as_json,
-    )
-
-
-def numbers(option: str, text: str) -> list[int]:
-    """Whole numbers from 1 on, with commas."""
-    try:
-        found = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise UsageError(f"{option} {text}: expected whole numbers with commas, such as 100,200")
-    return found
-
-
-def plan_table(rows: list[Row], best: Row | None, power: float) -> Table:
-    """The designs, the cheapest first."""
-    from rich import box
-    from rich.table import Table
-
-    title = (
-        f"the first with a power of {100 * power:g} % is marked" if best else f"none has a power of {100 * power:g} %"
-    )
-    table = Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
-    for head in ("", "items", "raters of a block", "participants", "answers", "cost", "power"):
-        table.add_column(head, justify="right")
-    for row in rows:
-        cost = f"{row.cost:,.2f}" if row.cost else "–"
-        table.add_row("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}",
-                      f"{row.answers:,}", cost, f"{100 * row.power:.0f} %")  # fmt: skip
-    return table
 
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.data.caption_files import CaptionFile, read_reference_file
+from tellapart.data.caption_files import CaptionFile, preview_ids, read_reference_file
 from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
 from tellapart.errors import UsageError
+from tellapart.evaluation.slots import CHANCE, HUMAN
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
+    from tellapart.types import Item
 
 
 def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
@@ -107,3 +109,53 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 def _note(how: str | None) -> list[str]:
     """How a file was matched, as a note; nothing where its ids were those of the other side."""
     return [] if how is None else [how]
+
+
+def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(f"a system may not be called '{name}': that names a yardstick; rename the caption file")
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def references_of(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    all_references = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
+    if without:
+        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
+    return all_references, []
+
+
+def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
+        raise UsageError(
+            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
+        )
+    return lists

@@ -1,4 +1,4 @@
-"""Systems side by side: each metric for every system, then the paired differences, picture by picture."""
+"""Systems side by side: intervals of what was measured, and the paired differences, picture by picture."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from tellapart import __version__
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import Metric
+from tellapart.evaluation.slots import CHANCE, HUMAN, Measurement
 from tellapart.metrics.draws import Drawn, Draws
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import Pair, Results
@@ -26,35 +27,40 @@ from tellapart.metrics.significance import (
 )
 from tellapart.utils.messages import detail
 
-HUMAN = "human"
-CHANCE = "chance"
 PAIRS = ("first", "all")
 
 
 class Comparison:
-    """Fills a `Results`: every system metric by metric (`measure`), then all intervals and differences (`finish`).
+    """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
 
-    human: what a signature says of people's captions. pairs: "first" compares each system with the first one, "all"
-    every two systems.
+    captions: how many each system has of a picture. human: what a signature says of people's captions. pairs: "first"
+    compares each system with the first one, "all" every two systems.
     """
 
     def __init__(
         self,
         results: Results,
-        slots: Mapping[str, list[Slot]],
+        captions: Mapping[str, int],
         *,
         resamples: int = 1000,
         seed: int = 0,
         human: str = "",
         pairs: str = "first",
     ) -> None:
-        self.results, self.slots, self.human, self.pairs = results, slots, human, pairs
+        self.results, self.captions, self.human, self.pairs = results, captions, human, pairs
         self.resamples, self.seed = resamples, seed
         self._found: dict[str, Mapping[str, Measurement]] = {}
 
-    def measure(self, metric: Metric, context: EvalContext, *, scorer: str = "", chance: bool = False) -> None:
+    def add(
+        self,
+        metric: Metric,
+        context: EvalContext,
+        measured: dict[str, Measurement],
+        *,
+        scorer: str = "",
+        chance: bool = False,
+    ) -> None:
         """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
-        measured = self._measured(metric, context, scorer)
         scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
         key = f"{metric.name}@{scorer}" if scorer else metric.name
         if chance and metric.chance is not None:
@@ -78,23 +84,11 @@ class Comparison:
             self.results.pairs += [Pair(a, b, key, difference) for (a, b), difference in test.differences().items()]
         detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
 
-    def _measured(self, metric: Metric, context: EvalContext, scorer: str) -> dict[str, Measurement]:
-        started = time.monotonic()
-        found = {
-            system: measured
-            for system, slots in self.slots.items()
-            if not (system == HUMAN and self._has_no_references(metric, slots))
-            and (measured := metric.measure(context, slots)) is not None
-        }
-        by = f" by {scorer}" if scorer else ""
-        detail(f"measured {metric.name}{by} of {len(found)} systems in {time.monotonic() - started:.2f} s")
-        return found
-
     def _describe(
         self, metric: Metric, key: str, context: EvalContext, measured: Mapping[str, Measurement], scorer: str
     ) -> None:
         """The metric's signature, its candidate sets, and what reports say of it."""
-        captions = {len(slots) for system, slots in self.slots.items() if system in measured and system != HUMAN} - {1}
+        captions = {count for system, count in self.captions.items() if system in measured and system != HUMAN} - {1}
         self.results.signatures[key] = (
             f"{metric.short or metric.name}|{metric.variant(context)}"
             f"|bootstrap:{self.resamples}@{self.seed}|tellapart:{__version__}"
@@ -106,16 +100,6 @@ class Comparison:
             self.results.candidates[key] = candidates
         self.results.formats[key] = metric.digits
         self.results.metrics[key] = metric.info(candidates, scorer)
-
-    def _has_no_references(self, metric: Metric, slots: list[Slot]) -> bool:
-        """A reference is scored against the others; where a picture has no other, people cannot be scored."""
-        if "references" not in metric.needs:
-            return False
-        alone = any(not references for slot in slots for references in slot.references or [[]])
-        note = f"{HUMAN} has no metric that needs references: some pictures have only one, which is the one scored"
-        if alone and note not in self.results.notes:
-            self.results.notes.append(note)
-        return alone
 
     def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
         systems = [system for system in measured if system != CHANCE]

@@ -6,17 +6,28 @@ metric needs, stands in the table of `tellapart.evaluation.registry`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import preview_ids, read_caption_file
+from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.caption_inputs import match_files, name_systems, open_optional, read_references, with_ids
-from tellapart.evaluation.comparison import CHANCE, HUMAN, PAIRS, Comparison
-from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext
+from tellapart.evaluation.caption_inputs import (
+    lists_of,
+    match_files,
+    name_systems,
+    open_optional,
+    read_references,
+    references_of,
+    same_ids,
+    with_ids,
+)
+from tellapart.evaluation.clip_inputs import EMSCORE_IDF
+from tellapart.evaluation.comparison import PAIRS, Comparison
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
 from tellapart.evaluation.judges.inputs import JudgeInputs
@@ -29,18 +40,29 @@ from tellapart.evaluation.model_inputs import (
     notes_on_cut_texts,
 )
 from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, read_object_inputs
+from tellapart.evaluation.registry import Metric
 from tellapart.evaluation.retrieval import per_set
+from tellapart.evaluation.scorer_texts import LONG_TEXTS
 from tellapart.evaluation.selection import choose
-from tellapart.evaluation.slots import HUMAN_CHOICES, caption_lists, human_slots, system_slots
+from tellapart.evaluation.slots import (
+    CHANCE,
+    HUMAN,
+    HUMAN_CHOICES,
+    Measurement,
+    caption_lists,
+    human_slots,
+    system_slots,
+)
 from tellapart.metrics.results import WORDS, Results
 from tellapart.metrics.words import associated_words, check_words, tagger_signature
+from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.context import Slot
     from tellapart.evaluation.judges.judge import Judge
     from tellapart.evaluation.judges.measures import ChoiceQuestion
     from tellapart.evaluation.language_model import LanguageModel
     from tellapart.evaluation.protocols import EvalScorer
+    from tellapart.evaluation.slots import Slot
     from tellapart.evaluation.text_encoder import TextEncoder
     from tellapart.types import Item
 
@@ -91,9 +113,9 @@ def evaluate(
     every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts. ``judge`` is a model
     behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id.
     """
-    ids = _same_ids(systems, items)
-    all_references, notes = _references(ids, items, references)
-    slots = {name: system_slots(_lists(name, captions, ids), all_references) for name, captions in systems.items()}
+    ids = same_ids(systems, items)
+    all_references, notes = references_of(ids, items, references)
+    slots = {name: system_slots(lists_of(name, captions, ids), all_references) for name, captions in systems.items()}
     if human is not None:
         slots[HUMAN] = human_slots(human, all_references, seed)
     # People's references are measured for their diversity where that is asked for, not by default.
@@ -122,11 +144,13 @@ def evaluate(
     results = Results(ids, captions=captions, references=all_references, notes=notes + left_out)
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     yardstick = f"|human:{human}" if human else ""
-    comparison = Comparison(results, slots, resamples=resamples, seed=seed, human=yardstick, pairs=pairs)
+    counts = {name: len(own) for name, own in slots.items()}
+    comparison = Comparison(results, counts, resamples=resamples, seed=seed, human=yardstick, pairs=pairs)
     for name, where in contexts.items():
         for metric in chosen.values():
             if not name or metric.for_eval_scorers:
-                comparison.measure(metric, where, scorer=name, chance=chance)
+                measured = measure(metric, where, slots, results.notes, by=name)
+                comparison.add(metric, where, measured, scorer=name, chance=chance)
     comparison.finish()
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
@@ -141,6 +165,36 @@ def evaluate(
     results.notes += judge.notes() if judge is not None else []
     results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder)
     return results
+
+
+def measure(
+    metric: Metric, context: EvalContext, slots: Mapping[str, list[Slot]], notes: list[str], by: str = ""
+) -> dict[str, Measurement]:
+    """One metric of all systems. Those that it does not apply to are left out; ``notes`` say why people are.
+
+    by: the name of the further scorer whose context this is.
+    """
+    started = time.monotonic()
+    found = {
+        system: measured
+        for system, own in slots.items()
+        if not (system == HUMAN and lacks_references(metric, own, notes))
+        and (measured := metric.measure(context, own)) is not None
+    }
+    by = f" by {by}" if by else ""
+    detail(f"measured {metric.name}{by} of {len(found)} systems in {time.monotonic() - started:.2f} s")
+    return found
+
+
+def lacks_references(metric: Metric, slots: list[Slot], notes: list[str]) -> bool:
+    """A reference is scored against the others; where a picture has no other, people cannot be scored."""
+    if "references" not in metric.needs:
+        return False
+    alone = any(not references for slot in slots for references in slot.references or [[]])
+    note = f"{HUMAN} has no metric that needs references: some pictures have only one, which is the one scored"
+    if alone and note not in notes:
+        notes.append(note)
+    return alone
 
 
 def _keep_sets(
@@ -158,55 +212,6 @@ def _keep_sets(
         for pools in context.file_sets
         if any(name.endswith(f".{pools}") for name in chosen)
     }
-
-
-def _lists(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
-    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
-    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
-    if mute:
-        raise UsageError(
-            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
-        )
-    return lists
-
-
-def _same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
-    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
-    if not systems:
-        raise UsageError("no captions to evaluate; add --captions FILE")
-    for name in (HUMAN, CHANCE):
-        if name in systems:
-            raise UsageError(f"a system may not be called '{name}': that names a yardstick; rename the caption file")
-    first = next(iter(systems))
-    ids = [item.id for item in items] if items is not None else list(systems[first])
-    known = set(ids)
-    for name, captions in systems.items():
-        lacking = [key for key in ids if key not in captions]
-        unknown = [key for key in captions if key not in known]
-        if lacking or unknown:
-            whose = "the data" if items is not None else f"'{first}'"
-            raise UsageError(
-                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
-                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
-            )
-    if not ids:
-        raise UsageError("no pictures to evaluate; the captions or the data are empty")
-    return ids
-
-
-def _references(
-    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
-) -> tuple[list[list[str]] | None, list[str]]:
-    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
-    if references is None:
-        if items is None or not any(item.references for item in items):
-            return None, []
-        references = {item.id: item.references for item in items}
-    all_references = [list(references.get(key, ())) for key in ids]
-    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
-    if without:
-        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
-    return all_references, []
 
 
 def run_eval(
@@ -275,7 +280,7 @@ def run_eval(
     ids = list(next(iter(kept.values())))
     items = with_ids(dataset, ids)
     inputs = read_inputs(bags, distractors, ids, dataset, scorer)
-    all_references = _references(ids, items, known_references)[0]
+    all_references = references_of(ids, items, known_references)[0]
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (
         human == "mean" and metrics is not None and any(len(texts) > 1 for texts in all_references or ())

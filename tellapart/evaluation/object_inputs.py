@@ -11,8 +11,9 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.facts.synonyms import Synonyms, read_synonyms
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalContext, Slot
+    from tellapart.evaluation.context import EvalContext
     from tellapart.evaluation.facts.verdict import Verdict
+    from tellapart.evaluation.slots import Slot
 
 _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
 

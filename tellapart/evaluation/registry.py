@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import TellapartError
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.needs import NEEDS
-from tellapart.evaluation.slots import caption_lists, merge_slots
+from tellapart.evaluation.slots import Corpus, Measurement, Slot, caption_lists, merge_slots
 from tellapart.metrics.resampling import MeanStatistic, Statistic
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo
 from tellapart.utils.registry import Direction, Entry, Registry

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import CaptionSetMetric, Metric
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import BEST, ORACLE
 
 SUFFIXES = (ORACLE, BEST)

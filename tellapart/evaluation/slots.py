@@ -1,4 +1,4 @@
-"""Captions as slots: every picture's first caption, every picture's second one, and so on.
+"""What a metric reads and what it gives back. Captions come as slots: every picture's first one, every second one, …
 
 A metric of one caption is measured slot by slot; `merge_slots` makes one measurement of a system's slots.
 """
@@ -6,16 +6,46 @@ A metric of one caption is measured slot by slot; `merge_slots` makes one measur
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import MeanStatistic, Statistic
 
+HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
 HUMAN_CHOICES = ("first", "random", "mean")
+
+
+@dataclass(eq=False)
+class Slot:
+    """One caption for each picture, in the order of the ids, and the references of each."""
+
+    captions: list[str]
+    references: list[list[str]] | None = None
+    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A number of all captions together: one row of material per picture, and what makes a statistic of rows."""
+
+    rows: list[Any]
+    build: Callable[[list[Any]], Statistic]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed.
+
+    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
+    """
+
+    value_N: np.ndarray | None
+    corpus: Corpus | None = None
+    weight_N: np.ndarray | None = None
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[Slot]:

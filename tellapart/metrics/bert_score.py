@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tellapart.metrics.recent import check
+from tellapart.metrics.tokenizer import check
 
 References = Sequence[Sequence[str]]
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.errors import UsageError
+from tellapart.metrics.counted import CountedBlock, counted
 from tellapart.metrics.ngrams import WORDS, GramTable
-from tellapart.metrics.recent import CountedBlock, check, counted, recent, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.tfidf import Vectors, documents_of, documents_with, inverse_frequencies
-from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
+from tellapart.metrics.tokenizer import VERSION, check, ptb_tokenize, tokenized
 
 References = Sequence[Sequence[str]]
 Sentence = Sequence[Hashable]

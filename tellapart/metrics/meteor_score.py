@@ -18,9 +18,9 @@ from tellapart.metrics.meteor_align import BEAM, NARROW, WEIGHTS, Match, align
 from tellapart.metrics.meteor_index import index_folder, open_tables
 from tellapart.metrics.meteor_matches import Pairs, Sentence
 from tellapart.metrics.meteor_words import DELTA, Lexicon
-from tellapart.metrics.recent import recent, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.resampling import SummedStatistic
-from tellapart.metrics.tokenizer import VERSION
+from tellapart.metrics.tokenizer import VERSION, tokenized
 from tellapart.progress import track
 
 References = Sequence[Sequence[str]]

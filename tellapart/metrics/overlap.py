@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.metrics.counted import CountedBlock, counted
 from tellapart.metrics.ngrams import ORDERS, GramTable, sorted_unique
-from tellapart.metrics.recent import CountedBlock, counted, recent, tokenized
+from tellapart.metrics.recent import recent
 from tellapart.metrics.resampling import SummedStatistic
-from tellapart.metrics.tokenizer import VERSION
+from tellapart.metrics.tokenizer import VERSION, tokenized
 
 References = Sequence[Sequence[str]]
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.metrics.recent import recent, tokenized
-from tellapart.metrics.tokenizer import VERSION
+from tellapart.metrics.recent import recent
+from tellapart.metrics.tokenizer import VERSION, tokenized
 from tellapart.utils.messages import say
 
 References = Sequence[Sequence[str]]

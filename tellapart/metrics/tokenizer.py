@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, NamedTuple
+
+from tellapart.errors import UsageError
+from tellapart.metrics.recent import recent
 
 VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # how signatures call it
 
@@ -52,6 +56,46 @@ def ptb_tokenize(texts: Sequence[str]) -> list[str]:
         except TypeError:  # a chunk is None: it may be one with its neighbours
             found.append(_looking_around(text, texts[number + 1] if number + 1 < len(texts) else ""))
     return found
+
+
+class Tokenized(NamedTuple):
+    """Captions, and the references of each, as `ptb_tokenize` writes them."""
+
+    captions: list[str]
+    references: list[list[str]]
+
+
+def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Tokenized:
+    """Both sides tokenised as the COCO tools do: all captions as one text, all references as another."""
+    check(captions, references)
+    return Tokenized(_tokenized_captions(captions), _tokenized_references(references))
+
+
+@recent
+def _tokenized_captions(captions: Sequence[str]) -> list[str]:
+    return ptb_tokenize(captions)
+
+
+@recent
+def _tokenized_references(references: Sequence[Sequence[str]]) -> list[list[str]]:
+    flat = iter(ptb_tokenize([text for reference_texts in references for text in reference_texts]))
+    return [[next(flat) for _ in reference_texts] for reference_texts in references]
+
+
+def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
+    """Raises `UsageError` where the two do not fit: a caption without references cannot be scored."""
+    if references is None or len(captions) != len(references):
+        count = "no" if references is None else len(references)
+        raise UsageError(f"{len(captions)} captions and {count} lists of references; give one list for each caption")
+    without = [
+        number
+        for number, reference_texts in enumerate(references)
+        if isinstance(reference_texts, str) or not len(reference_texts)
+    ]
+    if without:
+        raise UsageError(
+            f"caption {without[0]} (of {len(without)}) has no list of references; give each at least one, in a list"
+        )
 
 
 def _looking_around(text: str, following: str) -> str:

@@ -1,8 +1,9 @@
-"""How captions are written down: decoding settings, and what generation returned as a `Rollout`."""
+"""How captions are written: settings, the choice of a token, the loop over tokens, and the `Rollout` in the end."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -12,6 +13,9 @@ from tellapart.utils.rng import ItemSeeds
 if TYPE_CHECKING:
     import torch
     from transformers import GenerationConfig
+
+GOING = 0.75  # rows that have ended are left out when no more than this share goes on
+Scores = Callable[["torch.Tensor"], "torch.Tensor"]  # outputs N×H to logits N×V
 
 
 class Decoding(BaseModel):
@@ -82,6 +86,89 @@ def next_token(scores_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Ten
     sums_RV = (scores_RV.float() / decoding.temperature).softmax(-1).cumsum(-1, dtype=uniform_R.dtype)
     below_RV = sums_RV <= uniform_R[:, None] * sums_RV[:, -1:]
     return below_RV.sum(-1).clamp(max=sums_RV.shape[-1] - 1)
+
+
+class Prefix(Protocol):
+    """What was read of N pictures and of the tokens after them. Outputs are hidden states, or logits without a head."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def output_N1H(self) -> torch.Tensor:
+        """The output that scores the first token."""
+        ...
+
+    def rows(self, row_M: torch.Tensor) -> Self:
+        """These rows, each as often as it is named; what they read later leaves this prefix as it is."""
+        ...
+
+    def extend(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+        """Read further tokens: outputs N×T×H, one after each token."""
+        ...
+
+
+def generate_after(
+    prefix: Prefix,
+    scores: Scores,
+    decoding: Decoding,
+    ends: Sequence[int],
+    uniform_RT: torch.Tensor | None = None,
+    suppressed: Sequence[int] = (),
+) -> torch.Tensor:
+    """Greedy captions after each prefix, or those drawn with ``uniform_RT``, R×T, without ``suppressed`` tokens.
+
+    What stands after a row's first end means nothing. On a GPU the loop never waits for the device: rows stay, and
+    whether all have ended is looked at when the answer has arrived.
+    """
+    import torch
+
+    B, device = len(prefix), prefix.device
+    row_N = torch.arange(B * decoding.samples, device=device)
+    tokens_RT = row_N.new_full((len(row_N), decoding.max_tokens), ends[0])
+    end_E, suppressed_K = torch.tensor(list(ends), device=device), torch.tensor(list(suppressed), device=device).long()
+    prefix = prefix.rows(row_N // decoding.samples)
+    output_N1H, going_N = prefix.output_N1H, torch.ones_like(row_N, dtype=torch.bool)
+    waiting = Waiting(device)
+    for place in range(decoding.max_tokens):
+        scores_NV = scores(output_N1H[:, -1])
+        if len(suppressed):
+            scores_NV = scores_NV.index_fill(-1, suppressed_K, -torch.inf)
+        token_N = next_token(scores_NV, decoding, None if uniform_RT is None else uniform_RT[row_N, place])
+        tokens_RT[row_N, place] = token_N
+        going_N = going_N & ~torch.isin(token_N, end_E)
+        going = waiting.count(going_N)
+        if not going or place + 1 == decoding.max_tokens:
+            break
+        if going <= GOING * len(row_N):
+            kept_N = going_N.nonzero()[:, 0]
+            prefix, row_N, token_N, going_N = prefix.rows(kept_N), row_N[kept_N], token_N[kept_N], going_N[kept_N]
+        output_N1H = prefix.extend(token_N[:, None])
+    return tokens_RT[:, : place + 1]
+
+
+class Waiting:
+    """How many rows go on: on a CPU at once; on a GPU all of them, until a count of none has been copied back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.at_once = device.type != "cuda"
+        self.copies: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+
+    def count(self, going_N: torch.Tensor) -> int:
+        if self.at_once:
+            return int(going_N.sum())
+        if any(event.query() and not int(copied) for copied, event in self.copies):
+            return 0
+        import torch
+
+        copied = torch.empty((), dtype=torch.long, pin_memory=True)
+        copied.copy_(going_N.sum(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self.copies.append((copied, event))
+        return len(going_N)
 
 
 class TokenSampler:

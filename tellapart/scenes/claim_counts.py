@@ -7,19 +7,17 @@ its claims are true (`matching.align`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from .matching import align, related
 from .parser import Mention, ParsedCaption, Words, parse_caption, token_spans
+from .repetitions import count_repetitions
+from .vocabulary import FIELDS
 
 if TYPE_CHECKING:
     from .world import Scene
-
-FIELDS = ("shape", "colour", "size", "texture", "motion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,78 +253,7 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
         conflicts=count.conflicts,
         attributes=things * (5 if scene.length > 1 else 4) + things,
         recalled=count.recalled,
-        repetitions=_repetitions(parsed, scene),
+        repetitions=count_repetitions(parsed, scene),
         words=len(parsed.words),
     )
     return counts, count.false
-
-
-def _repetitions(parsed: ParsedCaption, scene: Scene) -> int:
-    total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
-    times_mentioned: dict[object, int] = {}
-    for mention in parsed.mentions:
-        times_mentioned[mention.signature()] = times_mentioned.get(mention.signature(), 0) + 1
-    for mention in parsed.mentions:
-        times = times_mentioned.pop(mention.signature(), 0)
-        if times > 1:
-            total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
-    return total + _repeated_runs(parsed.words)
-
-
-def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
-    return (not mention.shape or mention.shape == facts[0]) and all(
-        values == (facts[FIELDS.index(slot)],) for slot, values in mention.values.items()
-    )
-
-
-def _repeated_runs(words: tuple[str, ...]) -> int:
-    """How often a run of words comes twice in a row ("on grass on grass" once)."""
-    total, at, end = 0, 0, len(words)
-    while at < end - 1:
-        longest = (end - at) // 2
-        again = next((n for n in range(1, longest + 1) if words[at : at + n] == words[at + n : at + 2 * n]), 0)
-        total += bool(again)
-        at += again or 1
-    return total
-
-
-def caption_rates(judgements: Sequence[ClaimCounts]) -> dict[str, np.ndarray]:
-    """The values of `corpus_rates` for each caption, in percent; NaN where a caption's denominator is 0."""
-
-    def ratio(above: list[int], below: list[int]) -> np.ndarray:
-        top, bottom = np.array(above, float), np.array(below, float)
-        ratios: np.ndarray = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
-        return 100 * ratios
-
-    js = judgements
-    return {
-        "attribute_precision": ratio([j.correct for j in js], [j.claims for j in js]),
-        "attribute_recall": ratio([j.recalled for j in js], [j.attributes for j in js]),
-        "hallucination_rate": ratio([j.hallucinations for j in js], [j.claims for j in js]),
-        "binding_error_rate": ratio([j.binding_errors for j in js], [j.bound for j in js]),
-        "repetition_rate": ratio([j.repetitions > 0 for j in js], [1] * len(js)),
-    }
-
-
-def corpus_rates(judgements: Sequence[ClaimCounts]) -> dict[str, float]:
-    """Rates over a corpus, in percent, counts summed over captions before dividing; NaN without a denominator.
-
-    attribute_precision  correct claims of all claims
-    attribute_recall     attributes stated of all attributes of the scenes
-    hallucination_rate   hallucinations of all claims
-    binding_error_rate   binding errors of all bound claims
-    repetition_rate      captions with at least one repetition of all captions
-    """
-
-    def rate(above: Iterable[int], below: Iterable[int]) -> float:
-        bottom = sum(below)
-        return 100 * sum(above) / bottom if bottom else float("nan")
-
-    js = judgements
-    return {
-        "attribute_precision": rate((j.correct for j in js), (j.claims for j in js)),
-        "attribute_recall": rate((j.recalled for j in js), (j.attributes for j in js)),
-        "hallucination_rate": rate((j.hallucinations for j in js), (j.claims for j in js)),
-        "binding_error_rate": rate((j.binding_errors for j in js), (j.bound for j in js)),
-        "repetition_rate": rate((j.repetitions > 0 for j in js), (1 for _ in js)),
-    }

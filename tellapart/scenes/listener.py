@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .claim_counts import FIELDS
 from .matching import CLAIM, align
 from .parser import ParsedCaption, parse_caption
+from .vocabulary import FIELDS
 
 if TYPE_CHECKING:
     from .world import Scene

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .claim_counts import FIELDS
 from .parser import ParsedCaption, parse_caption
 from .relations import INVERSE
+from .vocabulary import FIELDS
 
 if TYPE_CHECKING:
     from .world import Scene

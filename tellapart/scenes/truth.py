@@ -4,12 +4,11 @@ from .claim_counts import (
     ClaimCounts,
     MarkedCaption,
     StatedClaim,
-    caption_rates,
-    corpus_rates,
     count_claims,
     mark_caption,
     stated_claims,
 )
+from .claim_rates import caption_rates, corpus_rates
 from .listener import listener_accuracy, listener_probabilities
 from .parser import Mention, ParsedCaption, parse_caption
 from .scene_graph import GraphScore, corpus_scene_graph_f, scene_graph_f

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 Words = dict[str, tuple[str, ...]]
 
+FIELDS = ("shape", "colour", "size", "texture", "motion")  # of an object, in the order of a scene's facts
 SHAPES: Words = {
     "circle": ("circle", "disc", "ball", "disk", "roundel"),
     "square": ("square", "box", "block", "quadrangle"),

@@ -44,7 +44,7 @@ class Material:
     source: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """What a new study should be like. None: the default of its kind.
 

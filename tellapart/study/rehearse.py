@@ -123,7 +123,7 @@ def scenes_study(kind: str, folder: Path) -> Study:
         scorer = load_scorer("scenes", best_device())
         features_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     plan = Plan(
-        kind,
+        kind=kind,
         items=30 if kind == "pick" else 40,
         candidates=6 if kind == "pick" else 2,
         block=20,

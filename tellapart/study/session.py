@@ -7,25 +7,21 @@ the page gets names no system, no target and no file.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import re
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study import store as rows
+from tellapart.study.addresses import PictureAddresses
+from tellapart.study.blocks import Blocks
 from tellapart.study.database import StoreError, Transaction
 from tellapart.study.design import CONTROL, EXAMPLE, PICTURES, PRACTICE, Place, Study
-from tellapart.study.exclusion import control_errors, exclusion
+from tellapart.study.exclusion import control_errors
 from tellapart.study.questions import option_counts, questions
-from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, SCREENED, WITHDRAWN, Answer, AnswerStore, Participant
+from tellapart.study.store import ACTIVE, COMPLETE, SCREENED, WITHDRAWN, Answer, AnswerStore, Participant
 
-PICTURES_KNOWN = 100_000  # addresses of pictures in memory
 LONGEST_TOKEN = 200  # characters
 PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
 
@@ -51,9 +47,8 @@ class StudySession:
 
     def __init__(self, study: Study, store: AnswerStore, clock: Callable[[], float] = time.time) -> None:
         self.study, self.store, self.clock = study, store, clock
-        self._pictures: OrderedDict[str, str] = OrderedDict()
-        self._lock = threading.Lock()
-        self._order = lru_cache(4096)(study.order)
+        self.blocks = Blocks(study)
+        self._pictures = PictureAddresses(study.folder / PICTURES, store.key)
 
     # What the page shows.
 
@@ -99,25 +94,11 @@ class StudySession:
         trial = self.study.trials[place.trial]
         names = [trial.pictures[slot] for slot in place.slots] or list(trial.pictures)
         captions = trial.captions[::-1] if place.flip else trial.captions
-        return {"captions": captions, "pictures": [self._address(owner, place.trial, name) for name in names]}
-
-    def _address(self, owner: str, trial: int, name: str) -> str:
-        """A picture's address, which says nothing: another for each participant and trial."""
-        value = hmac.new(self.store.key, f"{owner}/{trial}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
-        with self._lock:
-            self._pictures[value] = name
-            self._pictures.move_to_end(value)
-            while len(self._pictures) > PICTURES_KNOWN:
-                self._pictures.popitem(last=False)
-        return f"/pictures/{value}"
+        return {"captions": captions, "pictures": [self._pictures.address(owner, place.trial, name) for name in names]}
 
     def picture(self, address: str) -> tuple[bytes, str] | None:
         """The picture at an address that a page was given, and its media type."""
-        with self._lock:
-            name = self._pictures.get(address)
-        if name is None:
-            return None
-        return (self.study.folder / PICTURES / name).read_bytes(), "image/png" if name.endswith("png") else "image/jpeg"
+        return self._pictures.read(address)
 
     # Beginning and ending.
 
@@ -138,7 +119,7 @@ class StudySession:
         with self.store.transaction() as run:
             known = rows.participant_with(run, identifier) if identifier else rows.participant_of(run, own)
             if known is None:
-                block = self._free_block(run, now)
+                block = self.blocks.free(run, now)
                 if block is None:
                     rows.add_refusal(run, now, "full")
                 else:
@@ -150,38 +131,6 @@ class StudySession:
             if known is not None:
                 return rows.new_token(run, known.number, own), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
-
-    def _free_block(self, run: Transaction, now: float) -> int | None:
-        """The block that lacks most raters, counting live reservations; None where all have enough."""
-        sampling = self.study.settings.sampling
-        taken = [0] * len(self.study.blocks)
-        for one in self._everybody(run, now):
-            if self._holds(one, now):
-                taken[one.block] += 1
-        block = min(range(len(taken)), key=lambda number: (taken[number], number))
-        return block if taken[block] < sampling.raters else None
-
-    def _everybody(self, run: Transaction, now: float) -> list[Participant]:
-        """All participants. Who answered everything and left without the click on Finish is completed when the time
-        has run out, so that the rule of exclusion decides about the block."""
-        return [
-            self._complete(run, one, now) if self._is_late(one, now) and self._answered_all(one) else one
-            for one in rows.all_participants(run)
-        ]
-
-    def _answered_all(self, one: Participant) -> bool:
-        return one.status == ACTIVE and one.answered == len(self._places(one))
-
-    def _is_late(self, one: Participant, now: float) -> bool:
-        return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
-
-    def _holds(self, one: Participant, now: float) -> bool:
-        """Whether somebody keeps a block from others: by complete answers that count, or by a live reservation."""
-        if one.status == COMPLETE:
-            return not (one.excluded and self.study.settings.sampling.replace_excluded)
-        if self._answered_all(one):
-            return True  # only the click on Finish is missing
-        return one.status == ACTIVE and not self._is_late(one, now)
 
     def decline(self) -> dict[str, Any]:
         """Somebody does not agree: only counted."""
@@ -203,16 +152,9 @@ class StudySession:
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
-            if self._answered_all(one):
-                one = self._complete(run, one, now)
+            if self.blocks.answered_all(one):
+                one = self.blocks.complete(run, one, now)
             return self._state(run, one, now)
-
-    def _complete(self, run: Transaction, one: Participant, now: float) -> Participant:
-        places = self._places(one)
-        answers = rows.standing_answers(run, one.number)
-        shown = [self.study.shown_options(places[answer.position], answer.options) for answer in answers]
-        reason = exclusion(self.study, answers, shown)
-        return rows.update(run, one, status=COMPLETE, finished=now, excluded=reason)
 
     def _end(self, how: str) -> dict[str, Any]:
         """A state that ends a participation, with the platform's code."""
@@ -262,7 +204,7 @@ class StudySession:
             state = self._state(run, one, now, touch=False)
             if state["phase"] not in ("practice", "items", "review"):
                 raise Conflict("this participation has ended", state)
-            places = self._places(one)
+            places = self.blocks.places(one)
             if not 0 <= position < len(places):
                 raise UsageError(f"no item {position}")
             place = places[position]
@@ -313,25 +255,15 @@ class StudySession:
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
         """The state of a participation at its next item. touch: the item is shown from now on."""
-        one = self._expire(run, one, now)
+        one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:
             return self._end(one.status)
         if touch:
             one = rows.update(run, one, shown=one.answered, shown_at=now, seen=now)
         return self._item_state(one, one.answered, None)
 
-    def _expire(self, run: Transaction, one: Participant, now: float) -> Participant:
-        """A reservation that has run out is taken up again where the block is still free."""
-        if one.status != ACTIVE or self._holds(one, now):
-            return one
-        raters = self.study.settings.sampling.raters
-        others = [other for other in self._everybody(run, now) if other.number != one.number]
-        if sum(self._holds(other, now) for other in others if other.block == one.block) >= raters:
-            return rows.update(run, one, status=EXPIRED, finished=now)
-        return one
-
     def _item_state(self, one: Participant, position: int, answer: Answer | None) -> dict[str, Any]:
-        places = self._places(one)
+        places = self.blocks.places(one)
         practice = len(self.study.of_role[PRACTICE])
         shown = {
             "position": position,
@@ -351,9 +283,6 @@ class StudySession:
             "revision": 0 if answer is None else answer.revision,
             "prefetch": [url for one_ahead in ahead for url in self._task(str(one.number), one_ahead)["pictures"]],
         }
-
-    def _places(self, one: Participant) -> tuple[Place, ...]:
-        return self._order(one.block, one.ordinal, one.seed)
 
     @staticmethod
     def _participant(run: Transaction, token: str) -> Participant:

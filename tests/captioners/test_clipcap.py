@@ -9,10 +9,11 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners import clipcap, generate_captions, load_captioner, prefix
+from tellapart.captioners import clipcap, generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.prefix import supports_cache
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models import decoding as decoding_module
 from tellapart.models.decoding import Decoding
 from tellapart.models.vision import grid_resnet_config
 
@@ -141,7 +142,7 @@ def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pyt
 
     ours, theirs = both(Decoding(max_tokens=12))
     assert ours.texts == theirs.texts and len(set(ours.valid_RT.sum(1).tolist())) > 1
-    monkeypatch.setattr(prefix, "GOING", -1.0)
+    monkeypatch.setattr(decoding_module, "GOING", -1.0)
     ours, theirs = both(Decoding(kind="sample", samples=4, temperature=0.7, max_tokens=12))
     assert torch.equal(ours.tokens_RT, theirs.tokens_RT) and torch.equal(ours.valid_RT, theirs.valid_RT)
     assert len(set(ours.valid_RT.sum(1).tolist())) > 3

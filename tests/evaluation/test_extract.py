@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.evaluation.facts.extract import Extraction, extract
+from tellapart.evaluation.facts.claims import Extraction
+from tellapart.evaluation.facts.extract import extract
 
 pytest.importorskip("HanTa")
 

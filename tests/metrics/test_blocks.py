@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.metrics import bleu, cider_d, cider_plain, recent
+from tellapart.metrics import bleu, cider_d, cider_plain, counted, recent
 from tellapart.metrics.overlap import bleu_counts, rouge_l
 
 RNG = np.random.default_rng(1)
@@ -46,20 +46,21 @@ def test_blocks_of_pictures_score_as_all_at_once(
     whole, counts_NC = [metric(*corpus) for metric in METRICS], bleu_counts(*corpus)
     forget()
     monkeypatch.setattr(recent, "BLOCK", size)
-    counted = []
-    monkeypatch.setattr(recent.Counted, "__init__", _counting(recent.Counted.__init__, counted))
+    monkeypatch.setattr(counted, "BLOCK", size)
+    sizes: list[int] = []
+    monkeypatch.setattr(counted.Counted, "__init__", _counting(counted.Counted.__init__, sizes))
     for metric, (value, value_N) in zip(METRICS, whole, strict=True):
         found, found_N = metric(*corpus)
         assert found == value and np.array_equal(found_N, value_N)
     assert np.array_equal(bleu_counts(*corpus), counts_NC)
-    assert counted == [len(corpus[0])], "counted anew, in blocks, once for all metrics"
+    assert sizes == [len(corpus[0])], "counted anew, in blocks, once for all metrics"
 
 
-def _counting(method: Callable[..., None], counted: list[int]) -> Callable[..., None]:
-    def init(self: recent.Counted, references: list[list[str]]) -> None:
+def _counting(method: Callable[..., None], sizes: list[int]) -> Callable[..., None]:
+    def init(self: counted.Counted, references: list[list[str]]) -> None:
         method(self, references)
         assert not self.in_one_block
-        counted.append(len(references))
+        sizes.append(len(references))
 
     return init
 
@@ -67,9 +68,9 @@ def _counting(method: Callable[..., None], counted: list[int]) -> Callable[..., 
 def test_a_corpus_in_blocks_is_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     references = [[text() for _ in range(RNG.integers(1, 4))] for _ in range(23)]
     references = [[" ".join(own.split()) for own in texts] for texts in references]
-    whole = recent.Counted(references)
-    monkeypatch.setattr(recent, "BLOCK", 4)
-    parts = recent.Counted(references)
+    whole = counted.Counted(references)
+    monkeypatch.setattr(counted, "BLOCK", 4)
+    parts = counted.Counted(references)
     assert whole.in_one_block and not parts.in_one_block
     assert parts.table.words == whole.table.words and parts.table.size == whole.table.size
     (all_of_them,) = whole.blocks()

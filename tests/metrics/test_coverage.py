@@ -97,9 +97,9 @@ def retrieval_intervals(seed: int) -> Intervals:
 
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
-    from tellapart.evaluation.context import Corpus, Measurement
     from tellapart.evaluation.metrics.perplexity import corpus_perplexity
     from tellapart.evaluation.metrics.scenes import percentage
+    from tellapart.evaluation.slots import Corpus, Measurement
 
     rng = np.random.default_rng(seed)
     below_N = rng.poisson(2.5, 150).astype(float)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tellapart.evaluation.comparison import MetricTests
-from tellapart.evaluation.context import Corpus, Measurement
+from tellapart.evaluation.slots import Corpus, Measurement
 from tellapart.metrics import bleu
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.overlap import bleu_statistic

@@ -82,7 +82,7 @@ def make_study(folder: Path, kind: str = "pick", material: Material | None = Non
     }
     settings |= {"title": "Telling pictures apart", "researcher": "Ada", "institution": "A university",
                  "contact": "ada@example.org", "ethics": "Board 12", "payment": "You are paid 3 pounds."}  # fmt: skip
-    return create_study(folder, material or make_material(), Plan(kind, **{**settings, **changes}))
+    return create_study(folder, material or make_material(), Plan(kind=kind, **{**settings, **changes}))
 
 
 def edit_settings(study: Study, **values: Any) -> Study:

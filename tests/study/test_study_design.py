@@ -187,7 +187,7 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
         open_study(tmp_path)
     study = make_study(tmp_path / "s")
     with pytest.raises(UsageError, match="a study is there already"):
-        create_study(study.folder, make_material(), Plan("pick"))
+        create_study(study.folder, make_material(), Plan(kind="pick"))
     path = study.folder / "study.toml"
     text = path.read_text()
     for old, new, told in (

@@ -9,23 +9,13 @@ words, and reads names, negation and pronouns across sentences poorly (blind spo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from tellapart.evaluation.facts.claims import Attribute, Extraction, Mention, Relation
+from tellapart.evaluation.facts.phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
 from tellapart.evaluation.facts.words import Word, sentences
 
-# Several words that act as one preposition; the noun in them is no object.
-_SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
-_COMPLEX = {
-    *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
-      for tail in ("of", "from", "side of", "hand side of")),
-    *(f"{lead} {side} of" for side in _SIDES for lead in ("in", "on", "at", "along", "by")),
-    *("next to", "close to", "near to", "adjacent to", "similar to", "due to", "opposite to", "attached to"),
-    *("in between", "out of", "away from", "inside of", "outside of", "on to", "up to", "such as", "as well as"),
-    *("higher than", "lower than", "larger than", "smaller than", "taller than", "bigger than"),
-    *("along with", "together with", "full of", "filled with", "covered in", "surrounded by", "made of"),
-}  # fmt: skip
-_LONGEST = max(len(phrase.split()) for phrase in _COMPLEX)
 # "A photo of a dog" and "the image shows a dog" are about a dog.
 _ABOUT = frozenset(
     [
@@ -74,7 +64,6 @@ _NUMBERS = {
     word: number
     for number, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], 1)
 }
-_RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
 _NO_ACTION = frozenset(
     [
         "be",
@@ -93,56 +82,6 @@ _NO_ACTION = frozenset(
         "capture",
     ]
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """A word of an object: "red", or "jump left" of "jumps left". ``action``: it is a verb's."""
-
-    text: str
-    lemma: str
-    spans: tuple[tuple[int, int], ...]
-    action: bool = False
-
-
-@dataclass(slots=True)
-class Mention:
-    """An object that the caption names. ``count`` is the numeral's ("two dogs": 2)."""
-
-    text: str
-    lemma: str
-    spans: list[tuple[int, int]]
-    attributes: list[Attribute] = field(default_factory=list)
-    count: int = 1
-    count_span: tuple[int, int] | None = None
-
-    def add(self, attribute: Attribute) -> None:
-        """Add an attribute, or another place where it is stated."""
-        for number, own in enumerate(self.attributes):
-            if own.lemma == attribute.lemma:
-                self.attributes[number] = Attribute(own.text, own.lemma, own.spans + attribute.spans, own.action)
-                return
-        self.attributes.append(attribute)
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """``text`` as the caption has it, ``lemma`` without auxiliaries; mentions by number. "between" has two objects."""
-
-    text: str
-    lemma: str
-    subject: int
-    objects: tuple[int, ...]
-    span: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """What a caption claims. ``loose``: attributes bound to no object."""
-
-    mentions: tuple[Mention, ...]
-    relations: tuple[Relation, ...]
-    loose: tuple[Attribute, ...] = ()
 
 
 @lru_cache(maxsize=65536)
@@ -175,13 +114,13 @@ class _Parser:
         self.start_sentence()
         at = 0
         while at < len(words):
-            if length := _complex_preposition(words, at):
+            if length := complex_preposition(words, at):
                 self.link += [replace(word, tag="PRP") for word in words[at : at + length]]
                 at += length
-            elif at and words[at - 1].text in _RELATIVE and words[at].is_a("NN2"):
+            elif at and words[at - 1].text in RELATIVE and words[at].is_a("NN2"):
                 self.function_word(replace(words[at], tag="VVZ"))  # "that floats": the tagger took it for a noun
                 at += 1
-            elif end := _phrase_end(words, at):
+            elif end := phrase_end(words, at):
                 at = self.phrase(words, at, end)
             else:
                 self.function_word(words[at])
@@ -196,7 +135,7 @@ class _Parser:
         elif word.is_a("VB"):
             self.finite()
             self.copula = True
-        elif word.text in _RELATIVE or word.is_a("DTQ", "PNQ"):
+        elif word.text in RELATIVE or word.is_a("DTQ", "PNQ"):
             self.finish_action()
             self.joined = self.copula = False
             self.clause = self.current
@@ -227,10 +166,10 @@ class _Parser:
             if word.is_a("CRD"):
                 count, count_word = _NUMBERS.get(word.text, int(word.text) if word.text.isdigit() else 1), word
             lead += 1
-        run, end, verb = _run(words, lead, end)
+        run, end, verb = content_run(words, lead, end)
         if not run:
             return max(end, start + 1)
-        head, before = _head(run, article=lead > start and words[lead - 1].is_a("AT"))
+        head, before = split_head(run, article=lead > start and words[lead - 1].is_a("AT"))
         if head is None:
             self.predicate(run, leading=lead > start)
             return end
@@ -364,83 +303,3 @@ _AMONG = frozenset(
 def _relation(lemma: str, link: Sequence[Word], subject: int, objects: tuple[int, ...]) -> Relation:
     text = " ".join(word.text for word in link)
     return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
-
-
-def _complex_preposition(words: Sequence[Word], at: int) -> int:
-    for length in range(min(_LONGEST, len(words) - at), 1, -1):
-        if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
-            return length
-    return 0
-
-
-def _phrase_end(words: Sequence[Word], at: int) -> int:
-    """Where a noun phrase that starts here can end at most; 0 where none starts."""
-    word = words[at]
-    if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in _RELATIVE):
-        return 0
-    end = at + 1
-    while end < len(words) and not words[end].after_break and not _complex_preposition(words, end):
-        if not words[end].is_a(*_INSIDE) and not _adverb_inside(words, end):
-            break
-        if words[end].is_a("AT", "DPS") and not words[end - 1].is_a("DT0"):
-            break
-        end += 1
-    return end
-
-
-_INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VVG", "VVB", "VVZ")
-
-
-def _adverb_inside(words: Sequence[Word], at: int) -> bool:
-    """Whether an adverb stands within a phrase: "a very large dog"."""
-    if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
-        return False
-    if words[at - 1].is_a("NN"):
-        return words[at + 1].is_a("NN1")
-    before = words[at - 1].is_a("AT", "DT", "DPS", "CRD", "AJ", "AV0")
-    return before and words[at + 1].is_a("AJ", "NN", "AV0", "VVN", "VVD", "VVG")
-
-
-def _run(words: Sequence[Word], start: int, end: int) -> tuple[list[Word], int, Word | None]:
-    """The content words of one phrase, where it ends, and the verb there that the tagger took for a noun.
-
-    A verb behind a noun is no part of the phrase.
-    """
-    singular = start > 0 and words[start - 1].text in ("a", "an", "one", "another")
-    noun = False
-    for at in range(start, end):
-        word = words[at]
-        following = words[at + 1] if at + 1 < end else None
-        if word.is_a("VV"):
-            modifies = following is not None and following.is_a("NN", "AJ", "NP", "VVN", "VVD")
-            if word.is_a("VVG"):
-                modifies = modifies and not noun
-            elif noun:
-                modifies = modifies and following is not None and following.is_a("NN1", "NN0", "AJ") and singular
-            if word.is_a("VVZ", "VVB") or not modifies:
-                return list(words[start:at]), at, None
-        elif noun and singular and word.is_a("NN2") and words[at - 1].is_a("NN1"):
-            return list(words[start:at]), at, word  # "a disk floats": its "noun" is a verb
-        noun = noun or word.is_a("NN", "NP")
-    return list(words[start:end]), end, None
-
-
-def _head(run: Sequence[Word], article: bool) -> tuple[Word | None, list[Word]]:
-    """The object's noun and the words before it; None for adjectives alone.
-
-    Behind an article something is named, though the tagger saw adjectives only.
-    """
-    run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
-    nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
-    if not nouns and article and run:
-        nouns = [len(run) - 1]
-    if not nouns:
-        return None, list(run)
-    last = nouns[-1] if nouns[-1] == len(run) - 1 or nouns[-1] > 0 else len(run) - 1
-    head = run[last]
-    return head, [word for word in run[:last] if not word.is_a("ORD")] + list(run[last + 1 :])
-
-
-def _is_attribute(run: Sequence[Word], place: int) -> bool:
-    """An adverb right before a noun is an adjective that the tagger missed; before an adjective it says how much."""
-    return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))

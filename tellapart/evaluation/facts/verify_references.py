@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.evaluation.facts.extract import Extraction, Mention, extract
+from tellapart.evaluation.facts.claims import Extraction, Mention
+from tellapart.evaluation.facts.extract import extract
 from tellapart.evaluation.facts.synonyms import Synonyms
 from tellapart.evaluation.facts.verdict import Span, Verdict
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tellapart.evaluation.facts.extract import Attribute, Extraction, extract
+from tellapart.evaluation.facts.claims import Attribute, Extraction
+from tellapart.evaluation.facts.extract import extract
 from tellapart.evaluation.facts.verdict import Verdict
 from tellapart.scenes.claim_counts import check_claims
 from tellapart.scenes.lexicon import Sense, senses

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tellapart.evaluation.facts.extract import Extraction, extract
+from tellapart.evaluation.facts.claims import Extraction
+from tellapart.evaluation.facts.extract import extract
 from tellapart.evaluation.facts.verdict import Span, Verdict
 
 CHANCE = 0.5

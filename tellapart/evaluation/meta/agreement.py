@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import EvalContext, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.meta.judgements import Judgements
 from tellapart.evaluation.selection import choose
+from tellapart.evaluation.slots import Slot
 from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
 from tellapart.metrics.resampling import bootstrap_weights
 from tellapart.progress import track

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import CLOSE
 
 _PARTS = {
@@ -17,13 +18,13 @@ _PARTS = {
 
 def emscore(part: str, context: EvalContext, slot: Slot) -> Measurement:
     """One of precision, recall and F (`tellapart.metrics.emscore`)."""
-    return Measurement(100 * getattr(context.emscore(slot), part)[1])
+    return Measurement(100 * getattr(context.clips.emscore(slot), part)[1])
 
 
 def emscore_variant(context: EvalContext) -> str:
     """How EMScore is computed here, for signatures."""
     assert context.items is not None
-    frames = ",".join(sorted({str(context.frames_of(item)) for item in context.items}))
+    frames = ",".join(sorted({str(context.clips.frames_of(item)) for item in context.items}))
     idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
     return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tellapart.evaluation.context import Corpus
 from tellapart.evaluation.registry import METRICS, CaptionSetMetric
+from tellapart.evaluation.slots import Corpus
 from tellapart.metrics.diversity import DIV_SIGNATURE, MBLEU_SIGNATURE, div1, div2, mbleu, mbleu_counts, mbleu_of_counts
 from tellapart.metrics.results import LANGUAGE
 

@@ -10,10 +10,11 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.facts.words import check_tagger
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.utils.registry import Direction
@@ -59,7 +60,7 @@ def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
     from tellapart.evaluation.facts.verify_scorer import verify_scorer
 
     return context.once(
-        ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.encode)
+        ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.texts.encode)
     )
 
 
@@ -69,7 +70,7 @@ def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
 
     return context.once(
         ("verdicts", "sentences", id(slot)),
-        lambda: verify_scorer(slot.captions, context.images, context.encode, whole_sentences),
+        lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
     )
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.results import LANGUAGE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.results import CLOSE

@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.metrics.clips import emscore_variant
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import APART
 
 Measure = Callable[[EvalContext, Slot], Measurement]
@@ -49,7 +50,7 @@ def clip_recall(k: int) -> ContextMetric:
     """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
 
     def measure(context: EvalContext, slot: Slot) -> Measurement:
-        rank_N = context.emscore_ranks(slot)
+        rank_N = context.clips.emscore_ranks(slot)
         return Measurement(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
 
     def signature(context: EvalContext) -> str:

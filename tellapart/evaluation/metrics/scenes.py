@@ -6,8 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.results import TRUTH
 from tellapart.utils.registry import Direction

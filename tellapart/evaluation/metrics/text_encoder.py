@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import CLOSE
 
 _PARTS = {

@@ -1,0 +1,71 @@
+"""Blocks of items and who holds them: reservations that run out, complete answers, exclusion and replacement."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tellapart.study import store as rows
+from tellapart.study.database import Transaction
+from tellapart.study.design import Place, Study
+from tellapart.study.exclusion import exclusion
+from tellapart.study.store import ACTIVE, COMPLETE, EXPIRED, Participant
+
+
+class Blocks:
+    """The blocks of a study."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self._order = lru_cache(4096)(study.order)
+
+    def free(self, run: Transaction, now: float) -> int | None:
+        """The block that lacks most raters, counting live reservations; None where all have enough."""
+        sampling = self.study.settings.sampling
+        taken = [0] * len(self.study.blocks)
+        for one in self.everybody(run, now):
+            if self.holds(one, now):
+                taken[one.block] += 1
+        block = min(range(len(taken)), key=lambda number: (taken[number], number))
+        return block if taken[block] < sampling.raters else None
+
+    def everybody(self, run: Transaction, now: float) -> list[Participant]:
+        """All participants. Who answered everything and left without the click on Finish is completed when the time
+        has run out, so that the rule of exclusion decides about the block."""
+        return [
+            self.complete(run, one, now) if self.is_late(one, now) and self.answered_all(one) else one
+            for one in rows.all_participants(run)
+        ]
+
+    def answered_all(self, one: Participant) -> bool:
+        return one.status == ACTIVE and one.answered == len(self.places(one))
+
+    def is_late(self, one: Participant, now: float) -> bool:
+        return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
+
+    def holds(self, one: Participant, now: float) -> bool:
+        """Whether somebody keeps a block from others: by complete answers that count, or by a live reservation."""
+        if one.status == COMPLETE:
+            return not (one.excluded and self.study.settings.sampling.replace_excluded)
+        if self.answered_all(one):
+            return True  # only the click on Finish is missing
+        return one.status == ACTIVE and not self.is_late(one, now)
+
+    def complete(self, run: Transaction, one: Participant, now: float) -> Participant:
+        places = self.places(one)
+        answers = rows.standing_answers(run, one.number)
+        shown = [self.study.shown_options(places[answer.position], answer.options) for answer in answers]
+        reason = exclusion(self.study, answers, shown)
+        return rows.update(run, one, status=COMPLETE, finished=now, excluded=reason)
+
+    def expire(self, run: Transaction, one: Participant, now: float) -> Participant:
+        """A reservation that has run out is taken up again where the block is still free."""
+        if one.status != ACTIVE or self.holds(one, now):
+            return one
+        raters = self.study.settings.sampling.raters
+        others = [other for other in self.everybody(run, now) if other.number != one.number]
+        if sum(self.holds(other, now) for other in others if other.block == one.block) >= raters:
+            return rows.update(run, one, status=EXPIRED, finished=now)
+        return one
+
+    def places(self, one: Participant) -> tuple[Place, ...]:
+        return self._order(one.block, one.ordinal, one.seed)
