@@ -13,7 +13,8 @@ def check_fit(captioner: Captioner) -> None:
     if captioner.processor is not None:
         check_pictures(captioner)
     check_tokens(captioner)
-    getattr(captioner, "asked", None)  # made once: a prompt that the processor refuses is an error now
+    prompt = getattr(captioner, "before", None)
+    getattr(prompt, "of_blank", None)  # made once: a prompt that the processor refuses is an error now
 
 
 def check_pictures(captioner: Captioner) -> None:

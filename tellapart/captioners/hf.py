@@ -7,31 +7,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.base import check_room, room_after
 from tellapart.captioners.beams import captions_after
 from tellapart.captioners.continuing import continued, continues, unshared_reason
-from tellapart.captioners.grids import Grids
-from tellapart.captioners.layouts import Group, find_module, first, layout_of, padded_left, placeholders, prompt_text
+from tellapart.captioners.hf_pictures import PicturesOfHf
+from tellapart.captioners.layouts import Group, find_module, first
 from tellapart.captioners.patching import identity, replaced_forward
+from tellapart.captioners.picture_prompt import PicturePrompt
 from tellapart.captioners.prefix import CachedPrefix, hidden_after, shares
-from tellapart.captioners.tiles import Tiles
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
-from tellapart.types import Encoder, Rollout
+from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
-if TYPE_CHECKING:
-    from PIL import Image
 
-VISUAL_TOKENS = 256
-
-
-class Hf(Captioner):
+class Hf(PicturesOfHf):
     """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and their kin.
 
     ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
@@ -44,7 +39,6 @@ class Hf(Captioner):
     """
 
     options: ClassVar = {"prompt": str, "visual_tokens": int}
-    pixels_in_threads = True
 
     def __init__(
         self,
@@ -56,185 +50,36 @@ class Hf(Captioner):
         visual_tokens: int | None = None,
     ) -> None:
         """``processor`` is the whole one, of pictures and text."""
-        super().__init__(model, tokenizer, processor.image_processor, name)
-        self.whole, self.prompt, self.visual_tokens = processor, prompt, visual_tokens or VISUAL_TOKENS
-        self.layout = layout_of(model)
-        self.tower: Any = find_module(model, self.layout.vision) if self.layout.output and self.layout.vision else None
+        super().__init__(model, tokenizer, processor, name, visual_tokens)
         self.text_config = model.config.get_text_config(decoder=True)
         self.is_encoder_decoder = bool(
             model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False)
         )
-        self.places = placeholders(model.config)
-        self.grids = Grids.of(self.processor, self.visual_tokens)
-        self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
-        if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
-            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
         self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
         if prompt and model.config.model_type == "vision-encoder-decoder":
             raise UsageError(f"{name}: this model reads pictures alone; leave prompt out")
-
-    # What is before a caption
-    @cached_property
-    def asked(self) -> dict[str, torch.Tensor]:
-        """What the model reads of one (blank) picture and the prompt, but for the pixels."""
-        if self.model.config.model_type == "vision-encoder-decoder":
-            return {}
-        if self.model.config.model_type == "git":  # its tokenizer would end the text before the caption
-            ids = self.tokenizer(self.prompt or "", add_special_tokens=False)["input_ids"]
-            ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
-            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if hasattr(self.whole, "num_query_tokens"):
-            self.whole.num_query_tokens = self.model.config.num_query_tokens
-        image = self.tokenizer.convert_ids_to_tokens(self.places[0]) if self.places else ""
-        text = prompt_text(self.layout, self.prompt, self.whole, image)
-        begun = {"add_special_tokens": False} if text.startswith(self.tokenizer.bos_token or "\0") else {}
-        read = self.whole(images=[self._blank], text=[text], return_tensors="pt", **begun)
-        return {name: x for name, x in read.items() if name in self.accepted and name != "pixel_values"}
+        self.prompt = prompt
+        self.before = PicturePrompt(model.config, processor, self.layout, prompt, self.accepted, self.blank)
+        self.places = self.before.places
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
         if self.tiles is not None:
             sizes_R2, _, tiles = self.tiles.unpack(visual)
-            inputs = self._placed(self.tiles.tokens(sizes_R2))
+            inputs = self.before.rows(self.tiles.tokens(sizes_R2), self.device)
             return {**inputs, "image_sizes": sizes_R2, "pixel_values": self._tile_values(tiles)}
         if self.grids is None:
-            inputs = {
-                name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in self.asked.items()
-            }
+            asked = self.before.of_blank
+            inputs = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in asked.items()}
             visual = self.inputs(visual)
             return {**inputs, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
         grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
-        inputs = self._placed(self.grids.tokens(grid_R3))
+        inputs = self.before.rows(self.grids.tokens(grid_R3), self.device)
         inputs |= {"mm_token_type_ids": (inputs["input_ids"] == self.places[0]).int(), "image_grid_thw": grid_R3}
         return {
             **{name: x for name, x in inputs.items() if name in self.accepted},
             "pixel_values": cells.to(self.dtype),
         }
-
-    def _placed(self, counts: Sequence[int]) -> dict[str, torch.Tensor]:
-        """The prompt for R pictures that take so many places each, aligned at the right."""
-        rows = [self._with_places(count) for count in counts]
-        return {
-            "input_ids": padded_left(rows, self.tokenizer.pad_token_id).to(self.device),
-            "attention_mask": padded_left([[1] * len(row) for row in rows], 0).to(self.device),
-        }
-
-    def _tile_values(self, tiles: torch.Tensor) -> torch.Tensor:
-        """Tiles B×most×… as the model takes them: pixels, or, for `_pass_through`, what the tower gave."""
-        assert self.tiles is not None
-        return (self.tiles.squares(tiles) if self.tower is None else tiles.unsqueeze(2)).to(self.dtype)
-
-    def _with_places(self, count: int) -> list[int]:
-        """The prompt's ids with ``count`` places for a picture's tokens."""
-        ids = self.asked["input_ids"][0].tolist()
-        at = ids.index(self.places[0])
-        return [*ids[:at], *[self.places[0]] * count, *(i for i in ids[at:] if i != self.places[0])]
-
-    # Pictures
-    @property
-    def encoder(self) -> Encoder:
-        if self.tower is not None:
-            return super().encoder
-        from tellapart.scorers.base import weights_fingerprint
-
-        pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
-        return Encoder(pixels_only, self.pixels, self._encode_frozen)
-
-    @property
-    def view(self) -> str:
-        return f"{self.layout.output} {self.visual_tokens if self.grids else ''}".strip()
-
-    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        if self.grids is not None:
-            return torch.stack([self.grids.pack_picture(image, self.processor) for image in images])
-        if self.tiles is not None:
-            return torch.stack([self.tiles.pack_picture(image) for image in images])
-        rows = [self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images]
-        other = next((row for row in rows if row.shape != self._row_shape), None)
-        if other is not None:
-            raise TellapartError(
-                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another; this "
-                "adapter needs one shape; switch the cutting off in its preprocessor_config.json (do_image_splitting, "
-                "crop_to_patches or do_pan_and_scan = false)"
-            )
-        return torch.cat(rows)
-
-    def blank_visual(self) -> torch.Tensor:
-        """What `encode` gives of one blank picture."""
-        return self._encode_frozen(self.pixels([self._blank]))
-
-    @property
-    def _blank(self) -> Image.Image:
-        from PIL import Image
-
-        side = self.grids.side if self.grids else 64
-        return Image.new("RGB", (side, side))
-
-    @cached_property
-    def _row_shape(self) -> torch.Size:
-        """1×… : what the processor makes of one picture."""
-        shape = self.processor(images=[self._blank], return_tensors="pt")["pixel_values"].shape
-        return torch.Size([1, *shape[1:]])
-
-    def inputs(self, visual: torch.Tensor) -> torch.Tensor:
-        packed = self.grids is not None or self.tiles is not None  # with shapes, which do not survive bf16
-        return visual.to(self.device) if packed else super().inputs(visual)
-
-    @property
-    def lengths_differ(self) -> bool:  # type: ignore[override]
-        return self.grids is not None or self.tiles is not None
-
-    def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
-        if self.tiles is not None:
-            return self.tiles.tokens(visual[:, 0, 1:3].round().long())
-        return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
-
-    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
-        pixels = self.inputs(pixels_BCHW)
-        if self.tower is None:
-            return pixels
-        if self.grids is not None:
-            grid_B3, cells = self.grids.unpack(pixels, merged=False)
-            states = self.tower(cells.to(self.dtype), grid_thw=grid_B3).pooler_output
-            return self.grids.pack_cells(grid_B3, states)
-        if self.tiles is not None:
-            sizes_B2, counts, tiles = self.tiles.unpack(pixels)
-            cut = torch.cat([own[:count] for own, count in zip(tiles, counts, strict=True)])
-            return self.tiles.pack_states(sizes_B2, counts, self._states(self.tiles.squares(cut).to(self.dtype)))
-        return self._states(pixels)
-
-    def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """That output of the tower which the rest of the model reads, B×patches×D."""
-        if self.layout.output == "hidden_states":
-            layer = self.model.config.vision_feature_layer
-            states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
-        else:
-            states_BPD = self.tower(pixels_BCHW).last_hidden_state
-        return states_BPD
-
-    @contextmanager
-    def _precomputed_vision(self) -> Iterator[None]:
-        """For the moment the tower hands on what it is given, which is what it gave before."""
-        try:
-            with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
-                yield
-        except ValueError as error:
-            if "do not match" not in str(error):  # the words of transformers for too few or too many places
-                raise
-            raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
-
-    def _pass_through(self, pixel_values: torch.Tensor, **_: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        states = pixel_values if self.grids else pixel_values.squeeze(1)
-        read: dict[str, Any] = {} if self.grids else {"last_hidden_state": states}
-        if self.layout.output == "hidden_states":
-            read["hidden_states"] = (states,) * (self.tower.config.num_hidden_layers + 1)
-        if self.grids:
-            read["pooler_output"] = states
-        return BaseModelOutputWithPooling(**read)
 
     # Captions
     @cached_property
@@ -255,17 +100,12 @@ class Hf(Captioner):
     def max_caption_tokens(self) -> int | None:
         if self.is_encoder_decoder:
             return room_after(self.text_config, 1)
-        before = self.asked["input_ids"].shape[1]
+        before = self.before.of_blank["input_ids"].shape[1]
         if self.grids is not None:  # of another shape a picture may take more places than the blank one did
-            before += self.visual_tokens - self._blank_places
+            before += self.visual_tokens - self.before.blank_places
         if self.tiles is not None:
-            before += self.tiles.most_tokens - self._blank_places
+            before += self.tiles.most_tokens - self.before.blank_places
         return room_after(self.text_config, before)
-
-    @property
-    def _blank_places(self) -> int:
-        """How many places of the prompt the blank picture takes."""
-        return int((self.asked["input_ids"] == self.places[0]).sum())
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         return [[i for i in row if i not in self.places] for row in super()._caption_rows(texts)]

@@ -77,7 +77,7 @@ LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_
 
 
 def layout_of(model: Any) -> Layout:
-    """The family's layout; of an unknown family what can be told from the names, with pixels as the picture."""
+    """The family's layout; of an unknown family what the names show, with pixels as the picture."""
     layout = LAYOUTS.get(model.config.model_type)
     if layout is None:
         return Layout(

@@ -25,6 +25,19 @@ class CaptionerEntry(Entry[Callable[..., Any]]):
     model_type: bool = False
 
 
+def pretrained(classes: Callable[[], tuple[Any, type[Captioner]]]) -> Callable[[str], tuple[Any, type[Captioner]]]:
+    """A factory for ``model_type``: loads a folder, in float32. ``classes`` imports the model's and the captioner's."""
+
+    def load(folder: str) -> tuple[Any, type[Captioner]]:
+        import torch
+
+        model, captioner = classes()
+        loaded = model.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
+        return loaded, captioner
+
+    return load
+
+
 CAPTIONERS: Registry[CaptionerEntry] = Registry(
     "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners.families"
 )

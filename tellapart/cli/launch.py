@@ -36,8 +36,8 @@ def in_processes(count: int | None) -> None:
     """Run the command that was typed in ``count`` processes, and end this one with their exit status.
 
     Returns where there is nothing to start: without a count, with 1, and in those processes. The processes print as one
-    would; the first that fails is told in one line, and the others are stopped. Raises `UsageError` for more processes
-    than there are GPUs.
+    would; the first that fails is reported in one line, and the others are stopped. Raises `UsageError` for more
+    processes than there are GPUs.
     """
     if count is None or count == 1 or os.environ.get(LAUNCHED):
         return

@@ -66,13 +66,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Headroom:
-    """What a captioner knows, and what it says.
+    """What a captioner knows, and what it writes.
 
-    known: the claims of all its captions. said: those of its greedy captions. facts_N: how many there are to state.
+    known: the claims of all its captions. of_greedy: those of its greedy captions. facts_N: how many there are to
+    state.
     """
 
     known: tuple[Claim, ...]
-    said: tuple[Claim, ...]
+    of_greedy: tuple[Claim, ...]
     facts_N: np.ndarray
     truth: str
 
@@ -101,7 +102,7 @@ class Headroom:
     def greedy(self) -> Point:
         """Where the greedy captions lie."""
         true_N, stated_N = (np.zeros(len(self.facts_N)) for _ in range(2))
-        for claim in self.said:
+        for claim in self.of_greedy:
             stated_N[claim.picture] += 1
             true_N[claim.picture] += claim.true
         true_R = self.weight_RN @ true_N
@@ -157,9 +158,9 @@ def measure_headroom(
     if not on_scenes and (bare := [item.id for item in items if not item.references]):
         raise UsageError(f"{bare[0]} has no reference; claims are compared with those, or with the truth of scenes")
     known: Pool = {}
-    said: Pool = {}
+    of_greedy: Pool = {}
     ways = (
-        (Decoding(kind="greedy", max_tokens=max_tokens), (known, said)),
+        (Decoding(kind="greedy", max_tokens=max_tokens), (known, of_greedy)),
         (Decoding(kind="sample", samples=samples, max_tokens=max_tokens), (known,)),
     )
     for start in range(0, len(items), BATCH):
@@ -177,7 +178,7 @@ def measure_headroom(
     if on_scenes:
         known_claims = _without_implied(known_claims, items)
     truth = "the scenes themselves" if on_scenes else "words of the references"
-    return Headroom(tuple(known_claims.values()), tuple(_distinct(said, 1).values()), facts_N, truth)
+    return Headroom(tuple(known_claims.values()), tuple(_distinct(of_greedy, 1).values()), facts_N, truth)
 
 
 def _distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:

@@ -1,6 +1,6 @@
 """The registry of metrics. A metric is a module in `tellapart.evaluation.metrics` that registers one entry.
 
-The entry has the function itself and all that is said about the metric: what it needs, its label, its direction, the
+The entry has the function itself and everything about the metric: what it needs, its label, its direction, the
 other names that people type. ``eval --metrics list``, errors, signatures, the report and the table in
 ``docs/metrics.md`` read it. For a metric of captions and references that is not part of the package, an installed
 package names its function, or an entry, under the group ``tellapart.metrics``, or the command line names it by its

@@ -151,7 +151,7 @@ class Log:
     not_finite: int = 0
 
 
-Describe = Callable[[str, results.Candidates | None], results.MetricInfo]  # what is said of a key of results
+Describe = Callable[[str, results.Candidates | None], results.MetricInfo]  # the label of a key of results
 
 
 def unexplained(key: str, candidates: results.Candidates | None) -> results.MetricInfo:

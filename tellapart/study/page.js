@@ -342,7 +342,7 @@ document.addEventListener("keydown", (event) => {
     if (!input) return;
     event.preventDefault();
     input.checked = true;
-    $("said").textContent = `${group.querySelector("legend").firstChild.textContent}: ${input.getAttribute("aria-label")}`;
+    $("announcement").textContent = `${group.querySelector("legend").firstChild.textContent}: ${input.getAttribute("aria-label")}`;
     const after = all[all.indexOf(group) + 1];
     if (after) after.querySelector("input:checked, input").focus({ preventScroll: true });
     else input.focus({ preventScroll: true });

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners import clipcap, generate_captions, load_captioner
+from tellapart.captioners import clipcap, generate_captions, load_captioner, prefix
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.prefix import supports_cache
 from tellapart.errors import TellapartError, UsageError

@@ -88,12 +88,14 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     ours = captioner.generate(captioner.encode(captioner.pixels([image])), Decoding(max_tokens=7)).tokens_RT[0]
     made = captioner.processor(images=[image], return_tensors="pt")
     read = {name: x for name, x in made.items() if name in captioner.accepted}
-    told = dict(captioner.asked)
+    told = dict(captioner.before.of_blank)
     if captioner.grids is not None:
-        ids = torch.tensor([captioner._with_places(int(read["image_grid_thw"].prod()) // 4)])
+        ids = torch.tensor([captioner.before.with_places(int(read["image_grid_thw"].prod()) // 4)])
         told = {"input_ids": ids, "mm_token_type_ids": (ids == captioner.places[0]).int()}
     if captioner.tiles is not None:
-        told = {"input_ids": torch.tensor([captioner._with_places(captioner.tiles.tokens(read["image_sizes"])[0])])}
+        told = {
+            "input_ids": torch.tensor([captioner.before.with_places(captioner.tiles.tokens(read["image_sizes"])[0])])
+        }
     settings = {"max_new_tokens": 7, "do_sample": False, "suppress_tokens": captioner.places or None}
     ends = {"eos_token_id": captioner.ends, "pad_token_id": captioner.tokenizer.pad_token_id}
     theirs = captioner.model.generate(**told, **read, **settings, **ends)[0]

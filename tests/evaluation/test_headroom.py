@@ -72,7 +72,7 @@ def test_claims_by_the_scene_and_by_references() -> None:
     by_scene = measure_headroom(captioner, [scene.item()], np.zeros((1, 16, 192), np.float32), samples=3)  # type: ignore[arg-type]
     assert by_scene.facts_N[0] == 5 * len(scene.objects)
     assert [claim.true for claim in sorted(by_scene.known, key=lambda c: -c.confidence)] == [True, True, False]
-    assert len(by_scene.said) == 1
+    assert len(by_scene.of_greedy) == 1
     item = Item("x", scene, (f"one {thing.shape} seen",), "test")
     by_words = measure_headroom(captioner, [item], np.zeros((1, 16, 192), np.float32), samples=3)  # type: ignore[arg-type]
     assert sorted(claim.true for claim in by_words.known) == [False, False, True]

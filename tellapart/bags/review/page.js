@@ -4,7 +4,7 @@
 const NAME = "tellapart-reviewer";
 const WIDE_TRACK = 120; // more bags than this: one bar in place of a mark for each
 
-let state = null; // what the server last said
+let state = null; // as the server last gave it
 let reviewer = null;
 let at = 0; // the bag that is shown
 let chosen = new Set();
@@ -20,9 +20,9 @@ const shown = (part) => !$(part).hidden;
 async function load() {
   const query = reviewer ? "?reviewer=" + encodeURIComponent(reviewer) : "";
   const answer = await askServer("/api/state" + query);
-  const said = await answer.json();
-  if (!answer.ok) throw new Error(said.error);
-  state = said;
+  const reply = await answer.json();
+  if (!answer.ok) throw new Error(reply.error);
+  state = reply;
   $("file").textContent = state.file;
   document.title = `${state.file} · review`;
 }
@@ -37,14 +37,14 @@ async function post(path, body, again = true) {
     await load();
     return post(path, body, false);
   }
-  const said = await answer.json();
+  const reply = await answer.json();
   if (answer.ok) {
-    Object.assign(state, { decisions: said.decisions, last: said.last, reviewers: said.reviewers, agreement: said.agreement });
+    Object.assign(state, { decisions: reply.decisions, last: reply.last, reviewers: reply.reviewers, agreement: reply.agreement });
     trouble("");
-    return said;
+    return reply;
   }
   if (answer.status === 409) await load();
-  throw new Error(answer.status === 409 ? said.error + "; this is what stands now" : "Not saved: " + said.error);
+  throw new Error(answer.status === 409 ? reply.error + "; this is what stands now" : "Not saved: " + reply.error);
 }
 
 class Offline extends Error {}
@@ -119,7 +119,7 @@ function open(number) {
   progress();
   if (captionsShown) captions().catch((error) => trouble(error.message));
   for (const next of state.bags[at + 1]?.pictures ?? []) new Image().src = address(next);
-  $("said").textContent = $("title").textContent;
+  $("announcement").textContent = $("title").textContent;
 }
 
 const address = (number) => `/pictures/${number}?${state.token.slice(0, 6)}`; // a new review has other numbers
@@ -194,13 +194,13 @@ function besideTheFirst(width, room, widest, plain) {
 async function captions() {
   const number = at;
   const answer = await askServer(`/api/bags/${number}/captions`);
-  const told = await answer.json();
+  const found = await answer.json();
   if (number !== at || !captionsShown) return;
   [...$("pictures").children].forEach((item, place) => {
     const list = element("ul");
-    for (const text of told[place].captions) list.append(element("li", text));
-    if (!told[place].captions.length) list.append(element("li", "no captions", "none"));
-    item.querySelector("figcaption").replaceChildren(element("span", told[place].id, "id"), list);
+    for (const text of found[place].captions) list.append(element("li", text));
+    if (!found[place].captions.length) list.append(element("li", "no captions", "none"));
+    item.querySelector("figcaption").replaceChildren(element("span", found[place].id, "id"), list);
   });
 }
 
@@ -248,23 +248,23 @@ async function decide(verdict) {
   await post("/api/decisions", {
     reviewer, bag: at, verdict, facets: [...chosen], note: $("note").value, replaces: standing ? standing.id : null,
   });
-  $("said").textContent = verdict === "keep" ? "Kept" : "Dropped";
+  $("announcement").textContent = verdict === "keep" ? "Kept" : "Dropped";
   document.activeElement.blur();
   advance(at);
 }
 
 async function undo() {
   if (state.last === null) return;
-  const said = await post("/api/undo", { reviewer, decision: state.last });
-  if (said.bag === null) return trouble("Taken back: a decision on a bag that is not in this file");
-  open(said.bag);
-  if (!state.decisions[said.bag]) { // what was chosen comes back, so that only the mistake has to be mended
-    chosen = new Set(said.undone.facets);
-    $("note").value = said.undone.note;
-    $("noting").hidden = !said.undone.note;
+  const reply = await post("/api/undo", { reviewer, decision: state.last });
+  if (reply.bag === null) return trouble("Taken back: a decision on a bag that is not in this file");
+  open(reply.bag);
+  if (!state.decisions[reply.bag]) { // what was chosen comes back, so that only the mistake has to be mended
+    chosen = new Set(reply.undone.facets);
+    $("note").value = reply.undone.note;
+    $("noting").hidden = !reply.undone.note;
     facets();
   }
-  $("said").textContent = "Undone";
+  $("announcement").textContent = "Undone";
 }
 
 /* The end */

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.registry import CAPTIONERS, CaptionerEntry, pretrained
 
 
-def load(folder: str) -> tuple[Any, type[Captioner]]:
-    """The model, in float32, and the class of its captioner."""
+def classes() -> tuple[Any, type[Captioner]]:
+    """The model's class and its captioner's."""
     from tellapart.captioners.recurrent import Recurrent, RecurrentModel
 
-    model = RecurrentModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-    return model, Recurrent
+    return RecurrentModel, Recurrent
 
 
 CAPTIONERS.register(
     CaptionerEntry(
         name="recurrent_captioner",
-        factory=load,
+        factory=pretrained(classes),
         help="An LSTM behind image features, with or without attention.",
         label="LSTM",
         model_type=True,

@@ -103,14 +103,14 @@ def dcscore(
         Question(ids[n], {"units": _numbered(units), "facts": _numbered(known)}) for n, units, known in asked if known
     ]
     true = iter(judge.ask(read_prompt("dcscore_verify", judge.prompts), verify, _is_list))
-    said = iter(judge.ask(read_prompt("dcscore_match", judge.prompts), match, _is_list))
+    marked = iter(judge.ask(read_prompt("dcscore_match", judge.prompts), match, _is_list))
     found: list[Verdict | None] = [None] * len(captions)
     for number, units, known in rows:
         if not units:
             found[number] = Verdict(0, 0, len(known), 0)
             continue
         flags = flags_in(next(true) or "", len(units))
-        places = places_in(next(said) or "", len(known), len(units)) if known else []
+        places = places_in(next(marked) or "", len(known), len(units)) if known else []
         if flags is not None and places is not None:
             found[number] = _dcscore(flags, places)
     judge.abstained["dcscore"] += sum(verdict is None for verdict in found)

@@ -17,7 +17,7 @@ function trouble(text) {
   $("trouble").hidden = !text;
 }
 
-// Run a step; what goes wrong is told at the top, and handed to `failed`.
+// Run a step; what goes wrong is shown at the top, and handed to `failed`.
 async function step(work, failed = () => {}) {
   if (busy) return;
   busy = true;
