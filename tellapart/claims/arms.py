@@ -26,6 +26,7 @@ TEST_SETS = {
     "many-rich": WORLD.format(domain="plain", split="test", n=2000) + RICH_DETAIL,
     "alt": WORLD.format(domain="alt", split="test", n=500),
     "unseen": WORLD.format(domain="unseen", split="test", n=500),
+    "cocolike": WORLD.format(domain="cocolike", split="test", n=500),
     "clips": WORLD.format(domain="plain", split="test", n=500) + FRAMES,
     "stills": WORLD.format(domain="plain", split="test", n=125) + FRAMES + "&stills=true",
 }
@@ -231,6 +232,9 @@ ALL_ARMS = (
     # Paper 3
     alt(),
     mle("alt_more", "alt", domain="alt"),
+    mle("coco", **HIGH_RATE, domain="cocolike"),
+    mle("coco_more", "coco", domain="cocolike"),
+    reward("sr_coco", "coco", pictures=data(n=1500, domain="cocolike")),
     reward("sr_alt", "alt", pictures=ON_ALT),
     reward("sr_running", baseline="running_mean", **HIGH_KL),
     reward("sr_greedy", baseline="greedy", **HIGH_KL),

@@ -15,7 +15,7 @@ def cider(arm: str, test_set: str = "plain", factor: float = 1.0) -> Measurement
     return Measurement(arm, "cider", test_set, factor=factor)
 
 
-MLE = Control("self-retrieval replaced by more MLE", {"sr": "mle_more", "sr_alt": "alt_more"})
+MLE = Control("self-retrieval replaced by more MLE", {"sr": "mle_more", "sr_alt": "alt_more", "sr_coco": "coco_more"})
 
 CLAIMS = (
     Claim(
@@ -55,7 +55,7 @@ CLAIMS = (
         "discri-transfer",
         3,
         "Tables 2-3",
-        "CIDEr falls in domain, little for the plain one, much for the alt-text one, and rises out of domain",
+        "CIDEr falls in domain, little for the one of COCO's kind, much for the alt-text one, and rises out of domain",
         "in domain 108.6 → 105.4, 87.2 → 55.3; alt-text captioner on COCO 37.0 → 53.2, COCO's on alt-text 23.7 → 28.0",
         (
             greater(
@@ -66,22 +66,27 @@ CLAIMS = (
                 paper=(87.22, 55.26),
             ),
             Part(
-                "of it more than by the plain one",
-                (cider("alt", "alt"), cider("sr_alt", "alt", -1), cider("start", factor=-1), cider("sr")),
+                "of it more than by the one of COCO's kind",
+                (
+                    cider("alt", "alt"),
+                    cider("sr_alt", "alt", -1),
+                    cider("coco", "cocolike", -1),
+                    cider("sr_coco", "cocolike"),
+                ),
                 effect=5.0,
                 paper=(87.22, 55.26, 108.55, 105.4),
             ),
             greater(
-                "CIDEr the alt-text captioner gains on plain",
-                cider("sr_alt"),
-                cider("alt"),
+                "CIDEr the alt-text captioner gains on COCO's kind",
+                cider("sr_alt", "cocolike"),
+                cider("alt", "cocolike"),
                 effect=3.0,
                 paper=(53.2, 37.0),
             ),
             greater(
-                "CIDEr the plain captioner gains on alt-text",
-                cider("sr", "alt"),
-                cider("start", "alt"),
+                "CIDEr the captioner of COCO's kind gains on alt-text",
+                cider("sr_coco", "alt"),
+                cider("coco", "alt"),
                 effect=2.0,
                 paper=(28.0, 23.7),
             ),

@@ -204,4 +204,4 @@ WORDS: dict[str, Words] = {
 UNMARKED = {"size": "medium", "texture": "plain", "motion": "still"}
 """Default values, which captions rarely mention."""
 
-DOMAINS = ("plain", "alt", "unseen")
+DOMAINS = ("plain", "alt", "unseen", "cocolike")

@@ -96,7 +96,8 @@ class Scenes(Sequence[Scene]):
     """``n`` scenes, fixed by ``seed``, ``split`` and ``domain``; ``scenes[i]`` makes that one only.
 
     split       train, validation, test or any other name; no scene is in two of the first three
-    domain      plain; alt (terse alt-text style); unseen (shapes that the other two never show)
+    domain      plain; alt (terse alt-text style); unseen (shapes that the others never show); cocolike (references
+                with the statistics of COCO's)
     detail      probability with which a reference names each optional detail: 0 none, 1 every one
     family      look-alikes that come together, each one edit from the first; 1 switches it off
     size        width and height in pixels
