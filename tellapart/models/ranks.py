@@ -148,6 +148,16 @@ def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Every gradient becomes its sum over the ranks; a parameter that no rank used keeps none."""
     if count() == 1:
         return
+    learned = fill_gradients(parameters)
+    for bucket in buckets([parameter.grad for parameter in learned if parameter.grad is not None]):
+        flat = torch.cat([gradient.flatten() for gradient in bucket])
+        dist.all_reduce(flat)
+        for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
+def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """The parameters that some rank used; where this one did not, its gradient is 0 now."""
     everything = list(parameters)
     used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
     dist.all_reduce(used, dist.ReduceOp.MAX)
@@ -155,11 +165,7 @@ def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     for parameter in learned:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    for bucket in buckets([parameter.grad for parameter in learned if parameter.grad is not None]):
-        flat = torch.cat([gradient.flatten() for gradient in bucket])
-        dist.all_reduce(flat)
-        for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
-            gradient.copy_(summed.view_as(gradient))
+    return learned
 
 
 def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:

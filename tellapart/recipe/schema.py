@@ -59,6 +59,10 @@ class Training(Strict):
         serialization_alias="checkpointing",
         description="recompute the language model's activations in the backward pass: less memory, more time",
     )
+    sharding: Literal["none", "full"] = Field(
+        "none",
+        description="full: each of several ranks keeps a share of weights, gradients and optimizer state (FSDP2)",
+    )
     augment: Literal["none", "crop", "crop-flip"] = "none"
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(100, ge=1)
@@ -143,6 +147,8 @@ class Recipe(Strict):
             yield "bags.scorer is missing: whose features say which pictures look alike? name a scorer"
 
     def _of_a_scorer(self) -> Iterator[str]:
+        if self.training.sharding != "none":
+            yield "training.sharding is of a captioner, and this trains a scorer; leave it out"
         if self.captioner is not None:
             yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
         if (select := self.validation.select) in ("loss", "cider"):

@@ -87,7 +87,8 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
     table = recipe.dump(identities, mode="json", by_alias=True, exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
-    table["training"].pop("trackers", None)
+    for key in ("trackers", "sharding"):  # where weights lie decides no number either
+        table["training"].pop(key, None)
     if recipe.captioner is not None and recipe.captioner.features == "off":  # where features lie decides no number
         del table["captioner"]["features"]
     if recipe.training.precision == "auto":  # the one that this machine computes in

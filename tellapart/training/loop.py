@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,15 @@ from tellapart.models import ranks
 from tellapart.objectives.base import Loss, Objective
 from tellapart.training.batches import TrainingSet
 from tellapart.training.display import open_trackers, progress_bar, progress_note
-from tellapart.training.optimizer import TrainableParts, load_state, make_optimizer, make_scheduler, save_state
+from tellapart.training.optimizer import (
+    TrainableParts,
+    load_optimizer,
+    load_weights,
+    make_optimizer,
+    make_scheduler,
+    memory_of,
+    save_state,
+)
 from tellapart.training.run_folder import Run
 from tellapart.training.setup import TrainingSetup
 from tellapart.training.validation import Validation
@@ -38,32 +47,38 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         data, objective = setup.training_set(), setup.objective()
         validation.prepare()
     check_ranks(objective, setup.recipe.objective.kind)
-    trainable = TrainableParts(learner, setup.trained_parts)
+    trainable = trainable_parts(setup)
     learner.model.train()
-    optimizer = make_optimizer(trainable, settings)
-    scheduler = make_scheduler(optimizer, settings)
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
     if (last := run.last()) is not None:  # resume from the last checkpoint
-        load_state(last.folder, trainable, optimizer, scheduler)
+        load_weights(last.folder, trainable)
         objective.load_state_dict(last.objective)
         state = {"step": last.step, "best_value": last.best_value, "best_step": last.best_step}
     ranks.same_everywhere(trainable.tensors().values())
+    trainable.shard()
+    optimizer = make_optimizer(trainable, settings)
+    scheduler = make_scheduler(optimizer, settings)
+    if last is not None:
+        load_optimizer(last.folder, trainable, optimizer, scheduler)
     run.cut_log(state["step"] if last is not None else NOTHING)
     select = validation.select
 
     def checkpoint(step: int) -> None:
         state.update(step=step, objective=objective.state_dict())
         run.save(state, lambda to: save_state(to, trainable, optimizer, scheduler))
+        if not ranks.is_main():
+            save_state(None, trainable, optimizer, scheduler)
 
     def validate(step: int) -> None:
         nonlocal validated
-        values = validation.run()
-        validated = values[select]
-        value = -validated if select == "loss" else validated
-        better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
-        if better:
-            state.update(best_value=value, best_step=step)
-            run.save_best(step, learner.save)
+        with trainable.whole():
+            values = validation.run()
+            validated = values[select]
+            value = -validated if select == "loss" else validated
+            better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
+            if better:
+                state.update(best_value=value, best_step=step)
+                run.save_best(step, learner.save)
         run.log(event="validation", step=step, best=better, n=len(validation.items), **values)
 
     if state["step"] == 0:
@@ -86,6 +101,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
                 checkpoint(done)
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
+    memory = ranks.gather_texts([json.dumps(memory_of(trainable, optimizer))])
+    run.note(memory=[json.loads(each) for each in memory])
     run.publish(run.best_folder(state["best_step"]))
     ranks.barrier()  # the model is there for every rank
 
@@ -112,22 +129,34 @@ def train_step(
             f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {ranks.count()} ranks; expected at "
             "least one for each; raise training.batch_size, or start fewer"
         )
-    losses = objective.losses(setup.learner, batch, setup.recipe.training.gradient_accumulation_steps, encode)
     optimizer.zero_grad(set_to_none=True)
     logs: dict[str, float] = {}
-    while (loss := next_of(losses, setup.autocast())) is not None:
-        if not bool(torch.isfinite(loss.value)):
-            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
-        loss.value.backward()
-        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
-            logs[key] = logs.get(key, 0.0) + value
-    ranks.add_up_gradients(trainable.parameters)
+    with trainable.whole():
+        losses = objective.losses(setup.learner, batch, setup.recipe.training.gradient_accumulation_steps, encode)
+        while (loss := next_of(losses, setup.autocast())) is not None:
+            if not bool(torch.isfinite(loss.value)):
+                raise TellapartError(
+                    f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate"
+                )
+            loss.value.backward()
+            for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
+                logs[key] = logs.get(key, 0.0) + value
+        trainable.add_up_gradients()
     logs = ranks.add_up(logs)
-    norm = torch.nn.utils.clip_grad_norm_(trainable.parameters, setup.recipe.training.max_grad_norm)
+    norm = trainable.clip_gradients(setup.recipe.training.max_grad_norm)
     optimizer.step()
     rate = float(scheduler.get_last_lr()[0])
     scheduler.step()
-    return {**logs, "gradient_norm": float(norm), "learning_rate": rate}
+    return {**logs, "gradient_norm": norm, "learning_rate": rate}
+
+
+def trainable_parts(setup: TrainingSetup) -> TrainableParts:
+    """What learns, whole on every rank or in shares. Raises `UsageError` for what cannot be shared out."""
+    if setup.recipe.training.sharding == "none":
+        return TrainableParts(setup.learner, setup.trained_parts)
+    from tellapart.training.sharding import ShardedParts
+
+    return ShardedParts(setup.learner, setup.trained_parts)
 
 
 def check_ranks(objective: Objective[Any], kind: str) -> None:

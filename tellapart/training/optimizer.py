@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -12,6 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models import ranks
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Training
 
@@ -52,6 +55,30 @@ class TrainableParts:
         once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
         return {name: named[name] for name in once.values()}
 
+    # Where ranks share weights and state (`training.sharding`), these are acts of all ranks.
+    def shard(self) -> None:
+        """Keep what this rank keeps between steps: here everything."""
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside, this rank has all weights."""
+        return nullcontext()
+
+    def add_up_gradients(self) -> None:
+        """Gradients become their sums over the ranks."""
+        ranks.add_up_gradients(self.parameters)
+
+    def clip_gradients(self, max_norm: float) -> float:
+        """Scale the gradients down to ``max_norm``; returns the norm that they had."""
+        return float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """The whole state of the optimizer, for a checkpoint."""
+        return optimizer.state_dict()
+
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Take up what `optimizer_state` gave."""
+        optimizer.load_state_dict(state)
+
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
     """Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
@@ -86,22 +113,63 @@ def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
     return LambdaLR(optimizer, lambda step: factor(max(step - step % every, min(step, warmup))))
 
 
-def save_state(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Weights, optimizer and scheduler, for a resume."""
-    save_file(
-        {name: t.detach().contiguous() for name, t in trainable.tensors().items()}, folder / "weights.safetensors"
-    )
-    torch.save({"optimiser": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
+def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
+    """Weights, optimizer and scheduler, for a resume. An act of all ranks; those that write nothing have no folder."""
+    state = trainable.optimizer_state(optimizer)
+    if folder is not None:
+        torch.save({"optimiser": state, "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
+    del state
+    with trainable.whole():
+        if folder is not None:
+            weights = {name: t.detach().contiguous() for name, t in trainable.tensors().items()}
+            save_file(weights, folder / "weights.safetensors")
 
 
-def load_state(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Load what `save_state` saved. Raises `TellapartError` for a checkpoint of another model."""
+def load_weights(folder: Path, trainable: TrainableParts) -> None:
+    """The weights that `save_state` saved. Raises `TellapartError` for a checkpoint of another model."""
     weights, tensors = load_file(folder / "weights.safetensors"), trainable.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
         raise TellapartError(f"{folder} is a checkpoint of another model; start again with another --out")
     with torch.no_grad():
         for name, tensor in tensors.items():
             tensor.copy_(weights[name])
+
+
+def load_optimizer(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
+    """Optimizer and scheduler as `save_state` saved them."""
     saved = torch.load(folder / "optimiser.pt", weights_only=True)
-    optimizer.load_state_dict(saved["optimiser"])
+    trainable.load_optimizer_state(optimizer, saved["optimiser"])
     scheduler.load_state_dict(saved["scheduler"])
+
+
+def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
+    """Bytes that this rank keeps of what learns: weights, gradients, the optimizer's state; and its peak.
+
+    The peak is the accelerator's, or the process's resident set where there is none.
+    """
+    gradients = [p.grad for p in trainable.parameters if p.grad is not None]
+    state = [t for own in optimizer.state.values() for t in own.values() if isinstance(t, torch.Tensor)]
+    kept: dict[str, Sequence[torch.Tensor]] = {
+        "weights": trainable.parameters,
+        "gradients": gradients,
+        "optimizer": state,
+    }
+    found = {name: sum(map(bytes_here, tensors)) for name, tensors in kept.items()}
+    return found | {"peak": peak_memory(trainable.parameters[0].device)}
+
+
+def bytes_here(tensor: torch.Tensor) -> int:
+    """Bytes of a tensor on this rank."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a share is a DTensor
+    return int(local.numel() * local.element_size())
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the most that this process has had on the device, or resident where that is the CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

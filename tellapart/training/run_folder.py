@@ -231,7 +231,12 @@ class Run:
 
     @by_main_rank
     def finish(self, **more: Any) -> None:
-        write_json(self.folder / "run.json", {**self.info, "finished": now(), **more})
+        self.note(finished=now(), **more)
+
+    @by_main_rank
+    def note(self, **more: Any) -> None:
+        """Add to what ``run.json`` says."""
+        write_json(self.folder / "run.json", {**self.info, **more})
 
     # The log: a line a record. After a kill it may run ahead of the last checkpoint, and is cut back.
     @property

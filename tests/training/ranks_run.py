@@ -1,10 +1,12 @@
 """One rank of short runs in float64: ``ranks_run.py OUT CAPTIONER SCORER [NAME…]``, alone or under torchrun.
 
 Leaves the weights and the log of each run in ``OUT/NAME``. Dropout is off, and batch norm keeps its statistics.
+``NAME:sharded`` shares out what learns; ``UNTIL=N`` in the environment ends the process at that step.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def table(name: str, captioner: str, scorer: str) -> dict[str, Any]:
     """The recipe of a run: 13 pictures a step, which no number of ranks divides."""
     made: dict[str, Any] = {
-        "name": name,
+        "name": name.partition(":")[0],
         "data": {"train": "scenes:plain?n=60&split=train", "validation": "scenes:plain?n=20&split=validation"},
         "captioner": {"name": captioner},
         "scorer": {"name": scorer},
@@ -50,6 +52,9 @@ def table(name: str, captioner: str, scorer: str) -> dict[str, Any]:
         "training": {"steps": STEPS, "batch_size": 13, "learning_rate": 1e-3, "checkpoint_every": 7, "log_every": 1},
         "validation": {"every": 10, "select": "cider", "decoding": {"max_tokens": 6}},
     }
+    name, _, sharded = name.partition(":")
+    if sharded:
+        made["training"]["sharding"] = "full"
     for key, value in RUNS[name].items():
         made[key] = {**made.get(key, {}), **value}
     if made["objective"]["kind"] == "reinforce":
@@ -94,11 +99,26 @@ def in_float64() -> None:
     TrainingPixels.tensor = lambda self, rows: tensor(self, rows).double()  # type: ignore[method-assign]
 
 
+def end_at(step: int) -> None:
+    """End this process where that step would begin."""
+    from tellapart.training import loop
+
+    train_step = loop.train_step
+
+    def ended(*arguments: Any) -> dict[str, float]:
+        if arguments[-1] == step:
+            os._exit(0)
+        return train_step(*arguments)
+
+    loop.train_step = ended
+
+
 def main(out: Path, captioner: str, scorer: str, names: list[str]) -> None:
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.runs import train
 
     in_float64()
+    end_at(int(os.environ.get("UNTIL", STEPS)))
     for name in names or list(RUNS):
         train(check_recipe(table(name, captioner, scorer), name), out / name, resume=True, evaluate=False)
 

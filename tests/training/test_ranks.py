@@ -22,7 +22,7 @@ from tellapart.cli.launch import INTERRUPTED, explained
 from tellapart.models import ranks
 
 RUN = Path(__file__).parent / "ranks_run.py"
-FEW = ["smile", "running_mean", "contrastive"]  # one of each way to share a batch
+FEW = ["smile", "running_mean", "vision_pmi", "contrastive"]  # one of each way to share a batch
 ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
 
 
