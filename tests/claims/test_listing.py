@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tellapart.claims.lab import Lab
 from tellapart.claims.measures import MEASURES
 from tellapart.claims.ndlb import TABLES
 from tellapart.claims.page import measure_label
+from tellapart.claims.setting_tables import markdown
+from tellapart.claims.stand_ins import STAND_INS
 from tellapart.claims.tradeoff import MEASURED
 from tellapart.cli.app import app
 from tellapart.errors import UsageError
@@ -54,6 +57,23 @@ def test_the_papers_figures_of_a_part_are_those_that_it_prints() -> None:
             # Distinct words stand there in thousands, diversity as a share.
             printed = (f"{value:.1f}", f"{value:.2f}", f"{value:g}", f"{value / 1000:.1f}", f"{value / 100:.2f}")
             assert any(text in texts[claim.paper_number] for text in printed), (claim.id, value)
+
+
+def test_each_claim_says_what_stands_in_for_what_and_the_page_of_docs_has_the_tables() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+    from claims_table import DOCS, with_tables
+
+    assert list(STAND_INS) == [claim.id for claim in all_claims()]
+    assert all(one.here and one.differs for one in STAND_INS.values())
+    text = DOCS.read_text(encoding="utf-8")
+    assert text == with_tables(text), "type: python tools/claims_table.py"
+    table = markdown(all_claims())
+    for name in ARMS:
+        assert f"\n| `{name}` |" in table, name
+    assert (
+        "| `rich_both` | `rich` | reinforce, self_retrieval, cider (weight 0.5), 4 samples at temperature 0.5" in table
+    )
+    assert "R@1 gained by one that cannot, below 2: below 2, 1.5, -1.2;" in table
 
 
 def test_claims_and_tables_use_every_measure_test_set_decoding_and_arm(tmp_path: Path) -> None:

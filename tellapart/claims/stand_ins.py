@@ -1,0 +1,77 @@
+"""For each claim, what stands in for what of the paper, and how its experiment differs; read by docs/claims.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """here: what takes the place of the paper's models, data and measures. differs: what else is not the paper's."""
+
+    here: str
+    differs: str
+
+
+_SMILE = "the captioner of `scenes` for BLIP-base, its plain pictures for COCO, the scorer of `scenes` for CLIP"
+_NDLB = "the captioner of `scenes` for ClipCap, its scorer for CLIP, its plain references for COCO's"
+_DISCRI = "the captioner of `scenes` for ClipCap, its scorer for CLIP, plain pictures for COCO"
+_SLE = "the captioner of `scenes` for the CNN-LSTM of the paper, somewhat richer references for COCO's"
+_STEPS = "a fixed number of steps and the last weights (the paper: epochs, the best checkpoint)"
+_LORA = "R@1 among the ten nearest for TrueMatch; several samples against each other with a KL, for one against a mean"
+
+STAND_INS = {
+    "smile-length": StandIn(_SMILE, f"stopped at twice the length; precision is of claims, by the truth; {_STEPS}"),
+    "smile-init": StandIn(
+        f"{_SMILE}; a few steps from random weights for a decoder that is trained from scratch",
+        _STEPS,
+    ),
+    "smile-first-token": StandIn(_SMILE, f"the shift is that of one pair of tokens; {_STEPS}"),
+    "smile-mix": StandIn(_SMILE, f"λ 0.02 for 0.01; {_STEPS}"),
+    "smile-subsets": StandIn(_SMILE, "lengths at the end, not their course over epochs"),
+    "smile-corpus": StandIn(
+        "references without details, and with few, for Simplest- and Simpler-COCO",
+        "the simple corpora are drawn by the generator, not parsed out of captions",
+    ),
+    "smile-tokens": StandIn(_SMILE, "one pair of sentences for each picture; a mean of losses for the picture of one"),
+    "smile-paraphrase": StandIn(_SMILE, _STEPS),
+    "smile-video": StandIn(
+        "clips of four frames in which a scene changes, for MSR-VTT; two frames are seen, for eight by BLIP4video",
+        "retrieval by the scorer's cosine, not by EMScore's F",
+    ),
+    "vcb-captions": StandIn(
+        "a scripted describer that gives 20 % wrong values, for the LLM and the MLLM", "no model is trained at all"
+    ),
+    "sr-init": StandIn(f"{_NDLB}; richer references for BlendCap and HolisticCap", _LORA),
+    "sr-tradeoff": StandIn(
+        _NDLB, "two lengths of training without KL, for 20 and 100 epochs; hallucination by the truth"
+    ),
+    "sr-modules": StandIn(_NDLB, f"fewer steps for “until R@1 is equal”; {_LORA}"),
+    "bagcurri": StandIn(
+        f"{_NDLB}; rich references for HolisticCap",
+        "the softmax runs over each bag, not over the whole batch; a shorter schedule of sizes",
+    ),
+    "sr-diversity": StandIn(_NDLB, "words that occur five times in the captions of 500 pictures, not of 5,000"),
+    "sr-cider": StandIn(
+        f"{_NDLB}; rich references for HolisticCap",
+        "samples at a higher temperature against each other, not against greedy; other λ; no bags",
+    ),
+    "cider-long": StandIn(f"{_NDLB}; richer references for BlendCap and HolisticCap", "correct is by the truth"),
+    "sr-transfer": StandIn("frames of clips that stand still, for ImageCoDe", "four frames of a clip, not ten"),
+    "discri-retrieval": StandIn(
+        f"{_DISCRI}; the domain `alt` for Conceptual Captions, shapes never trained on for Flickr and nocaps", _STEPS
+    ),
+    "discri-transfer": StandIn(f"{_DISCRI}; the domain `alt` for Conceptual Captions", _STEPS),
+    "discri-baseline": StandIn(
+        _DISCRI, "plain pictures for Flickr30k's; samples for the paper's beam; with a KL to the start"
+    ),
+    "discri-reward": StandIn(_DISCRI, "plain pictures for Flickr30k's"),
+    "discri-hard": StandIn(_DISCRI, "smaller batches; tested among random candidates, as in the paper"),
+    "discri-words": StandIn(_DISCRI, "shares of all words by group, not the ten most associated adjectives"),
+    "discri-listener": StandIn(
+        "a listener that knows the truth of each picture, for people", "families of look-alikes"
+    ),
+    "sll-precision": StandIn(_SLE, "a few dozen steps; CIDEr of the greedy caption, and of five samples"),
+    "sle-both": StandIn(_SLE, "greedy decoding for beams of five; α and the entropy's weight as in the paper"),
+    "sle-video": StandIn("clips of four frames for TGIF; two frames are seen", "CIDEr alone of the paper's three"),
+}
