@@ -61,7 +61,10 @@ STAND_INS = {
     "discri-retrieval": StandIn(
         f"{_DISCRI}; the domain `alt` for Conceptual Captions, shapes never trained on for Flickr and nocaps", _STEPS
     ),
-    "discri-transfer": StandIn(f"{_DISCRI}; the domain `alt` for Conceptual Captions", _STEPS),
+    "discri-transfer": StandIn(
+        "the captioner of `scenes` for ClipCap, its scorer for CLIP, `cocolike` for COCO, `alt` for alt-text",
+        _STEPS,
+    ),
     "discri-baseline": StandIn(
         _DISCRI, "plain pictures for Flickr30k's; samples for the paper's beam; with a KL to the start"
     ),
