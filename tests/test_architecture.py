@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent / "tellapart"
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [
     "errors types progress utils",
-    "images metrics models scenes",
+    "metrics models scenes",
     "data report rewards scorers",
     "boost captioners features objectives",
     "bags inference recipe",
@@ -31,8 +31,8 @@ ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "error
 
 
 def test_the_top_of_the_package_can_be_held_in_the_head() -> None:
-    """At most 30 entries beside `__pycache__`; every folder says in its docstring what it is."""
-    assert len([path for path in ROOT.iterdir() if path.name != "__pycache__"]) <= 30
+    """At most 30 entries for `ls`, a `__pycache__` among them; every folder says in its docstring what it is."""
+    assert len([path for path in ROOT.iterdir() if path.name != "__pycache__"]) <= 29
     for folder in {file.parent for file in ROOT.rglob("*.py")}:
         assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))), folder
 

@@ -19,8 +19,8 @@ from typing import Any, overload
 from tellapart.bench import process
 from tellapart.bench.rows import Row
 from tellapart.boost.types import Answer, Request
+from tellapart.data.images.pictures import BytesPicture
 from tellapart.errors import UsageError
-from tellapart.images.pictures import BytesPicture
 from tellapart.types import Item
 from tellapart.utils.messages import say
 

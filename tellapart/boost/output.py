@@ -22,8 +22,8 @@ from typing import Any
 
 from tellapart.boost.job import Boosted
 from tellapart.boost.types import Stage
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.json_text import parse_json

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost import stages
 from tellapart.boost.faithful import Analyser, Errors, NewWords, describer_errors, new_word_spans, percent, sources_of
 from tellapart.boost.stages import NAMES
-from tellapart.images.pictures import FilePicture
+from tellapart.data.images.pictures import FilePicture
 from tellapart.progress import track
 from tellapart.types import Item
 

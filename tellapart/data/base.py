@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped, select_items
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError, nearest
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.text import clean_text

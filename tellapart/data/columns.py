@@ -15,11 +15,11 @@ from typing import Any
 from tellapart.data import records
 from tellapart.data.base import Options, clean_captions, normalize_split
 from tellapart.data.downloads import DownloadedFiles
+from tellapart.data.images.clips import picture_file
+from tellapart.data.images.pictures import FilePicture
 from tellapart.data.records import CAPTION_KEYS, PICTURE_KEYS, find_key
 from tellapart.data.registry import IMAGES
 from tellapart.errors import UsageError
-from tellapart.images.clips import picture_file
-from tellapart.images.pictures import FilePicture
 
 KEYS = {
     **IMAGES,

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.images.clips import CLIP_SUFFIXES, BytesClip
+from tellapart.data.images.pictures import BytesPicture, FilePicture, StoredPicture, signature_of
 from tellapart.errors import PictureError, UsageError
-from tellapart.images.clips import CLIP_SUFFIXES, BytesClip
-from tellapart.images.pictures import BytesPicture, FilePicture, StoredPicture, signature_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -56,7 +56,7 @@ class PackedClip(PackedPicture):
         return BytesClip(self.data(), self.name)
 
     def frames(self, count: int) -> list[Image.Image]:
-        """See `tellapart.images.clips.BytesClip.frames`."""
+        """See `tellapart.data.images.clips.BytesClip.frames`."""
         return self.read().frames(count)
 
 

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 
 from tellapart.data.base import Options, check_unique_ids, choose_part, read_json
 from tellapart.data.dataset import Dataset, Skipped
+from tellapart.data.images.clips import CLIP_SUFFIXES
+from tellapart.data.images.pictures import SUFFIXES
 from tellapart.data.registry import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
 from tellapart.errors import UsageError, nearest
-from tellapart.images.clips import CLIP_SUFFIXES
-from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
 
 

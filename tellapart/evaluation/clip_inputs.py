@@ -110,7 +110,7 @@ class ClipInputs:
 
 def frames_seen(item: Item, scorer: EvalScorer) -> int:
     """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
-    from tellapart.images.clips import is_clip
+    from tellapart.data.images.clips import is_clip
 
     if not is_clip(item.picture):
         return 1
@@ -139,6 +139,6 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
     """The frames of a clip, decoded once for consecutive calls."""
-    from tellapart.images.clips import sample_frames
+    from tellapart.data.images.clips import sample_frames
 
     return sample_frames(clip, count)

@@ -157,7 +157,7 @@ class EvalContext:
         """Whether the items are clips, all of them."""
         if self.items is None:
             return False
-        from tellapart.images.clips import is_clip
+        from tellapart.data.images.clips import is_clip
 
         return all(is_clip(item.picture) for item in self.items)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.images.clips import is_clip, sample_frames
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.errors import PictureError, TellapartError
 from tellapart.features.claims import Claims
 from tellapart.features.row_store import RowStore
 from tellapart.features.shards import row_bytes, smallest_dtype
-from tellapart.images.clips import is_clip, sample_frames
-from tellapart.images.pictures import StoredPicture
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import detail, say
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.filling import SETTLED_NS, Filling, RowMaker
 from tellapart.features.row_store import RowStore, TableUse
 from tellapart.features.shards import StoredRows
-from tellapart.images.pictures import FilePicture
 from tellapart.progress import Progress
 from tellapart.types import Encoder, Item
 from tellapart.utils.messages import say

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Skipped
+from tellapart.data.images.pictures import FilePicture, StoredPicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.images.pictures import FilePicture, StoredPicture
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.truthful import CONTRASTS, Beliefs
 from tellapart.inference.writers import Written
@@ -120,7 +120,7 @@ class CaptionEngine:
 
     def _prepare(self, picture: Picture | PictureError) -> torch.Tensor | PictureError:
         """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
-        from tellapart.images.clips import sample_frames
+        from tellapart.data.images.clips import sample_frames
 
         if isinstance(picture, PictureError):
             return picture

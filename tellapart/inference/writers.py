@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.json_text import parse_json

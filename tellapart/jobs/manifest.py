@@ -23,12 +23,12 @@ from urllib.parse import unquote
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.base import Options, natural_key
+from tellapart.data.images.pictures import FilePicture
 from tellapart.data.patterns import expand_braces, expand_pattern
 from tellapart.data.readers.parquet import holds_pictures
 from tellapart.data.registry import READERS
 from tellapart.data.specification import is_picture, parse
 from tellapart.errors import UsageError, nearest
-from tellapart.images.pictures import FilePicture
 from tellapart.jobs.storage import file_system, url_errors
 from tellapart.types import Item
 

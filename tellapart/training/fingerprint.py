@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.data.specification import open_data, parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.images.pictures import StoredPicture
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.loading import BUILTIN
 from tellapart.recipe.reading import read_recipe

@@ -18,8 +18,8 @@ from tellapart.boost.retry import RetryingBackend
 from tellapart.boost.run import boost_dataset, parse_shard
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 QUICK = {"base": 0.001, "cap": 0.002}

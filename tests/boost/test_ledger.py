@@ -13,8 +13,8 @@ import pytest
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Answer, Message, Request, Stage
+from tellapart.data.images.pictures import BytesPicture
 from tellapart.errors import TellapartError
-from tellapart.images.pictures import BytesPicture
 from tellapart.types import Item
 
 NOTE = {"stage": "blend", "model": "m", "id": "1"}

@@ -16,8 +16,8 @@ from tiny_models import language_model, seeing_model
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
-from tellapart.images.pictures import FilePicture
 
 ASKED = (Message("system", "You write captions."), Message("user", "Describe this picture."))
 

@@ -21,8 +21,8 @@ from tellapart.boost.backends import open_backend
 from tellapart.boost.backends.pictures import data_url
 from tellapart.boost.backends.reply import read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
+from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.images.pictures import BytesPicture, FilePicture
 from tellapart.scenes import Scenes
 
 KEY = "sk-very-secret-0123456789"

@@ -11,7 +11,7 @@ from reader_help import all_of, draw, ids, wrong
 
 from tellapart.data import open_data
 from tellapart.data.downloads import url_file_name
-from tellapart.images.clips import ClipFile
+from tellapart.data.images.clips import ClipFile
 
 # -- Conceptual Captions
 

@@ -16,7 +16,7 @@ from tellapart.data.specification import parse
 
 MODULE = """
 from tellapart.data import Reader, Skipped
-from tellapart.images.pictures import FilePicture
+from tellapart.data.images.pictures import FilePicture
 from tellapart.types import Item
 
 def read(path, options):

@@ -10,8 +10,8 @@ import pytest
 from real_data import DATA
 
 from tellapart.data import open_data
+from tellapart.data.images.clips import ClipFile, sample_frames
 from tellapart.evaluation.candidate_sets import read_sets
-from tellapart.images.clips import ClipFile, sample_frames
 
 pytestmark = [
     pytest.mark.data,

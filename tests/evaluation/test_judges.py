@@ -12,13 +12,13 @@ from judge_server import JudgeServer, after, numbered
 from PIL import Image
 
 from tellapart.boost.backends import open_backend
+from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.judges.answers import json_in, letter_in, number_in
 from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.judges.measures import CANNOT, captionqa, clair, dcscore, rating, read_questions
 from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.images.pictures import FilePicture
 
 FAST = {"base": 0.001, "cap": 0.01}
 TRUE_WORDS = ("dog", "grass", "ball")

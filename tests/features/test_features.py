@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from tellapart.data import Skipped, open_data
+from tellapart.data.images.clips import ClipFile
+from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features import filling, shards
 from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
 from tellapart.features.streaming import StreamedRows, decodable
-from tellapart.images.clips import ClipFile
-from tellapart.images.pictures import BytesPicture, FilePicture
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 

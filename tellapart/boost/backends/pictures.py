@@ -6,7 +6,7 @@ import base64
 import io
 from typing import TYPE_CHECKING
 
-from tellapart.images.pictures import BytesPicture, FilePicture
+from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.types import Picture
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import Any
 
 from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_json, split_from_name
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import FilePicture
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 

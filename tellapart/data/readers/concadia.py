@@ -14,9 +14,9 @@ from typing import Any
 
 from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import FilePicture
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 TEXTS = {"descriptions": ("description",), "captions": ("caption",), "both": ("description", "caption")}

@@ -17,11 +17,11 @@ from pathlib import Path
 from tellapart.data.base import Options, clean_captions, picture_folder, split_from_name
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
+from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource, csv_records
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
-from tellapart.images.clips import picture_file
 from tellapart.types import Item
 
 FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test": ("test",)}

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_text
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import FilePicture
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
-from tellapart.images.pictures import FilePicture
 from tellapart.types import Item
 
 TOKENS = "Flickr8k.token.txt"

@@ -17,10 +17,10 @@ from pathlib import Path
 from tellapart.data.base import PARTIAL_SUFFIXES, Options, clean_captions, existing_items, natural_key, read_text
 from tellapart.data.caption_files import METADATA_FILES, read_reference_file
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.clips import CLIP_SUFFIXES, picture_file
+from tellapart.data.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
-from tellapart.images.clips import CLIP_SUFFIXES, picture_file
-from tellapart.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.types import Item
 from tellapart.utils.text import path_id
 

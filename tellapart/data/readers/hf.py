@@ -18,11 +18,11 @@ from tellapart.data import columns
 from tellapart.data.base import Options, normalize_split, picture_folder
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
-from tellapart.images.pictures import StoredPicture
 from tellapart.types import Item
 
 PART = 1 << 40  # a place is part · PART + row

@@ -15,9 +15,9 @@ from typing import Any
 
 from tellapart.data.base import Options, check_unique_ids, choose_split, normalize_split, read_json, read_text
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import content_key
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import PictureError, UsageError, nearest
-from tellapart.images.pictures import content_key
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 

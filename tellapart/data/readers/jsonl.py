@@ -18,12 +18,12 @@ from typing import Any
 
 from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource
 from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError, nearest
-from tellapart.images.clips import picture_file
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, read_text, split_from_name
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.clips import ClipFile
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
-from tellapart.images.clips import ClipFile
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 

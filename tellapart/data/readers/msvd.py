@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tellapart.data.base import Options, clean_captions, picture_folder, read_text, usage_errors
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.clips import ClipFile
 from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
-from tellapart.images.clips import ClipFile
 from tellapart.types import Item
 
 TEXT = "AllVideoDescriptions.txt"

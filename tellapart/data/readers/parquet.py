@@ -22,12 +22,12 @@ from tellapart.data import columns
 from tellapart.data.base import Options, missing_reason, natural_key, picture_folder, split_from_name
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import StoredPicture, signature_of
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.patterns import expand_pattern
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
-from tellapart.images.pictures import StoredPicture, signature_of
 from tellapart.types import Item
 
 FILE = 1 << 40  # a place is file · FILE + row

@@ -13,11 +13,11 @@ from pathlib import Path
 from tellapart.data.base import Options, clean_captions, picture_folder
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import url_file_name
+from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
-from tellapart.images.clips import picture_file
 from tellapart.types import Item
 
 LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}

@@ -17,12 +17,12 @@ from typing import Any, BinaryIO
 from tellapart.data.base import Options, clean_captions, missing_reason, natural_key, normalize_split, split_from_name
 from tellapart.data.columns import texts_of
 from tellapart.data.dataset import Skipped
+from tellapart.data.images.pictures import SUFFIXES
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
 from tellapart.data.patterns import expand_pattern
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError
-from tellapart.images.pictures import SUFFIXES
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.text import path_id

@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 from real_data import DATA
 
-from tellapart.errors import MissingExtra, PictureError
-from tellapart.images.clips import (
+from tellapart.data.images.clips import (
     BytesClip,
     ClipFile,
     is_clip,
@@ -21,7 +20,8 @@ from tellapart.images.clips import (
     sample_frames,
     uniform_frame_indices,
 )
-from tellapart.images.pictures import FilePicture
+from tellapart.data.images.pictures import FilePicture
+from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
 
 SIDE = 64

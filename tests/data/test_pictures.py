@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError
-from tellapart.images.pictures import BytesPicture, FilePicture
 
 
 def encoded(image: Image.Image, format: str, **options: object) -> bytes:

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.images.pictures import BytesPicture, FilePicture, check_size, open_image, to_rgb
 from tellapart.errors import MissingExtra, PictureError
-from tellapart.images.pictures import BytesPicture, FilePicture, check_size, open_image, to_rgb
 from tellapart.types import Picture
 
 if TYPE_CHECKING:
