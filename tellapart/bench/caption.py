@@ -4,18 +4,18 @@
 with ``batch_size=16``; (c) a loop over batches of 16 with the processor and ``generate``. Pictures go through the same
 PIL processor on all sides. Models have real configurations and random weights, and write 20 tokens of every photo: the
 end token is made impossible. Each side works through parts of the photos, in turns; a row's ratio is the median of the
-parts' ratios. Loading is not counted.
+parts' ratios. Loading is not counted; what ours does once for all photos is shared out among them. Ctrl-C ends the
+measurement with the parts that all sides have done.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,7 @@ from tellapart.progress import Progress
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
-    from tellapart.data import Dataset
+    from tellapart.bench.caption_ours import Ours
     from tellapart.models.device import Precision
 
 TOKENS, BATCH = 20, 16
@@ -80,7 +79,10 @@ def rows(
             for work, (of, decoding) in chosen.items():
                 if of == model:
                     sides = Sides(where, model, DECODINGS[decoding], str(place), precisions[precision])
-                    found += sides.measure(work, parts)
+                    some, stopped = sides.measure(work, parts)
+                    found += some
+                    if stopped:
+                        return found
     return found
 
 
@@ -124,22 +126,28 @@ class Sides:
     device: str
     precisions: tuple[Precision, ...]
 
-    def measure(self, work: str, parts: Sequence[Sequence[Path]]) -> list[Row]:
-        """All sides on each part in turn, the first of a part taking turns as well."""
-        sides: dict[str, Run] = {precision: partial(self.ours, precision) for precision in self.precisions}
-        sides |= self.theirs
+    def measure(self, work: str, parts: Sequence[Sequence[Path]]) -> tuple[list[Row], bool]:
+        """All sides on each part in turn, the first of a part taking turns as well; and whether Ctrl-C ended it."""
+        sides: dict[str, Run] = {**self.ours, **self.theirs}
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         written: dict[str, list[str]] = {name: [] for name in sides}
-        for run in sides.values():
-            run(parts[0][:2])  # loads, and compiles what is compiled at the first call
-        with Progress(len(sides) * sum(map(len, parts)), f"captioning: {work}") as progress:
-            for number, part in enumerate(parts):
-                names = list(sides)
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    started = time.perf_counter()
-                    written[name] += sides[name](part)
-                    seconds[name].append((time.perf_counter() - started) / len(part))
-                    progress.advance(len(part))
+        stopped = False
+        try:
+            photos = sum(map(len, parts))
+            shares = {name: side.once() / photos for name, side in self.ours.items()}
+            for run in sides.values():
+                run(parts[0][:2])  # loads, and compiles what is compiled at the first call
+            with Progress(len(sides) * photos, f"captioning: {work}") as progress:
+                for number, part in enumerate(parts):
+                    found = self._timed(sides, number, part, progress)
+                    for name, (amount, captions) in found.items():
+                        seconds[name].append(amount + shares.get(name, 0.0))
+                        written[name] += captions
+        except KeyboardInterrupt:
+            stopped = True
+            say(f"{work}: stopped after {len(seconds['pipeline'])} of {len(parts)} parts")
+        if not seconds["pipeline"]:
+            return [], stopped
         self._compare(work, written)
         best = self.precisions[0]
         return [
@@ -150,9 +158,22 @@ class Sides:
                 GOALS[name] if ours == best and self.model == "BLIP-base" else 0.0,
                 "s",
             )
-            for ours in self.precisions
             for name in self.theirs
-        ]
+            for ours in self.precisions
+        ], stopped
+
+    def _timed(
+        self, sides: Mapping[str, Run], number: int, part: Sequence[Path], progress: Progress
+    ) -> dict[str, tuple[float, list[str]]]:
+        """Seconds a photo, and captions, of each side."""
+        found: dict[str, tuple[float, list[str]]] = {}
+        names = list(sides)
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            started = time.perf_counter()
+            captions = sides[name](part)
+            found[name] = (time.perf_counter() - started) / len(part), captions
+            progress.advance(len(part))
+        return found
 
     def _compare(self, work: str, written: Mapping[str, list[str]]) -> None:
         """Raises `TellapartError` where captions in fp32 are others than theirs."""
@@ -163,26 +184,13 @@ class Sides:
             if same < SAME:
                 raise TellapartError(f"{work}: {same:.0%} of the captions are those of the {name}; expected {SAME:.0%}")
 
-    # Ours
-    def ours(self, precision: Precision, paths: Sequence[Path]) -> list[str]:
-        """`caption_pictures` into a file that is thrown away."""
-        from tellapart.inference.caption import caption_pictures
-
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "captions.jsonl"
-            caption_pictures(self._captioner(precision), dataset_of(paths), out, decoding=self.decoding, progress=False)
-            return [json.loads(line)["caption"] for line in out.read_text(encoding="utf-8").splitlines()]
-
-    def _captioner(self, precision: Precision) -> Captioner:
-        from tellapart.captioners import load_captioner
-
-        if precision not in self._loaded:
-            self._loaded[precision] = load_captioner(f"{self.folder}?prompt={PROMPT}", self.device, precision)
-        return self._loaded[precision]
-
     @cached_property
-    def _loaded(self) -> dict[str, Captioner]:
-        return {}
+    def ours(self) -> dict[str, Ours]:
+        """By precision."""
+        from tellapart.bench.caption_ours import Ours
+
+        options = f"prompt={PROMPT}"
+        return {name: Ours(self.folder, options, self.decoding, self.device, name) for name in self.precisions}
 
     # Theirs
     @cached_property
@@ -268,9 +276,3 @@ def chat(path: Path) -> list[dict[str, Any]]:
 def caption_of(text: str) -> str:
     """A caption without the prompt that may stand before it."""
     return " ".join(text.rpartition(PROMPT)[2].split())
-
-
-def dataset_of(paths: Sequence[Path]) -> Dataset:
-    from tellapart.data import open_many
-
-    return open_many([str(path) for path in paths])

@@ -15,9 +15,13 @@ def identity(states: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """For the moment ``module`` computes ``forward`` instead of what it learnt."""
+    """For the moment ``module`` computes ``forward`` instead of what it learnt, or of what already replaces it."""
+    before = vars(module).get("forward")
     module.forward = forward
     try:
         yield
     finally:
-        del module.forward
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before

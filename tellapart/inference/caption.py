@@ -79,6 +79,8 @@ def caption_pictures(
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
     whole), and where not one picture could be read.
     """
+    from tellapart.models.packing import packed_linears
+
     started = time.monotonic()
     if best_of is not None and (best_of < 2 or scorer is None):
         raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
@@ -105,7 +107,7 @@ def caption_pictures(
         if truthful and todo:
             engine.doubt_words(list(dataset), dataset.spec)
         written = empty = 0
-        with Progress(len(todo), "captioning", enabled=progress) as shown:
+        with packed_linears(captioner.model), Progress(len(todo), "captioning", enabled=progress) as shown:
             for count, captions in engine.captions(todo, chooser):
                 writer.write(captions)
                 written += len(captions)

@@ -11,7 +11,7 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.blip import Blip
+from tellapart.captioners.blip import Blip, attention
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
 
@@ -67,3 +67,23 @@ def test_what_was_generated_and_what_is_scored_agree(folder: Path, decoding: Dec
 
 def test_its_parts(folder: Path) -> None:
     assert set(load_captioner(str(folder)).parts()) == {"vision", "language_model"}
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(577, 577), (1, 577), (5, 577), (40, 40)])
+def test_attention_in_bf16_is_that_of_fp32_but_for_rounding(queries: int, keys: int) -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(3, 4, count, 64).bfloat16() for count in (queries, keys, keys))
+    exact = torch.nn.functional.scaled_dot_product_attention(query.float(), key.float(), value.float())
+    with torch.no_grad():
+        found = attention(query, key, value)
+        strided = attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (query, key, value)))
+    assert found.dtype == torch.bfloat16 and (found - exact).abs().max() < 0.01
+    assert (found - strided).abs().max() < 0.01
+
+
+def test_the_vision_tower_gives_what_that_of_transformers_gives_in_bf16(folder: Path) -> None:
+    captioner: Any = load_captioner(str(folder), precision="bf16")
+    pixels = captioner.inputs(captioner.pixels(pictures()))
+    with torch.no_grad():
+        ours, theirs = captioner.encode(pixels), captioner.model.vision_model(pixel_values=pixels).last_hidden_state
+    assert ours.dtype == torch.bfloat16 and (ours - theirs).abs().max() < 0.05

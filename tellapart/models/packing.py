@@ -1,0 +1,85 @@
+"""Linear layers of a model in inference on a CPU, multiplied by oneDNN from weights that it has arranged once.
+
+torch multiplies fp32 by MKL, which takes its slower path on CPUs that are not Intel's, and arranges bf16 weights anew
+at every call, which costs more than multiplying a few rows. What is computed is the same but for rounding.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+
+MOST_BYTES = 2**31  # of arranged copies; the layers beyond are multiplied from the weights that they have
+ROWS = 16  # the rows that a copy is arranged for; any number may be multiplied
+
+
+class PackedLinear:
+    """The forward of ``nn.Linear`` or of transformers' ``Conv1D``, without gradient; with one it is the module's own.
+
+    ``copied``: whether the weights may be arranged in a copy, which is made at the first call.
+    """
+
+    def __init__(self, module: Any, copied: bool) -> None:
+        self.module, self.copied = module, copied
+        self.weight_NK: torch.Tensor | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        module = self.module
+        if torch.is_grad_enabled() or x.dtype != module.weight.dtype or x.device.type != "cpu" or not x.numel():
+            return cast(torch.Tensor, type(module).forward(module, x))
+        if self.weight_NK is None:
+            weight_NK = module.weight.detach()
+            weight_NK = weight_NK if isinstance(module, torch.nn.Linear) else weight_NK.t().contiguous()
+            self.weight_NK = torch.ops.mkldnn._reorder_linear_weight(weight_NK, ROWS) if self.copied else weight_NK
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight_NK, module.bias, "none", [], "")
+        return product
+
+
+@contextmanager
+def packed_linears(model: torch.nn.Module) -> Iterator[None]:
+    """For the moment the linear layers of ``model`` are `PackedLinear`, where that is faster: on a CPU of x86, in fp32,
+    and in bf16 where it multiplies in it. Weights must not change meanwhile."""
+    changed: list[torch.nn.Module] = []
+    room = MOST_BYTES
+    try:
+        for module in model.modules():
+            if "forward" not in vars(module) and packs(module):
+                weight: torch.Tensor = cast(Any, module).weight
+                room -= weight.numel() * weight.element_size()
+                if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):
+                    cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
+                    changed.append(module)
+        yield
+    finally:
+        for module in changed:
+            del cast(Any, module).forward
+
+
+def packs(module: torch.nn.Module) -> bool:
+    """Whether `PackedLinear` can stand for a module's forward."""
+    from transformers.pytorch_utils import Conv1D
+
+    from tellapart.models.device import multiplies_in_bf16
+
+    if type(module) not in (torch.nn.Linear, Conv1D) or platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    weight: torch.Tensor = cast(Any, module).weight
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not _has_operators():
+        return False
+    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and multiplies_in_bf16(weight.device))
+
+
+def _has_operators() -> bool:
+    """Whether this torch has what its compiler calls for linear layers on a CPU."""
+    operators: tuple[Callable[[], Any], ...] = (
+        lambda: torch.ops.mkldnn._reorder_linear_weight.default,
+        lambda: torch.ops.mkldnn._linear_pointwise.default,
+    )
+    try:
+        return all(operator() is not None for operator in operators)
+    except AttributeError:
+        return False

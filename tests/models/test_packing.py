@@ -1,0 +1,80 @@
+"""Linear layers by oneDNN: equal to torch's, and the module's own again afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers.pytorch_utils import Conv1D
+
+from tellapart.captioners.patching import identity, replaced_forward
+from tellapart.models import packing
+from tellapart.models.packing import PackedLinear, packed_linears, packs
+
+DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
+
+
+def layer(kind: str, dtype: torch.dtype) -> Any:
+    torch.manual_seed(0)
+    made = Conv1D(30, 48) if kind == "Conv1D" else torch.nn.Linear(48, 30, bias=kind == "Linear")
+    return made.to(dtype)
+
+
+@CPU_HAS_IT
+@pytest.mark.parametrize("kind", ["Linear", "without bias", "Conv1D"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (577,), (2, 7), (3, 1, 5)])
+@pytest.mark.parametrize("room", [2**31, 0])
+def test_products_are_those_of_torch(
+    kind: str, dtype: torch.dtype, shape: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "MOST_BYTES", room)
+    monkeypatch.setattr("tellapart.models.device.multiplies_in_bf16", lambda _: True)
+    module = layer(kind, dtype)
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("this CPU does not multiply in bf16")
+    x = torch.randn(*shape, 48, generator=torch.manual_seed(1)).to(dtype)
+    strided = x.repeat_interleave(2, -1)[..., ::2]
+    assert not strided.is_contiguous() or strided.numel() == 1
+    with torch.no_grad():
+        plain = module(x)
+        with packed_linears(torch.nn.Sequential(module)):
+            fast = room > 0 or (kind != "Conv1D" and dtype == torch.float32)
+            assert isinstance(vars(module).get("forward"), PackedLinear) == fast
+            for given in (x, strided):
+                product = module(given)
+                assert product.dtype == dtype and product.shape == plain.shape
+                assert (product - plain).abs().max() <= DTYPES[dtype]
+        assert "forward" not in vars(module) and torch.equal(module(x), plain)
+
+
+@CPU_HAS_IT
+def test_gradients_and_other_dtypes_take_the_modules_own_way() -> None:
+    module, x = layer("Linear", torch.float32), torch.randn(3, 48, requires_grad=True)
+    double = layer("Linear", torch.float64)
+    with packed_linears(torch.nn.ModuleList([module, double])):
+        module(x).sum().backward()
+        assert "forward" not in vars(double)
+        with torch.no_grad():
+            assert module(x[:0]).shape == (0, 30)
+    assert x.grad is not None and torch.allclose(x.grad, module.weight.sum(0).expand(3, -1))
+
+
+@CPU_HAS_IT
+def test_an_error_inside_gives_the_layers_back() -> None:
+    module = layer("Linear", torch.float32)
+    with pytest.raises(RuntimeError, match="mine"), packed_linears(module):
+        raise RuntimeError("mine")
+    assert "forward" not in vars(module)
+
+
+@CPU_HAS_IT
+def test_what_replaces_a_layer_for_a_moment_leaves_it_packed() -> None:
+    module, x = layer("Linear", torch.float32), torch.ones(2, 48)
+    with packed_linears(module), torch.no_grad():
+        with replaced_forward(module, identity):
+            assert module(x) is x
+        assert isinstance(vars(module)["forward"], PackedLinear) and module(x).shape == (2, 30)
+    assert "forward" not in vars(module)
