@@ -79,6 +79,9 @@ class Validation(Strict):
     every: int = Field(100, ge=1)
     limit: int | None = Field(None, ge=2)
     select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss"] = "recall@1.random100"
+    until: float | None = Field(
+        None, description="stop at the first validation in which select is this good (paper 2, table 14)"
+    )
     decoding: Decoding = Decoding(kind="greedy")
 
 

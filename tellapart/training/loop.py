@@ -27,6 +27,7 @@ from tellapart.training.optimizer import (
 from tellapart.training.run_folder import Run
 from tellapart.training.setup import TrainingSetup
 from tellapart.training.validation import Validation
+from tellapart.utils.messages import say
 
 NOTHING = -1  # the step to which a log is cut where no checkpoint was written: validation comes before that of step 0
 
@@ -69,7 +70,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         if not ranks.is_main():
             save_state(None, trainable, optimizer, scheduler)
 
-    def validate(step: int) -> None:
+    def validate(step: int) -> bool:
+        """Validate, keep the best, and return whether ``validation.until`` is reached."""
         nonlocal validated
         with trainable.whole():
             values = validation.run()
@@ -80,23 +82,30 @@ def fit(setup: TrainingSetup, run: Run) -> None:
                 state.update(best_value=value, best_step=step)
                 run.save_best(step, learner.save)
         run.log(event="validation", step=step, best=better, n=len(validation.items), **values)
+        goal = recipe.validation.until
+        reached = goal is not None and (validated <= goal if select == "loss" else validated >= goal)
+        if reached:
+            run.log(event="reached", step=step, **{select: validated})
+            say(f"{select} is {validated:g}, {goal:g} or better, at step {step}: training stops")
+        return reached
 
+    reached = False
     if state["step"] == 0:
-        validate(0)
+        reached = validate(0)
         checkpoint(0)
     with (
         open_trackers(settings.trackers, recipe.name, run.folder) as track,
         progress_bar(f"training {recipe.name}", settings.steps, state["step"]) as bar,
     ):
-        for step in range(state["step"], settings.steps):
+        for step in range(state["step"], 0 if reached else settings.steps):
             logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
             done = step + 1
             bar(progress_note(logs, select, validated, state))
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
                 track(logs, done)
-            if done % recipe.validation.every == 0 or done == settings.steps:
-                validate(done)
+            if (done % recipe.validation.every == 0 or done == settings.steps) and validate(done):
+                break  # without a checkpoint: a resumed run comes here again, and trains no further
             if done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
     if state["best_step"] is None:

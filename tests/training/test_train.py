@@ -468,3 +468,31 @@ def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
     assert rates == pytest.approx([(1 + math.cos(math.pi * (step // 4) / 5)) / 2 for step in range(20)])
     with pytest.raises(UsageError, match="schedule_every is of a schedule that changes the rate"):
         recipe_of(tiny_recipe, training={**training, "schedule": "constant"})
+
+
+def test_training_stops_where_the_selected_metric_reaches_its_goal_and_resumes_to_there(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paper 2, table 14: "until R@1 is equal". The goal is what the loss of the whole run was at step 4."""
+    taught = {**tiny_recipe, "objective": {"kind": "mle"}}
+    taught["training"] = {**tiny_recipe["training"], "steps": 8, "checkpoint_every": 3, "log_every": 1}
+    checks = {**tiny_recipe.get("validation", {}), "every": 2, "select": "loss"}
+    whole = recipe_of(taught, validation=checks)
+    train(whole, tmp_path / "whole", evaluate=False)
+    lines = [json.loads(line) for line in (tmp_path / "whole/log.jsonl").read_text().splitlines()]
+    found = {line["step"]: line["loss"] for line in lines if line.get("event") == "validation"}
+    assert found[4] < min(found[0], found[2]), "the loss falls"
+    recipe = recipe_of(taught, validation={**checks, "until": found[4]})
+    assert content_of(recipe).fingerprint != content_of(whole).fingerprint
+    train(recipe, tmp_path / "until", evaluate=False)
+    assert losses(tmp_path / "until") == losses(tmp_path / "whole")[:4]
+    last = json.loads((tmp_path / "until/log.jsonl").read_text().splitlines()[-1])
+    assert last == {"event": "reached", "step": 4, "loss": pytest.approx(found[4])} | {
+        key: value for key, value in last.items() if key not in ("event", "step", "loss")
+    }
+    stop_after(3, recipe, tmp_path / "stopped", monkeypatch)
+    train(recipe, tmp_path / "stopped", resume=True, evaluate=False)
+    assert same(weights(tmp_path / "stopped"), weights(tmp_path / "until"))
+    reached = recipe_of(taught, validation={**checks, "until": 1e9})
+    train(reached, tmp_path / "at once", evaluate=False)
+    assert losses(tmp_path / "at once") == []
