@@ -94,3 +94,15 @@ def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path) -> None:
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--ray")
     assert done.status == 2 and "no Ray cluster at 'auto'" in done.err and "ray start --head" in done.err
     assert cli("job", "status", tmp_path).status == 2
+
+
+def test_an_estimate_of_a_sample(cli: Cli, photos: Path, tiny_captioner: Path, tmp_path: Path) -> None:
+    """It does nothing that is kept, and the same command without it does the job."""
+    command = ("caption", tiny_captioner, photos, "--beams", 1, "-o", tmp_path / "a.jsonl", "--workers", 1)
+    done = cli(*command, "--estimate", "--price", 3.6, "--shard-items", 16)
+    assert done.status == 0, done.err
+    shards, sample, hours, disk, cost = done.out.splitlines()
+    assert shards == "10 shards, 150 items" and sample.startswith("sample of 12")
+    spent = float(hours.partition("(")[2].split()[0])
+    assert float(cost.split()[1]) == pytest.approx(3.6 * spent, abs=0.02) and "MB" in disk
+    assert json.loads(cli("job", "status", tmp_path / "a.jsonl.job", "--json").out)["state"] == "waiting"
