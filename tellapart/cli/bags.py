@@ -11,6 +11,14 @@ import typer
 from tellapart.cli.bags_tables import card_table, summary, table, write_card
 from tellapart.cli.common import DATA, App
 from tellapart.cli.devices import Device, ExactPrecision
+from tellapart.cli.job_options import (
+    CpusPerWorker,
+    GpusPerWorker,
+    JobOptions,
+    RayAddress,
+    ShardItems,
+    WorkerCount,
+)
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import typed_command
@@ -86,11 +94,21 @@ def mine(
     exact: Exact = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shard_items: ShardItems = None,
     as_json: Json = False,
 ) -> None:
     """Find the most similar pictures: disjoint bags, the most similar first."""
     from tellapart.bags.file import write_bags
 
+    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
+    if options.wanted:
+        from tellapart.cli.job_features import encode_ahead
+
+        encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out, mined.file)

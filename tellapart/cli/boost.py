@@ -9,6 +9,16 @@ import typer
 
 from tellapart.cli.common import DATA, App
 from tellapart.cli.devices import Device, InferencePrecision
+from tellapart.cli.job_options import (
+    CpusPerWorker,
+    Estimate,
+    GpusPerWorker,
+    JobOptions,
+    Price,
+    RayAddress,
+    ShardItems,
+    WorkerCount,
+)
 from tellapart.cli.output import Json, show
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
@@ -45,6 +55,13 @@ def boost(
     ] = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shard_items: ShardItems = None,
+    estimate: Estimate = False,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. After an interruption, the same command goes on."""
@@ -61,6 +78,12 @@ def boost(
     # Equal names share one backend: a local model is loaded once, a server's rate limit applies to both.
     if (device, precision) != ("auto", "auto") and not any((spec or "").startswith("local:") for spec in (llm, mllm)):
         raise UsageError("--device and --precision are of local models; type --mllm local:FOLDER, or leave them out")
+    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
+    if options.wanted:
+        if part != (1, 1) or ledger is not None:
+            raise UsageError("with --workers, shards and ledgers are the job's own; leave out --shard and --ledger")
+        _by_workers(data, out, names, llm, mllm, prompts, in_flight, tokenizer, device, precision, options, as_json)
+        return
     backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
     selected = make_stages(names, backends.get(llm or ""), backends.get(mllm or ""), prompts)
     dataset = open_many(data)
@@ -80,6 +103,38 @@ def boost(
         )
     if summary.without:
         raise TellapartError(no_answers_message(summary, statistics))
+
+
+def _by_workers(
+    data: list[str], out: Path, stages: list[str], llm: str | None, mllm: str | None, prompts: Path | None,
+    in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions, as_json: bool,
+) -> None:  # fmt: skip
+    """Boost by many workers, each with its share of the requests in flight."""
+    from tellapart.boost.output import read_records
+    from tellapart.boost.statistics import Statistics, tokens_of
+    from tellapart.cli.job_options import begun, run, told
+    from tellapart.jobs.boosts import ledgers_of
+    from tellapart.jobs.job import SUFFIX, Request
+    from tellapart.jobs.works import merge_job
+
+    count_tokens = tokens_of(tokenizer) if tokenizer else None
+    place = out.absolute()
+    texts = {file.name: file.read_text(encoding="utf-8") for file in sorted(prompts.glob("*.txt"))} if prompts else {}
+    deciding = {"stages": stages, "llm": llm, "mllm": mllm, "prompts": texts, "out": str(place)}
+    settings = {
+        "stages": stages, "llm": llm, "mllm": mllm, "prompts": None if prompts is None else str(prompts.absolute()),
+        "out": str(place), "ledgers": ledgers_of(f"{place}{SUFFIX}"), "device": device, "precision": precision,
+        "in_flight": max(1, in_flight // (options.workers or 1)),
+    }  # fmt: skip
+    job = begun(Request("boost", settings, deciding), data, str(out), options, overwrite=False, suffix=".jsonl")
+    run(job, options, "boosting")
+    items = merge_job(job, str(out))
+    statistics = Statistics(count_tokens)
+    for record in read_records(out):
+        statistics.add_record(record, out.parent)
+    counts = told(job)
+    value = {"out": str(out), "items": items, "left_out": counts["left_out"], "statistics": statistics.to_json()}
+    show_all(value, [f"{out}: {items:,} items of {job.shards:,} shards"], statistics, out, as_json)
 
 
 @app.command(name="boost-merge", rich_help_panel=DATA)

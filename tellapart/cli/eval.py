@@ -9,6 +9,14 @@ import typer
 
 from tellapart.cli.common import MEASURING, App
 from tellapart.cli.devices import Device, ExactPrecision
+from tellapart.cli.job_options import (
+    CpusPerWorker,
+    GpusPerWorker,
+    JobOptions,
+    RayAddress,
+    ShardItems,
+    WorkerCount,
+)
 from tellapart.cli.judge_options import LEDGER, JudgeLedger, JudgePrompts, LlmJudge
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
@@ -109,6 +117,11 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
+    shard_items: ShardItems = None,
     as_json: Json = False,
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
@@ -137,6 +150,15 @@ def evaluate(
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
             formats.check_file(path, suffixes)
+    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
+    if options.wanted:
+        from tellapart.cli.job_features import encode_ahead
+
+        if data is None or scorer is None:
+            raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
+        specs = [[spec] for spec in (data, distractors) if spec is not None]
+        models, place = [scorer, *(eval_scorer or ())], None if out is None else str(out)
+        encode_ahead(models, specs, place, options, device=device, precision=precision)
     files = [*(captions or ())]
     if captioner:
         from tellapart.inference.system import captions_of

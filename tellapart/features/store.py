@@ -52,6 +52,11 @@ class FeatureStore:
         self.folder = Path(folder or os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
         self._rows = RowStore(self.folder, (_limit_gb() if limit_gb is None else limit_gb) * 1e9)
 
+    @property
+    def table(self) -> RowStore:
+        """The rows themselves, by key."""
+        return self._rows
+
     def features(
         self, items: Sequence[Item], encoder: Encoder, *, batch_size: int = BATCH, progress: bool = True
     ) -> StoredRows:

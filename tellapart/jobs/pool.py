@@ -145,11 +145,12 @@ class Pool:
 
 
 def _reason(error: Exception) -> str:
-    """Why a worker died, in one line."""
-    text = str(error)
-    if "memory" in text and "OOM" in text.upper():
-        return "the worker was out of memory and was ended by Ray"
-    for line in text.splitlines():
-        if "exit type" in line or ("died" in line.lower() and "cause" in line.lower()):
-            return "the worker died: " + " ".join(line.split())[:200]
-    return f"the worker died ({type(error).__name__}: {' '.join(text.split())[:200]})"
+    """Why a worker died, in one line. Ray knows of its own memory monitor, and of nodes that went; not of signals."""
+    text = " ".join(str(error).split())
+    if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:
+        return "the machine was out of memory, and Ray ended the worker"
+    if "node" in text and "died" in text and "worker process has died" not in text:
+        return "the worker died with its node"
+    if "worker process has died" in text or "Worker exit" in text:
+        return "the worker died (a crash such as SIGSEGV, or SIGKILL where memory is short)"
+    return f"the worker died ({type(error).__name__}: {text[:200]})"

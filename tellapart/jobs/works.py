@@ -48,6 +48,8 @@ class Work(Protocol):
 MOST_NAMED = 100  # pictures that could not be read, named for each shard
 WORKS = {
     "caption": "tellapart.jobs.captions:Captions",
+    "encode": "tellapart.jobs.features:Features",
+    "boost": "tellapart.jobs.boosts:Boosts",
 }
 
 
@@ -62,6 +64,7 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Join the results of a job, in the way of its work. Returns how many items there are."""
-    from tellapart.jobs.merge import merge_lines
+    from tellapart.jobs import boosts, features, merge
 
-    return merge_lines(job, out, without_failed=without_failed)
+    joins = {"caption": merge.merge_lines, "encode": features.write_features, "boost": boosts.merge_boosted}
+    return joins[job.work](job, out, without_failed=without_failed)

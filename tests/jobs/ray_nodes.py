@@ -1,0 +1,156 @@
+"""A Ray cluster of three nodes on this machine, in a process of its own: ``python ray_nodes.py``.
+
+It prints its address; a line on its input asks for something, and a line on its output says that it was done:
+``node`` kills a node's raylet (-9) and adds another node, ``worker`` kills a worker (-9); the end of its input ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+NODES = 3
+HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
+STORE = 80 << 20
+
+
+def serve() -> None:
+    """The cluster, for as long as the input lasts."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "object_store_memory": STORE,
+            "include_dashboard": False,
+            "_system_config": HEALTH,
+        },
+    )
+    nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(NODES)]
+    print(cluster.address, flush=True)
+    turn = 0
+    for line in sys.stdin:
+        if line.strip() == "node":
+            node = nodes.pop(0)
+            raylet = node.all_processes["raylet"][0].process.pid
+            os.kill(raylet, signal.SIGKILL)
+            cluster.remove_node(node, allow_graceful=False)
+            nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE, wait=False))
+        elif line.strip() == "worker":
+            pids = busy_workers()
+            turn += 1
+            if pids:
+                os.kill(pids[turn % len(pids)], signal.SIGKILL)
+        print("done", flush=True)
+    cluster.shutdown()
+
+
+def busy_workers() -> list[int]:
+    """The workers below this process that do a shard."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.name().startswith("ray::") and "Worker.run" in " ".join(process.cmdline()):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+class Nodes:
+    """The cluster of `serve`. Nothing of it is left when the block ends."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Nodes:
+        self.address = self._line()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        below = psutil.Process(self._process.pid).children(recursive=True)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        for process in below:
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+        psutil.wait_procs(below, timeout=10)
+
+    def ask(self, what: str) -> None:
+        """``node`` or ``worker``."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        assert self._line() == "done"
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        assert line, "the cluster ended"
+        return line
+
+
+class Driver:
+    """A command of tellapart in a process of its own, which can be killed."""
+
+    def __init__(self, *arguments: object, log: Path) -> None:
+        self._log = log.open("a")
+        self._command = [sys.executable, "-m", "tellapart", *map(str, arguments)]
+        self.start()
+
+    def start(self) -> None:
+        """Type the command."""
+        self.process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, seconds: float) -> int:
+        """Its exit status. Fails after so many seconds."""
+        return self.process.wait(seconds)
+
+
+def wait_for(folder: Path, parts: int, driver: Driver, seconds: float) -> dict[str, tuple[int, int]]:
+    """Wait until so many results are there, or the driver ends: their (inode, time of change)."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = results(folder)
+        if len(found) >= parts or driver.process.poll() is not None:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{len(results(folder))} results after {seconds} s, expected {parts}")
+
+
+def results(folder: Path) -> dict[str, tuple[int, int]]:
+    """The results of shards that are there: name to (inode, time of change)."""
+    found = {}
+    for file in folder.glob("parts-*/[0-9]*.jsonl"):
+        state = file.stat()
+        found[file.name] = (state.st_ino, state.st_mtime_ns)
+    return found
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,109 @@
+"""``encode``, ``boost``, ``bags mine`` and ``eval`` by workers: what the plain commands give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Cli
+from test_manifest import photo
+
+from tellapart.data import open_data
+from tellapart.features.store import FeatureStore
+from tellapart.scorers import load_scorer
+
+COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    for number in range(COUNT):
+        (folder / f"{number:02d}.jpg").write_bytes(photo(number % 28, 60, 40))  # two are copies
+        (folder / f"{number:02d}.txt").write_text(f"a photo of noise number {number}\n")
+    (folder / "17.jpg").write_bytes(b"no picture")
+    return folder
+
+
+def test_encode_writes_the_rows_of_the_store(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "features"
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache of the workers"))
+    done = cli("encode", tiny_scorer, photos, "-o", out, "--shard-items", 8)
+    assert done.status == 0, done.err
+    assert "29 rows of 4 shards" in done.err and "17.jpg (" in done.err
+    ids = [line for number in range(4) for line in (out / f"{number:06d}.txt").read_text().splitlines()]
+    rows = np.concatenate([np.load(out / f"{number:06d}.npy") for number in range(4)])
+    scorer, store = load_scorer(str(tiny_scorer)), FeatureStore(tmp_path / "another cache")
+    kept = store.readable(open_data(str(photos)), scorer.encoder)
+    assert ids == [item.id for item in kept]
+    assert np.array_equal(rows, np.asarray(store.features(kept, scorer.encoder)))
+
+
+def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same results; the rows come from the workers alone: their machine's store is made empty in between."""
+    from tellapart.jobs import features
+
+    captions = tmp_path / "captions.jsonl"
+    lines = [{"id": item.id, "caption": item.references[0]} for item in open_data(str(photos)) if item.id != "17.jpg"]
+    captions.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    mine = ("bags", "mine", photos, "--scorer", tiny_scorer, "--size", "3,5")
+    measure = ("eval", "--captions", captions, "--data", photos, "--scorer", tiny_scorer, "--allow-missing", "--json",
+               "--metrics", "clipscore,recall@1.lookalike10,length")  # fmt: skip
+    results = {}
+    for name, options in (("plain", ()), ("workers", ("--workers", 1, "--shard-items", 16))):
+        monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / f"cache of {name}"))
+        if options:
+            taken: list[int] = []
+            take = features.take_features
+
+            def emptied(job: features.Job, take=take, taken=taken) -> int:  # type: ignore[no-untyped-def]
+                FeatureStore().empty()
+                taken.append(take(job))
+                monkeypatch.setattr("tellapart.features.filling.RowMaker.of", refuse)
+                return taken[-1]
+
+            monkeypatch.setattr(features, "take_features", emptied)
+        bags = tmp_path / f"{name}.jsonl"
+        done = cli(*mine, "-o", bags, *options)
+        assert done.status == 0, done.err
+        measured = cli(*measure, *(options[:2]))
+        results[name] = (bags.read_text(), json.loads(measured.out)["systems"])
+    assert results["workers"] == results["plain"]
+    assert taken == [29, 29]
+    assert not list(tmp_path.glob("*.job")) and not list((tmp_path / "cache of workers").glob("jobs/*"))
+
+
+def refuse(maker: object, picture: object) -> None:
+    """In place of encoding: only the picture that cannot be read is looked at again."""
+    from tellapart.errors import PictureError
+
+    if not getattr(picture, "name", "").endswith("17.jpg"):
+        raise AssertionError(f"{picture} is encoded again")
+    raise PictureError("17.jpg: no picture")
+
+
+def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -> None:
+    command = ("boost", "scenes:plain?n=20", "--llm", "scripted", "--mllm", "scripted")
+    for name, options in (("plain", ()), ("workers", ("--workers", 1, "--shard-items", 6))):
+        (tmp_path / name).mkdir()
+        done = cli(*command, "-o", tmp_path / name / "boosted.jsonl", *options)
+        assert done.status == 0, done.err
+    plain, shared = (tmp_path / name / "boosted.jsonl" for name in ("plain", "workers"))
+    assert shared.read_bytes() == plain.read_bytes()
+    assert len(open_data(str(shared))) == 20
+    made = [json.loads(path.with_name("boosted.jsonl.made.json").read_text()) for path in (plain, shared)]
+    assert made[0] == made[1]
+    assert cli(*command, "-o", shared, "--workers", 1, "--shard", "1/2").status == 2
+
+
+def test_workers_need_something_to_encode(cli: Cli, tmp_path: Path) -> None:
+    captions = tmp_path / "a.jsonl"
+    captions.write_text('{"id": "1", "caption": "a"}\n')
+    done = cli("eval", "--captions", captions, "--metrics", "length", "--workers", 2)
+    assert done.status == 2 and "type both, or leave out --workers" in done.err
