@@ -16,6 +16,7 @@ BENCHMARKS = {
     "boost": "tellapart.bench.boost",
     "caption": "tellapart.bench.caption",
     "growth": "tellapart.bench.growth",
+    "jobs": "tellapart.bench.jobs",
     "metrics": "tellapart.bench.metrics",
     "rollout": "tellapart.bench.rollout",
     "smile": "tellapart.bench.smile",

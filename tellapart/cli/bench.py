@@ -23,7 +23,9 @@ def bench(
         str | None,
         typer.Option(metavar="NAME", help="rollout: a training step of clipcap-gpt2, blip-base or qwen2-vl-2b."),
     ] = None,
-    pictures: Annotated[int | None, typer.Option(min=1, help="caption: photos, in --repeat parts.")] = None,
+    pictures: Annotated[
+        int | None, typer.Option(min=1, help="caption: photos, in --repeat parts. jobs: how many.")
+    ] = None,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="caption: auto, cpu, cuda, cuda:1, mps.")] = None,
     precision: Annotated[str | None, typer.Option(help="caption: auto (bf16 and fp32), bf16 or fp32.")] = None,
     what: Annotated[str | None, typer.Option(help="growth: of eval, caption or bags. Default: eval.")] = None,

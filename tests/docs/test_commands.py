@@ -90,6 +90,8 @@ NOT_RUN = {
     "tellapart study simulate pick": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate rate": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate compare": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
+    "ray start": "starts servers that stay; tests/jobs/ray_nodes.py starts a cluster",
+    "tellapart caption MODEL s3://": "needs a bucket and a cluster; tests/jobs has both",
     "torchrun": "tests/training/test_ranks.py starts the same",
     "accelerate launch": "starts what torchrun starts",
     "tellapart tables": "trains for minutes; tests/claims does it on little data",
