@@ -101,13 +101,13 @@ def efficiency(shards: Sequence[float], workers: int, stragglers: float, seed: i
 
 def _write(folder: Path, pictures: int) -> None:
     """Pictures of `scenes` as PNG, in tars; a few hundred different ones, over and over."""
-    from tellapart.scenes import Scenes
+    from tellapart.data import open_data
 
     folder.mkdir()
     encoded = []
-    for scene in Scenes(min(pictures, 400)):
+    for item in open_data(f"scenes:plain?n={min(pictures, 400)}"):
         made = io.BytesIO()
-        scene.picture.image().save(made, "PNG")
+        item.picture.image().save(made, "PNG")
         encoded.append(made.getvalue())
     for shard in range(0, pictures, EACH):
         with tarfile.open(folder / f"{shard // EACH:05d}.tar", "w") as tar:

@@ -33,7 +33,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
-    file_system("s3://photos")[0].mkdir("photos")
+    file_system("s3://photos")[0].makedirs("photos", exist_ok=True)
     yield "s3://photos"
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()
@@ -54,6 +54,7 @@ def upload(bucket: str, local: Path) -> None:
         fs.put_file(str(path), f"{root}/tars/{path.name}")
 
 
+@pytest.mark.long
 def test_from_a_bucket_into_a_bucket(cli: Cli, bucket: str, tiny_captioner: Path, tmp_path: Path) -> None:
     upload(bucket, tmp_path / "tars")
     options = ("--beams", 1, "--max-tokens", 5)
