@@ -9,6 +9,7 @@ from tellapart.data import Dataset
 from tellapart.inference.caption import weights_of
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.writers import json_line
+from tellapart.jobs.merge import merge_lines as join_captions
 from tellapart.jobs.works import Done
 from tellapart.models.device import hardware
 
@@ -62,3 +63,6 @@ class Captions:
                 written += len(captions)
                 empty += sum(not one.caption for one in captions)
         return Done.of(dataset, written, empty=empty)
+
+
+__all__ = ["Captions", "join_captions"]

@@ -46,10 +46,11 @@ class Work(Protocol):
 
 
 MOST_NAMED = 100  # pictures that could not be read, named for each shard
+# By name: the module, what is done with a shard there, and what joins the results of all shards.
 WORKS = {
-    "caption": "tellapart.jobs.captions:Captions",
-    "encode": "tellapart.jobs.features:Features",
-    "boost": "tellapart.jobs.boosts:Boosts",
+    "caption": ("tellapart.jobs.captions", "Captions", "join_captions"),
+    "encode": ("tellapart.jobs.features", "Features", "write_features"),
+    "boost": ("tellapart.jobs.boosts", "Boosts", "merge_boosted"),
 }
 
 
@@ -57,14 +58,13 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
     """The work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
     if name not in WORKS:
         raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
-    module, _, attribute = WORKS[name].partition(":")
-    make: Callable[..., Work] = getattr(importlib.import_module(module), attribute).open
+    module, made, _ = WORKS[name]
+    make: Callable[..., Work] = getattr(importlib.import_module(module), made).open
     return make(**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Join the results of a job, in the way of its work. Returns how many items there are."""
-    from tellapart.jobs import boosts, features, merge
-
-    joins = {"caption": merge.merge_lines, "encode": features.write_features, "boost": boosts.merge_boosted}
-    return joins[job.work](job, out, without_failed=without_failed)
+    module, _, join = WORKS[job.work]
+    joined: int = getattr(importlib.import_module(module), join)(job, out, without_failed=without_failed)
+    return joined
