@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.filling import Filling, RowMaker
 from tellapart.features.row_store import RowStore
 from tellapart.features.store import BATCH, encoder_rows
-from tellapart.images.pictures import StoredPicture
 from tellapart.types import Encoder, Item
 
 
