@@ -32,7 +32,7 @@ CLAIMS = (
         "smile-length",
         1,
         "Table 1",
-        "SMILE: captions at least 1.7 times as long, more distinct words, higher R@1; precision falls a little",
+        "SMILE: captions at least 1.7 times as long, with more distinct words and higher R@1; precision falls slightly",
         "length 10.0 → 22.3 on COCO, 11.6 → 23.2 on Flickr30k; words 1.4k → 4.5k; R@1 6.7 → 10.0",
         (
             greater(
@@ -64,11 +64,11 @@ CLAIMS = (
         "smile-init",
         1,
         "Table 3",
-        "SMILE helps a captioner that can caption, not one that cannot; more MLE alone changes nothing",
+        "SMILE helps a trained captioner, not one from scratch; more MLE alone changes nothing",
         "R@1: fine-tuned 6.7 → 10.0 (more MLE 6.5); from scratch 1.9 → 0.7",
         (
             greater(
-                "R@1 gained by one that can",
+                "R@1 gained by a trained captioner",
                 recall("smile"),
                 recall("start"),
                 margin=2.0,
@@ -76,7 +76,7 @@ CLAIMS = (
                 paper=(10.0, 6.7),
             ),
             Part(
-                "R@1 gained by one that cannot, below 2",
+                "R@1 gained by one from scratch, below 2",
                 (recall("smile_scratch"), minus(recall("scratch"))),
                 -math.inf,
                 2.0,
@@ -102,7 +102,7 @@ CLAIMS = (
         "smile-first-token",
         1,
         "Table 4",
-        "without a restriction of the first token R@1 is lower; shifting it and MLE on it both repair that",
+        "R@1 is lower where the first token is not restricted; shifting it, or MLE on it, restores R@1",
         "R@1: none 6.8, shifting 9.6, first-token MLE 10.0",
         (
             greater(
@@ -124,7 +124,7 @@ CLAIMS = (
         "smile-mix",
         1,
         "Table 5",
-        "length rises as λ falls; a small λ gives the best R@1",
+        "captions grow longer as λ falls; a small λ gives the best R@1",
         "λ 1, 0.5, 0.1, 0.01, 0: length 10.0, 10.8, 12.6, 19.8, 22.3; R@1 6.7, 6.7, 7.6, 10.9, 10.0",
         (
             greater("length, λ 0.5 over 1", length("mix_half"), length("mix_one"), effect=1.0, paper=(10.8, 10.0)),
@@ -159,7 +159,7 @@ CLAIMS = (
         "smile-subsets",
         1,
         "Figure 4a",
-        "a random subset keeps the length, the reverse one shortens it",
+        "captions keep their length with a random subset of words and shrink with the reverse one",
         "own: grows to 22; random: stays at 10; reverse: shorter and shorter",
         (
             greater(
@@ -193,7 +193,7 @@ CLAIMS = (
         "smile-corpus",
         1,
         "Figure 4b",
-        "no growth on a corpus without details, about twice on one with few",
+        "captions do not grow on a corpus without details, and about double on one with few",
         "Simplest-COCO: stays at 2.0 words; Simpler-COCO: about twice its 2.5",
         (
             about_equal(
@@ -214,7 +214,7 @@ CLAIMS = (
         "smile-tokens",
         1,
         "Figure 5",
-        "a plain word where the label is rich is still punished, a rich one where the label is plain is not",
+        "SMILE still penalizes a plain word where the label is rich, but not a rich word where the label is plain",
         "loss where the model says more than the label: MLE 4.51, SMILE 0.57; where it says less, both are large",
         (
             Part("loss of a rich label, over 0.5 nats", (Measurement("start", "smile-rich"),), 0.5, effect=0.5),
@@ -250,7 +250,7 @@ CLAIMS = (
         "smile-video",
         1,
         "Table 6",
-        "the same on clips: captions at least 1.4 times as long, higher R@1",
+        "SMILE on clips makes captions at least 1.4 times as long, with higher R@1",
         "length 8.1 → 20.6, R@1 19.0 → 27.3 on MSR-VTT",
         (
             greater(

@@ -30,7 +30,7 @@ CLAIMS = (
         "vcb-captions",
         2,
         "Table 2",
-        "as captions, plain < blended < holistic in R@1, on random and on hard sets",
+        "the captions themselves rank plain < blended < holistic in R@1, on random and on hard sets",
         "RD100 80.9, 88.9, 91.3; TrueMatch #3 51.1, 53.6, 57.5",
         (
             greater(
@@ -69,7 +69,7 @@ CLAIMS = (
         "sr-init",
         2,
         "Table 3",
-        "the richer the captions of MLE, the better what self-retrieval makes of it",
+        "the richer the captions that MLE trains on, the better the result of self-retrieval",
         "after SR-L: RD100 83.7, 87.5, 87.6; TrueMatch #3 53.3, 54.7, 59.1 for plain, blended, holistic",
         (
             greater("R@1, blended start over plain", recall("sr_blend"), recall("sr"), effect=4.0, paper=(87.5, 83.7)),
@@ -84,7 +84,7 @@ CLAIMS = (
         "sr-tradeoff",
         2,
         "Figure 3",
-        "self-retrieval for longer: R@1 keeps rising, CIDEr falls, hallucination rises",
+        "with longer self-retrieval R@1 keeps rising while CIDEr falls and hallucination rises",
         "over 100 epochs RD100 +7.9, CIDEr −15.4",
         (
             greater("R@1 gained at first", recall("sr_free"), recall("start"), effect=10.0, paper=(83.7, 76.5)),
@@ -103,7 +103,7 @@ CLAIMS = (
         "sr-modules",
         2,
         "Tables 4, 14",
-        "SR-V beats SR-L on hard sets and costs CIDEr; SR-LV about as good as SR-V with a little more CIDEr; "
+        "SR-V beats SR-L on hard sets at the cost of CIDEr; SR-LV is about as good as SR-V with slightly more CIDEr; "
         "at equal R@1 SR-L keeps more CIDEr",
         "TrueMatch #3 / CIDEr, blended: SR-L 54.7 / 80.1, SR-V 61.3 / 72.4, SR-LV 61.3 / 72.7; at equal R@1 CIDEr 80.2 "
         "of SR-L, 77.3 of SR-V",
@@ -129,7 +129,7 @@ CLAIMS = (
         "bagcurri",
         2,
         "Tables 5, 10",
-        "on the rich start bags beat random distractors on hard sets, and the curriculum keeps CIDEr where fixed bags "
+        "from the rich start, bags beat random distractors on hard sets, and the curriculum keeps CIDEr where fixed bags "
         "lose it; the plain start loses CIDEr",
         "rich: TrueMatch #7 51.2 → 57.1, CIDEr 29.7 (fixed bags of 20: 24.8); plain: CIDEr 96.6 → 84.2",
         (
@@ -161,7 +161,7 @@ CLAIMS = (
         "sr-diversity",
         2,
         "Table 6",
-        "the vocabulary grows: MLE < SR-L < SR-V < SR-LV < SR-LV with bags",
+        "the vocabulary grows in the order MLE < SR-L < SR-V < SR-LV < SR-LV with bags",
         "words used at least 5 times, plain: 428, 689, 719, 762, 770",
         (
             greater("words, SR-L over MLE", words("sr_l"), words("start"), effect=2.0, paper=(689.0, 428.0)),
@@ -175,7 +175,7 @@ CLAIMS = (
         "sr-cider",
         2,
         "Tables 7, 13",
-        "CIDEr + SR on the rich start: better on both; λ trades them",
+        "from the rich start, CIDEr + SR improves both; λ trades one for the other",
         "CIDEr / RD100: MLE 26.6 / 84.7, SR 29.7 / 91.3, λ 0.5 38.0 / 92.6, λ 1 45.4 / 92.5",
         (
             greater(
@@ -214,7 +214,7 @@ CLAIMS = (
         "cider-long",
         2,
         "C.6, Figure 6",
-        "CIDEr gives correct captions scores near zero against long references; its scale falls with their length",
+        "against long references CIDEr scores correct captions near zero; its scale falls as references grow",
         "MLE on plain, blended, holistic captions: CIDEr 107.8, 80.2, 26.6 against their own references",
         (
             greater(
@@ -248,7 +248,7 @@ CLAIMS = (
         "sr-transfer",
         2,
         "Table 8",
-        "gains carry to sets of consecutive frames never trained on",
+        "gains transfer to sets of consecutive frames that were never trained on",
         "ImageCoDe R@1: COCO 28.8 → 30.3, HolisticCap 31.9 → 37.9",
         (
             greater(

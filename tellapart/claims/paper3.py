@@ -22,7 +22,7 @@ CLAIMS = (
         "discri-retrieval",
         3,
         "Table 1",
-        "better retrieval in and out of domain, often above the references",
+        "self-retrieval improves retrieval in and out of domain, often beyond the references",
         "P@1 74.2 → 84.8 on COCO (references 76.3), 65.9 → 79.4 on Flickr; alt-text 82.5 → 94.4 (81.6)",
         (
             greater("P@1 gained in domain", recall("sr"), recall("start"), effect=10.0, paper=(84.8, 74.2)),
@@ -55,7 +55,7 @@ CLAIMS = (
         "discri-transfer",
         3,
         "Tables 2-3",
-        "CIDEr falls in domain, little for the one of COCO's kind, much for the alt-text one, and rises out of domain",
+        "CIDEr falls in domain, slightly with references like COCO's and sharply with alt-text, and rises out of domain",
         "in domain 108.6 → 105.4, 87.2 → 55.3; alt-text captioner on COCO 37.0 → 53.2, COCO's on alt-text 23.7 → 28.0",
         (
             greater(
@@ -66,7 +66,7 @@ CLAIMS = (
                 paper=(87.22, 55.26),
             ),
             Part(
-                "of it more than by the one of COCO's kind",
+                "more CIDEr lost by it than by the captioner of COCO's kind",
                 (
                     cider("alt", "alt"),
                     cider("sr_alt", "alt", -1),
@@ -97,7 +97,7 @@ CLAIMS = (
         "discri-baseline",
         3,
         "Table 8",
-        "without a baseline far behind; a running mean about equal to greedy",
+        "training without a baseline is far behind; a running mean is about as good as the greedy caption",
         "P@1: none 34.3, greedy 97.4, running mean 97.8",
         (
             greater(
@@ -130,7 +130,7 @@ CLAIMS = (
         "discri-reward",
         3,
         "Table 9",
-        "log-probability at least as good a reward as accuracy and cosine",
+        "log-probability is at least as good a reward as accuracy and cosine",
         "P@1: log-probability 86.2, accuracy 85.3, cosine 85.2",
         (
             greater("P@1 gained", recall("sr"), recall("start"), effect=10.0),
@@ -217,7 +217,7 @@ CLAIMS = (
         "discri-listener",
         3,
         "Table 6",
-        "an independent listener, which knows the truth, picks the target more often",
+        "an independent listener that knows the ground truth picks the target more often",
         "people pick the target with ClipCap's captions in 36.2 %, DiscriTune's 47.6 %, people's 42.8 %",
         (
             greater(
