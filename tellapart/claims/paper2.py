@@ -129,8 +129,8 @@ CLAIMS = (
         "bagcurri",
         2,
         "Tables 5, 10",
-        "from the rich start, bags beat random distractors on hard sets, and the curriculum keeps CIDEr where fixed bags "
-        "lose it; the plain start loses CIDEr",
+        "from the rich start, bags beat random distractors on hard sets, and the curriculum keeps CIDEr where fixed "
+        "bags lose it; the plain start loses CIDEr",
         "rich: TrueMatch #7 51.2 → 57.1, CIDEr 29.7 (fixed bags of 20: 24.8); plain: CIDEr 96.6 → 84.2",
         (
             greater(
