@@ -83,8 +83,12 @@ Licence = Annotated[str, typer.Option(help="The pictures' licence, for the card.
 
 @app.command()
 def mine(
-    data: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
-    scorer: ScorerName,
+    data: Annotated[
+        list[str] | None, typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.")] = Path("bags.jsonl"),
     size: Sizes = "3,5,7",
     captions: Captions = None,
@@ -92,6 +96,16 @@ def mine(
     max_cosine_pairs: MaxCosinePairs = False,
     all_pairs: Pairs = False,
     exact: Exact = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Features on disk instead of pictures, for 10^6 to 10^8: a folder of .npy or .safetensors."),
+    ] = None,
+    memory_gb: Annotated[
+        float | None, typer.Option(min=0.1, help="Of --features: memory of the search. Default: 4.")
+    ] = None,
+    cluster_size: Annotated[
+        int | None, typer.Option(min=100, help="Of --features: pictures of a cluster, on the mean. Default: 50,000.")
+    ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     workers: WorkerCount = None,
@@ -105,6 +119,22 @@ def mine(
     from tellapart.bags.file import write_bags
 
     options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
+    if features is not None:
+        kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
+        kept |= {"--exact and --approximate": exact is not None}
+        kept |= {"--workers and --ray": options.wanted}
+        kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
+        for option, given in kept.items():
+            if given:
+                raise UsageError(f"{option}: of pictures, and --features compares what is on disk; leave it out")
+        if data or scorer:
+            raise UsageError("--features says what is compared; leave DATA and --scorer out")
+        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, as_json)
+        return
+    if memory_gb is not None or cluster_size is not None:
+        raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} is of --features; leave it out")
+    if not data or scorer is None:
+        raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
     if options.wanted:
         from tellapart.cli.job_features import encode_ahead
 
@@ -113,6 +143,39 @@ def mine(
     _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
     write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
+
+
+def _mine_features(
+    folder: Path,
+    out: Path,
+    size: str,
+    max_cosine: float | None,
+    memory_gb: float | None,
+    cluster_size: int | None,
+    as_json: bool,
+) -> None:
+    from tellapart.bags.clusters import PICTURES
+    from tellapart.bags.large_bags import MEMORY_GB, mine_folder
+
+    mined = mine_folder(
+        folder,
+        out,
+        sizes_of(size),
+        memory_gb=memory_gb or MEMORY_GB,
+        max_cosine=max_cosine,
+        pictures=cluster_size or PICTURES,
+    )
+    show({"bags": str(out), **mined.to_json()}, lambda: "\n".join([*mined.lines(), f"bags: {out}"]), as_json)
+
+
+def sizes_of(size: str) -> list[int]:
+    """``3,5,7`` as numbers. Raises `UsageError`."""
+    from tellapart.bags.make import check_sizes
+
+    try:
+        return check_sizes([int(part) for part in size.split(",") if part.strip()])
+    except ValueError:
+        raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
 
 
 @app.command()
@@ -239,15 +302,12 @@ def mined_from(
     """The scorer and the bags mined with it. Prints what was skipped."""
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
-    from tellapart.bags.make import check_sizes, mine_dataset
+    from tellapart.bags.make import mine_dataset
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
     from tellapart.utils.messages import say
 
-    try:
-        sizes = check_sizes([int(part) for part in size.split(",") if part.strip()])
-    except ValueError:
-        raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
+    sizes = sizes_of(size)
     dataset: Dataset = open_many(list(data))
     model = load_scorer(*scorer)
     mined = mine_dataset(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from tellapart.scenes import Scene, Scenes
 from tellapart.scenes.vocabulary import SHAPES
 
@@ -17,6 +19,8 @@ def make_workspace(folder: Path, captioner: Path, scorer: Path) -> None:
     (folder / "photos").mkdir(parents=True)
     for i in range(PHOTOS):
         write_photo(folder / "photos" / f"{i:03}.jpg", scenes[i])
+    (folder / "clip-features").mkdir()
+    np.save(folder / "clip-features" / "0001.npy", np.random.default_rng(0).standard_normal((60, 16), dtype=np.float32))
     (folder / "more-photos").mkdir()
     for i, scene in enumerate(Scenes(20, split="test", seed=5)):
         write_photo(folder / "more-photos" / f"more-{i:03}.jpg", scene)

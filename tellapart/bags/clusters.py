@@ -1,0 +1,125 @@
+"""Which pictures are compared with which, where there are too many for all pairs: k-means, two clusters for each.
+
+Two pictures are compared where they share one of their two nearest clusters. So a picture at the edge of a cluster
+meets those beyond it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tellapart.bags.shards import FeatureShards
+from tellapart.errors import MissingExtra, UsageError
+
+NEAREST = 2  # clusters of each picture
+PICTURES = 50_000  # of a cluster, on the mean
+SAMPLED = 64  # pictures for each cluster that k-means sees
+BLOCK = 8192
+NOT_FOUND = -1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many clusters, and how many pictures one may have: more are searched in parts."""
+
+    clusters: int
+    largest: int
+
+
+def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int = PICTURES) -> Sizes:
+    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` (of 10⁹ bytes) asks for it.
+
+    A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
+    and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
+    """
+    each = 8 * width + 32 * (k + 8)
+    fixed = 0.5e9  # the libraries, and blocks of cosines
+    largest = int((memory_gb * 1e9 - fixed) / each)
+    if largest < 4 * (k + 1):
+        least = (4 * (k + 1) * each + fixed) / 1e9
+        raise UsageError(
+            f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
+            f"expected {least:.1f} or more"
+        )
+    return Sizes(max(1, math.ceil(NEAREST * pictures / min(mean, largest / 2))), largest)
+
+
+def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
+    """Centres C×D of length 1, by spherical k-means of a sample, the same share of every file.
+
+    Clusters that the sample says would be too large are divided once more.
+    """
+    sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
+    centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
+    limit = max(2, sizes.largest * len(sample_FD) / len(features))
+    for attempt in range(1, 4):
+        cluster_F2 = nearest_clusters(sample_FD, centre_CD)
+        count_C = np.bincount(cluster_F2[cluster_F2 >= 0], minlength=len(centre_CD))
+        large = np.flatnonzero(count_C > limit)
+        if not len(large):
+            break
+        parts = [np.delete(centre_CD, large, 0)]
+        for cluster in large:
+            inside_MD = sample_FD[(cluster_F2 == cluster).any(1)]
+            parts.append(kmeans(inside_MD, math.ceil(2 * count_C[cluster] / limit), seed + attempt))
+        centre_CD = np.concatenate(parts)
+    return centre_CD
+
+
+def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
+    """About ``wanted`` rows of length 1, or all, F×D."""
+    share = min(1.0, wanted / len(features))
+    parts = []
+    for number, shard in enumerate(features.shards):
+        rng = np.random.default_rng([seed, number])
+        count = min(shard.rows, max(1, round(share * shard.rows)))
+        parts.append(unit(shard.read(np.sort(rng.choice(shard.rows, count, replace=False)))))
+    return np.concatenate(parts)
+
+
+def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """Centres of length 1, by FAISS."""
+    faiss = _faiss()
+    if clusters >= len(unit_FD):
+        return unit_FD.copy()
+    made = faiss.Kmeans(
+        unit_FD.shape[1], clusters, niter=10, seed=seed + 1, spherical=True, min_points_per_centroid=1,
+        max_points_per_centroid=10**9,
+    )  # fmt: skip
+    made.train(np.ascontiguousarray(unit_FD))
+    centre_CD: np.ndarray = made.centroids
+    return unit(centre_CD)
+
+
+def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray) -> np.ndarray:
+    """The two nearest centres of each row, N×2 int32, nearest first; −1 where there is only one."""
+    import torch
+
+    found_N2 = np.full((len(unit_ND), NEAREST), NOT_FOUND, np.int32)
+    centre = torch.from_numpy(centre_CD)
+    kept = min(NEAREST, len(centre_CD))
+    for start in range(0, len(unit_ND), BLOCK):
+        cosine_BC = torch.from_numpy(unit_ND[start : start + BLOCK]) @ centre.T
+        found_N2[start : start + BLOCK, :kept] = cosine_BC.topk(kept, 1).indices.numpy()
+    return found_N2
+
+
+def unit(rows_ND: np.ndarray) -> np.ndarray:
+    """Rows of length 1. Raises `UsageError` for one that is not finite."""
+    length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    if not np.isfinite(length_N).all():
+        raise UsageError("features hold NaN or infinity; encode these pictures again, or leave them out")
+    made: np.ndarray = (rows_ND / np.maximum(length_N, 1e-12)).astype(np.float32)
+    return made
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ModuleNotFoundError:
+        raise MissingExtra("faiss", "k-means of features") from None

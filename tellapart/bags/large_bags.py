@@ -1,0 +1,151 @@
+"""From a folder of features to a file of bags: `tellapart bags mine --features`."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from tellapart import __version__
+from tellapart.bags.clusters import PICTURES, sizes_for
+from tellapart.bags.file import FORMAT, KIND, Header
+from tellapart.bags.large import CuratedBags, LargeSearch, curate, disk_errors, write_file
+from tellapart.bags.make import check_sizes
+from tellapart.bags.mine import check_max_cosine
+from tellapart.bags.recall import recall
+from tellapart.bags.shards import FeatureShards, Shard
+from tellapart.errors import UsageError
+
+MEMORY_GB = 4.0
+QUERIES = 200  # pictures whose exact neighbours are sought, to see what share is found
+
+
+@dataclass(frozen=True)
+class MinedFolder:
+    """What was written: bags by size, of how many pictures, and the share of exact neighbours that was found."""
+
+    header: Header
+    bags: dict[int, CuratedBags]
+    clusters: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers of bags by size, and how they were found."""
+        sizes = [
+            {"size": size, "bags": len(own.rows_MS), "similarity": _summary(own.similarity_M)}
+            for size, own in self.bags.items()
+        ]
+        return {
+            "pictures": self.header.pictures,
+            "clusters": self.clusters,
+            "recall": self.header.recall,
+            "sizes": sizes,
+        }
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
+        found = [f"{self.header.pictures:,} pictures in {self.clusters:,} clusters; {share}"]
+        for size, own in self.bags.items():
+            middle = f", median similarity {np.median(own.similarity_M):.3f}" if len(own.rows_MS) else ""
+            found.append(f"bags of {size}: {len(own.rows_MS):,}{middle}")
+        return found
+
+
+def mine_folder(
+    folder: Path,
+    out: Path,
+    sizes: Sequence[int],
+    *,
+    memory_gb: float = MEMORY_GB,
+    max_cosine: float | None = None,
+    scorer: tuple[str, str] = ("", ""),
+    pictures: int = PICTURES,
+    progress: bool = True,
+) -> MinedFolder:
+    """Curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
+
+    ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
+    take longer. ``scorer``: whose features these are, and its fingerprint. What is made on the way lies in ``OUT.work``
+    until the bags are written: the same call goes on there. Raises `UsageError` where there are too few pictures.
+    """
+    sizes = check_sizes(sizes)
+    check_max_cosine(max_cosine)
+    features = FeatureShards.open(folder)
+    if len(features) < max(sizes):
+        raise UsageError(f"{folder}: {len(features)} rows of features; a bag of {max(sizes)} needs at least as many")
+    k = max(sizes) - 1
+    plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
+    work = out.with_name(f"{out.name}.work")
+    search = LargeSearch(work, features, k, plan, max_cosine)
+    search.run(progress)
+    (found,) = recall(search, (k,), QUERIES, progress=progress)
+    bags = {size: curate(search, size) for size in sizes}
+    if not any(len(own.rows_MS) for own in bags.values()):
+        raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+    header = Header(
+        *scorer, f"features:{folder}", tuple(sizes), len(features), {}, "", "query", max_cosine, found, __version__,
+        "target",
+    )  # fmt: skip
+    with disk_errors(out):
+        write_file(out, lambda temporary: _write(temporary, header, bags, features))
+    shutil.rmtree(work, ignore_errors=True)
+    return MinedFolder(header, bags, len(search.centre_CD))
+
+
+def _write(path: Path, header: Header, bags: dict[int, CuratedBags], features: FeatureShards) -> None:
+    """In the layout of `bags.file`, a line at a time."""
+    ids = Ids(features)
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
+        for own in bags.values():
+            for row_S, similarity in zip(own.rows_MS, own.similarity_M, strict=True):
+                bag = {"ids": [ids[int(row)] for row in row_S], "similarity": round(float(similarity), 9)}
+                file.write(json.dumps(bag, ensure_ascii=False) + "\n")
+
+
+class Ids:
+    """The id of any row, read from its file's list where it is asked for: eight bytes a row are held."""
+
+    def __init__(self, features: FeatureShards) -> None:
+        self._features, self._first_S = features, np.array(features.first_S)
+        self._lists: dict[int, tuple[mmap.mmap, np.ndarray] | None] = {}
+
+    def __getitem__(self, row: int) -> str:
+        shard = int(np.searchsorted(self._first_S, row, side="right")) - 1
+        if shard not in self._lists:
+            self._lists[shard] = _list(self._features.shards[shard])
+        if (found := self._lists[shard]) is None:
+            return str(row)
+        text, begin_N = found
+        at = row - int(self._first_S[shard])
+        return text[begin_N[at] : begin_N[at + 1]].decode("utf-8").rstrip("\r\n")
+
+
+def _list(shard: Shard) -> tuple[mmap.mmap, np.ndarray] | None:
+    """A file's list of ids, and where each line begins; the end stands last."""
+    path = shard.path.with_suffix(".txt")
+    if not path.is_file():
+        return None
+    file: IO[bytes]
+    with path.open("rb") as file:
+        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    if not len(ends) or ends[-1] != len(text):
+        ends = np.append(ends, len(text))
+    if len(ends) != shard.rows:
+        raise UsageError(
+            f"{path} has {len(ends):,} ids for {shard.rows:,} rows of {shard.path.name}; expected one each"
+        )
+    return text, np.concatenate([[0], ends])
+
+
+def _summary(similarity_M: np.ndarray) -> dict[str, float] | None:
+    if not len(similarity_M):
+        return None
+    return {name: float(of(similarity_M)) for name, of in (("least", np.min), ("median", np.median), ("most", np.max))}

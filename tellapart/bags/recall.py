@@ -1,0 +1,55 @@
+"""What share of the exact nearest neighbours a search of many pictures finds, measured on a sample of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tellapart.bags.large import LargeSearch
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+from tellapart.progress import Progress
+
+BLOCK = 65536
+
+
+def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
+    """The share of the exact first k that were found, for each k of ``tops``, at ``queries`` random pictures.
+
+    Exact search in blocks of all features, by the rule of `features.nearest`.
+    """
+    features, most = search.features, max(tops)
+    n = len(features)
+    row_Q = np.sort(np.random.default_rng([seed, 1]).choice(n, min(queries, n), replace=False))
+    query = Vectors.of(search.read(row_Q))
+    exact_QK = np.full((len(row_Q), most), -1, np.int64)
+    cosine_QK = np.full((len(row_Q), most), -np.inf, np.float32)
+    with Progress(n, "exact neighbours of a sample", enabled=progress) as shown:
+        for first, shard in zip(features.first_S, features.shards, strict=False):
+            for start in range(0, shard.rows, BLOCK):
+                part = slice(start, min(start + BLOCK, shard.rows))
+                row_B = np.arange(first + part.start, first + part.stop)
+                gallery = Vectors.of(shard.read(part))
+                near = nearest_among(
+                    query, gallery, min(most, len(gallery)), Exclusions(row_Q, row_B, search.max_cosine), label=None
+                )
+                row_QK = np.where(near.rows_NK >= 0, row_B[near.rows_NK], -1)
+                cosine_QA = np.concatenate([cosine_QK, near.cosine_NK], 1)
+                order_QK = np.argsort(-cosine_QA, axis=1, kind="stable")[:, :most]
+                cosine_QK = np.take_along_axis(cosine_QA, order_QK, 1)
+                exact_QK = np.take_along_axis(np.concatenate([exact_QK, row_QK], 1), order_QK, 1)
+                shown.advance(part.stop - part.start)
+    found_QK = np.full_like(exact_QK, -1)
+    shard_Q = np.searchsorted(features.first_S, row_Q, side="right") - 1
+    for number in np.unique(shard_Q):
+        here = shard_Q == number
+        near = search.neighbours(int(number))[row_Q[here] - features.first_S[number]]
+        found_QK[here, : search.k] = near["row"][:, :most]
+    return [_share(exact_QK[:, :top], found_QK[:, :top]) for top in tops]
+
+
+def _share(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
+    shared = sum(
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
+    )
+    return shared / max(1, int((exact_QK >= 0).sum()))

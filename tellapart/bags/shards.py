@@ -1,0 +1,115 @@
+"""Features of any number of pictures in a folder: ``.npy`` or ``.safetensors`` files, rows read where they are needed.
+
+    FOLDER/0001.npy, FOLDER/0002.safetensors, …   N×D each, float16, bfloat16 (safetensors) or float32
+    FOLDER/0001.txt                               the ids of 0001's rows, a line each; without it ids are row numbers
+
+Rows are numbered through the files in the order of their names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.features.shards import BF16, unpack
+
+SUFFIXES = (".npy", ".safetensors")
+_TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file: where its matrix lies, and its shape and type."""
+
+    path: Path
+    rows: int
+    width: int
+    dtype: str
+    offset: int
+
+    def read(self, row_M: np.ndarray | slice) -> np.ndarray:
+        """Some rows as float32, M×D. Those of a slice, or of ascending numbers, are read in the order of the file."""
+        disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
+        matrix = np.memmap(self.path, disk, "r", self.offset, (self.rows, self.width))
+        found: np.ndarray = unpack(np.asarray(matrix[row_M]), self.dtype).astype(np.float32, copy=False)
+        return found
+
+
+@dataclass(frozen=True)
+class FeatureShards:
+    """All files of a folder. ``first_S``: the number of each file's first row, and the number of all rows."""
+
+    folder: Path
+    shards: tuple[Shard, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> FeatureShards:
+        """Raises `UsageError` where there are none, and for files that are no matrices of one width."""
+        paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if folder.is_dir() else []
+        if not paths:
+            raise UsageError(f"{folder}: no features; expected a folder of .npy or .safetensors files, N×D each")
+        shards = tuple(shard for shard in map(_opened, paths) if shard.rows)
+        if widths := {shard.width: shard.path.name for shard in shards}:
+            if len(widths) > 1:
+                found = ", ".join(f"{width} ({name})" for width, name in widths.items())
+                raise UsageError(f"{folder}: features of several widths: {found}; expected one")
+            return cls(folder, shards)
+        raise UsageError(f"{folder}: its files have no rows")
+
+    def __len__(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return self.shards[0].width
+
+    @property
+    def first_S(self) -> list[int]:
+        return list(itertools.accumulate((shard.rows for shard in self.shards), initial=0))
+
+    def digest(self) -> list[list[Any]]:
+        """Name, rows, size and time of each file: what a job was made for."""
+        return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
+
+
+def _opened(path: Path) -> Shard:
+    try:
+        shape, dtype, offset = _npy(path) if path.suffix == ".npy" else _safetensors(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: cannot be read as a matrix of features ({error})") from None
+    if len(shape) != 2 or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
+        raise UsageError(f"{path}: {dtype} of shape {tuple(shape)}; expected a matrix N×D of floating-point numbers")
+    size = shape[0] * shape[1] * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
+    if path.stat().st_size < offset + size:
+        raise UsageError(f"{path}: is cut off ({path.stat().st_size:,} of {offset + size:,} bytes); copy it again")
+    return Shard(path, shape[0], shape[1], dtype, offset)
+
+
+def _npy(path: Path) -> tuple[tuple[int, ...], str, int]:
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+        if by_columns and min(shape, default=0) > 1:
+            raise ValueError("its columns lie one after the other; save np.ascontiguousarray(features)")
+        return shape, dtype.str, file.tell()
+
+
+def _safetensors(path: Path) -> tuple[tuple[int, ...], str, int]:
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > os.fstat(file.fileno()).st_size:
+            raise ValueError("no safetensors file")
+        header = {name: of for name, of in json.loads(file.read(length)).items() if name != "__metadata__"}
+    if len(header) != 1:
+        raise ValueError(f"it has {len(header)} tensors, expected one")
+    (of,) = header.values()
+    return tuple(of["shape"]), _TENSOR_TYPES.get(of["dtype"], "V1"), 8 + length + int(of["data_offsets"][0])

@@ -1,0 +1,211 @@
+"""Mining from features on disk: clusters and parts change nothing but which pairs are compared."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import Cli
+from safetensors.torch import save_file
+
+from tellapart.bags import curate_bags, mine_bags
+from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
+from tellapart.bags.file import read_bags
+from tellapart.bags.large import PAIR, LargeSearch, curate, nearest_pairs
+from tellapart.bags.large_bags import Ids
+from tellapart.bags.recall import recall
+from tellapart.bags.search import nearest_neighbours
+from tellapart.bags.shards import FeatureShards
+from tellapart.bench.bags import features as synthetic
+from tellapart.errors import UsageError
+
+N = 3000
+
+
+@pytest.fixture(scope="module")
+def features_ND() -> np.ndarray:
+    return synthetic(N, uneven=True)[:, :64]
+
+
+@pytest.fixture
+def folder(features_ND: np.ndarray, tmp_path: Path) -> Path:
+    """Three files of different kinds and lengths."""
+    where = tmp_path / "features"
+    where.mkdir()
+    np.save(where / "a.npy", features_ND[:700])
+    save_file({"features": torch.from_numpy(features_ND[700:701])}, where / "b.safetensors", metadata={"of": "clip"})
+    np.save(where / "c.npy", features_ND[701:])
+    return where
+
+
+def search_in(folder: Path, work: Path, clusters: int, k: int = 6, largest: int = N, **options: Any) -> LargeSearch:
+    made = LargeSearch(work, FeatureShards.open(folder), k, Sizes(clusters, largest), **options)
+    made.run(progress=False)
+    return made
+
+
+def rows_of(search: LargeSearch) -> np.ndarray:
+    return np.concatenate([search.neighbours(s) for s in range(len(search.features.shards))])
+
+
+@pytest.mark.parametrize("max_cosine", [None, 0.8])
+def test_one_cluster_is_the_exact_search(
+    folder: Path, features_ND: np.ndarray, tmp_path: Path, max_cosine: float | None
+) -> None:
+    search = search_in(folder, tmp_path / "work", 1, max_cosine=max_cosine)
+    exact = nearest_neighbours(features_ND, 6, max_cosine=max_cosine, approximate=False)
+    found = rows_of(search)
+    assert np.array_equal(found["row"], exact.rows_NK)
+    assert np.allclose(found["cosine"], exact.cosine_NK, rtol=0, atol=1e-7)
+    assert recall(search, (2, 6), 500, progress=False) == [1.0, 1.0]
+    for size in (3, 5):
+        bags = curate_bags(mine_bags(features_ND, size, max_cosine=max_cosine))
+        ours = curate(search, size)
+        assert ours.rows_MS.tolist() == [list(bag.rows) for bag in bags]
+        assert ours.similarity_M == pytest.approx([bag.similarity for bag in bags], abs=1e-6)
+
+
+def test_neighbours_are_the_nearest_that_share_a_cluster(folder: Path, features_ND: np.ndarray, tmp_path: Path) -> None:
+    """Against the definition, all pairs at once."""
+    search = search_in(folder, tmp_path / "work", 12)
+    cluster_N2 = nearest_clusters(features_ND, search.centre_CD)
+    assert len(search.centre_CD) == 12 and (cluster_N2[:, 0] != cluster_N2[:, 1]).all()
+    member_NC = np.zeros((N, 12))
+    member_NC[np.arange(N)[:, None], cluster_N2] = 1
+    unit_ND = features_ND.astype(np.float64) / np.linalg.norm(features_ND, axis=1, keepdims=True)
+    cosine_NN = np.where(member_NC @ member_NC.T > 0, unit_ND @ unit_ND.T, -np.inf)
+    np.fill_diagonal(cosine_NN, -np.inf)
+    expected_NK = np.argsort(-cosine_NN, axis=1, kind="stable")[:, :6]
+    assert np.array_equal(rows_of(search)["row"], expected_NK)
+    whole_NN = unit_ND @ unit_ND.T
+    np.fill_diagonal(whole_NN, -np.inf)
+    exact_NK = np.argsort(-whole_NN, axis=1, kind="stable")[:, :6]
+    share = np.mean([len(np.intersect1d(a, b)) / 6 for a, b in zip(exact_NK, expected_NK, strict=True)])
+    assert recall(search, (6,), N, progress=False) == pytest.approx([share])
+    assert 0.5 < share < 1
+
+
+def test_what_is_done_is_not_done_again_and_a_kill_anywhere_changes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = rows_of(search_in(folder, tmp_path / "plain", 8))
+    replace, left = Path.replace, [0]
+
+    def killed(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    starts = 0
+    while True:
+        left[0], starts = 2, starts + 1
+        try:
+            search = search_in(folder, tmp_path / "work", 8)
+            break
+        except KeyboardInterrupt:
+            assert not list((tmp_path / "work").rglob(".*")), "no half-written file stays"
+    assert starts > 5
+    assert np.array_equal(rows_of(search), plain)
+    assert not list((tmp_path / "work").rglob(".*"))
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(UsageError, match="work was begun with other clusters; remove that folder"):
+        search_in(folder, tmp_path / "work", 9)
+    os.utime(folder / "a.npy", (1, 1))
+    with pytest.raises(UsageError, match="work was begun with other features"):
+        search_in(folder, tmp_path / "work", 8)
+
+
+def test_a_cluster_beyond_the_memory_is_searched_in_parts(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = search_in(folder, tmp_path / "work", 2, largest=900)
+    assert "in 4 parts" in capsys.readouterr().err or len(search.centre_CD) > 2
+    assert recall(search, (2,), 300, progress=False)[0] > 0.3
+    same = np.tile(np.eye(1, 8, dtype=np.float32), (500, 1))  # copies cannot be divided by k-means
+    (tmp_path / "copies").mkdir()
+    np.save(tmp_path / "copies" / "x.npy", same)
+    near = rows_of(search_in(tmp_path / "copies", tmp_path / "w2", 2, largest=100))
+    assert (near["row"] >= 0).all() and (near["row"] != np.arange(500)[:, None]).all()
+    assert "parts" in capsys.readouterr().err
+
+
+def test_clusters_that_are_too_large_are_divided_once_more(features_ND: np.ndarray, tmp_path: Path) -> None:
+    crowd_ND = np.concatenate([features_ND, features_ND[:1] + 0.01 * features_ND])  # half of all in one place
+    np.save(tmp_path / "x.npy", crowd_ND)
+    shards = FeatureShards.open(tmp_path)
+    for largest in (10**9, 1000):
+        centre_CD = centroids_of(shards, Sizes(4, largest))
+        count_C = np.bincount(nearest_clusters(crowd_ND, centre_CD).ravel())
+        assert (count_C.max() <= 2000) == (largest == 1000)
+        assert np.allclose(np.linalg.norm(centre_CD, axis=1), 1, atol=1e-5)
+
+
+def test_a_picture_of_both_clusters_counts_once() -> None:
+    pairs = np.array([[(5, 0.5), (3, 0.9), (-1, -np.inf), (3, 0.9), (4, 0.5), (9, 0.1)]], PAIR)
+    assert nearest_pairs(pairs, 3)["row"].tolist() == [[3, 4, 5]]
+    assert nearest_pairs(pairs, 6)["row"].tolist() == [[3, 4, 5, 9, -1, -1]]
+
+
+def test_memory_says_how_many_clusters() -> None:
+    assert sizes_for(10**8, 512, 6, 4.0).clusters == 4000
+    assert sizes_for(10**8, 512, 6, 0.6).clusters > 4000
+    assert sizes_for(1000, 512, 6, 4.0).clusters == 1
+    with pytest.raises(UsageError, match=r"--memory-gb 0.5 is too little .*; expected 0\.\d or more"):
+        sizes_for(10**8, 512, 200, 0.5)
+
+
+def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no features; expected a folder of \.npy or \.safetensors"):
+        FeatureShards.open(tmp_path)
+    for name, array, why in (
+        ("one", np.zeros(3, np.float32), r"float32|<f4 of shape \(3,\); expected a matrix"),
+        ("words", np.array([["a"]]), "expected a matrix N×D of floating-point"),
+        ("objects", np.array([[{}]], dtype=object), "expected a matrix|cannot be read"),
+        ("columns", np.asfortranarray(np.ones((3, 2), np.float32)), "save np.ascontiguousarray"),
+    ):
+        np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
+        with pytest.raises(UsageError, match=why):
+            FeatureShards.open(tmp_path)
+        (tmp_path / f"{name}.npy").unlink()
+    np.save(tmp_path / "a.npy", np.ones((4, 3), np.float32))
+    data = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(data[:-4])
+    with pytest.raises(UsageError, match="is cut off"):
+        FeatureShards.open(tmp_path)
+    (tmp_path / "a.npy").write_bytes(data)
+    np.save(tmp_path / "b.npy", np.ones((4, 2), np.float32))
+    with pytest.raises(UsageError, match=r"several widths: 3 \(a.npy\), 2 \(b.npy\)"):
+        FeatureShards.open(tmp_path)
+    (tmp_path / "b.npy").unlink()
+    (tmp_path / "a.txt").write_text("1\n2\n")
+    with pytest.raises(UsageError, match="has 2 ids for 4 rows"):
+        Ids(FeatureShards.open(tmp_path))[0]
+    save_file({"x": torch.ones(2, 3, dtype=torch.bfloat16)}, tmp_path / "b.safetensors")
+    assert FeatureShards.open(tmp_path).shards[1].read(slice(0, 1)).tolist() == [[1.0, 1.0, 1.0]]
+
+
+def test_the_command_writes_bags_with_ids_in_bounded_memory(
+    folder: Path, features_ND: np.ndarray, tmp_path: Path, cli: Cli
+) -> None:
+    (folder / "a.txt").write_text("".join(f"photos/{n}.jpg\n" for n in range(700)))
+    out = tmp_path / "bags.jsonl"
+    done = cli("bags", "mine", "--features", folder, "-o", out, "--size", "3,5", "--memory-gb", 1, "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["pictures"] == N
+    file = read_bags(out)
+    names = [f"photos/{n}.jpg" for n in range(700)] + [str(n) for n in range(700, N)]
+    for size, bags in file.of_size().items():
+        expected = curate_bags(mine_bags(features_ND, size, ids=names))
+        assert [bag.ids for bag in bags] == [bag.ids for bag in expected]
+    assert (file.header.sizes, file.header.pictures, file.header.recall) == ((3, 5), N, 1.0)
+    assert not out.with_name("bags.jsonl.work").exists(), "what was made on the way is gone"
+    assert "leave DATA and --scorer out" in cli("bags", "mine", "photos", "--features", folder).line
+    assert "--memory-gb is of --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
+    assert "name pictures and --scorer, or --features FOLDER" in cli("bags", "mine").line
