@@ -12,30 +12,42 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 
 MOST_BYTES = 2**31  # of arranged copies; the layers beyond are multiplied from the weights that they have
 ROWS = 16  # the rows that a copy is arranged for; any number may be multiplied
+# Modules of transformers whose first layer is followed by an activation and by nothing else: oneDNN does both at once.
+ACTIVATED = {
+    "BlipMLP": ("fc1", "activation_fn"),
+    "Blip2MLP": ("fc1", "activation_fn"),
+    "BlipTextIntermediate": ("dense", "intermediate_act_fn"),
+    "BertIntermediate": ("dense", "intermediate_act_fn"),
+    "ViTIntermediate": ("dense", "intermediate_act_fn"),
+}
 
 
 class PackedLinear:
     """The forward of ``nn.Linear`` or of transformers' ``Conv1D``, without gradient; with one it is the module's own.
 
-    ``copied``: whether the weights may be arranged in a copy, which is made at the first call.
+    ``copied``: whether the weights may be arranged in a copy, which is made at the first call. ``gelu``: whether the
+    product goes through GELU (of the error function) as well.
     """
 
     def __init__(self, module: Any, copied: bool) -> None:
-        self.module, self.copied = module, copied
+        self.module, self.copied, self.gelu = module, copied, False
         self.weight_NK: torch.Tensor | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         module = self.module
         if torch.is_grad_enabled() or x.dtype != module.weight.dtype or x.device.type != "cpu" or not x.numel():
-            return cast(torch.Tensor, type(module).forward(module, x))
+            plain: torch.Tensor = type(module).forward(module, x)
+            return F.gelu(plain) if self.gelu else plain
         if self.weight_NK is None:
             weight_NK = module.weight.detach()
             weight_NK = weight_NK if isinstance(module, torch.nn.Linear) else weight_NK.t().contiguous()
             self.weight_NK = torch.ops.mkldnn._reorder_linear_weight(weight_NK, ROWS) if self.copied else weight_NK
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight_NK, module.bias, "none", [], "")
+        after: tuple[str, list[float], str] = ("gelu", [], "none") if self.gelu else ("none", [], "")
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight_NK, module.bias, *after)
         return product
 
 
@@ -53,10 +65,30 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
                 if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):
                     cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
                     changed.append(module)
+        changed += [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
         yield
     finally:
         for module in changed:
             del cast(Any, module).forward
+
+
+def fused_activation(module: Any) -> torch.nn.Module | None:
+    """The activation of a module in `ACTIVATED`, which its `PackedLinear` computes from now on; None: as it was."""
+    first, name = ACTIVATED.get(type(module).__name__, ("", ""))
+    layer: Any = getattr(module, first, None)
+    activation: Any = getattr(module, name, None)
+    exact = type(activation) is torch.nn.GELU and activation.approximate == "none"
+    if type(activation).__name__ == "GELUActivation":
+        exact = activation.act is F.gelu
+    packed = vars(layer).get("forward") if layer is not None else None
+    if not exact or not isinstance(packed, PackedLinear) or "forward" in vars(activation):
+        return None
+    packed.gelu, activation.forward = True, _as_it_is
+    return cast(torch.nn.Module, activation)
+
+
+def _as_it_is(states: torch.Tensor) -> torch.Tensor:
+    return states
 
 
 def packs(module: torch.nn.Module) -> bool:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from command_line import Cli
 from real_data import DATA
 
-from tellapart.bench.caption import parts_of
+from tellapart.bench import run_bench
+from tellapart.bench.caption import DECODINGS, Sides, parts_of, photos
+from tellapart.bench.caption_models import MODELS
+from tellapart.bench.caption_ours import Ours, dataset_of
 from tellapart.bench.rows import PairedRow
 from tellapart.errors import UsageError
+from tellapart.inference.caption import caption_pictures
+from tellapart.models.decoding import Decoding
 
 
 @pytest.mark.data
@@ -27,6 +33,48 @@ def test_both_sides_write_the_same_captions_of_photos(cli: Cli, monkeypatch: pyt
     assert all(row["unit"] == "s" and row["ours"] > 0 and row["ratio"] > 0 for row in rows)
     assert "4 photos in 2 parts; theirs in fp32" in done.err
     assert "not measurable here" in done.err  # see `auto_is_fp32`
+
+
+@pytest.mark.data
+def test_ctrl_c_keeps_the_parts_that_all_sides_have_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the second part: the first one makes the rows. What is done once is shared out among all photos."""
+    monkeypatch.setenv("TELLAPART_DATA", str(DATA))
+    folder = MODELS["tiny Qwen2-VL"](tmp_path / "model")
+    sides = Sides(folder, "tiny Qwen2-VL", DECODINGS["greedy"], "cpu", ("fp32",))
+    loop, calls = sides.loop, []
+
+    def interrupted(paths: Sequence[Path]) -> list[str]:
+        calls.append(len(paths))
+        if len(calls) == 3:  # before: two photos to load, and the first part
+            raise KeyboardInterrupt
+        return loop(paths)
+
+    monkeypatch.setattr(sides, "loop", interrupted)
+    rows, stopped = sides.measure("tiny", parts_of(photos(), 6, 3))
+    assert stopped and calls == [2, 2, 2] and len(rows) == 2
+    assert all(len(row.ours_R) == len(row.theirs_R) == 1 and row.ratio for row in rows)
+    assert "tiny: stopped after 1 of 3 parts" in capsys.readouterr().err
+    assert sides.ours["fp32"].once() > 0
+
+
+@pytest.mark.data
+def test_our_side_is_what_the_verb_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_DATA", str(DATA))
+    ours = Ours(MODELS["tiny Qwen2-VL"](tmp_path / "model"), "prompt=a", Decoding(max_tokens=4), "cpu", "fp32")
+    some, out = photos()[:3], tmp_path / "captions.jsonl"
+    caption_pictures(ours.captioner, dataset_of(some), out, decoding=ours.decoding, progress=False)
+    assert ours(some) == [json.loads(line)["caption"] for line in out.read_text().splitlines()]
+
+
+@pytest.mark.gpu
+@pytest.mark.data
+def test_captioning_on_a_gpu_is_three_times_as_fast_as_the_pipeline_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELLAPART_DATA", str(DATA))
+    rows = run_bench("caption", 3, "BLIP-base, greedy", device="cuda", precision="bf16")
+    (row,) = [row for row in rows if "batch_size=16" in row.work]
+    assert row.goal == 3.0 and row.met
 
 
 def test_the_ratio_is_the_median_of_the_ratios_of_parts() -> None:

@@ -78,3 +78,27 @@ def test_what_replaces_a_layer_for_a_moment_leaves_it_packed() -> None:
             assert module(x) is x
         assert isinstance(vars(module)["forward"], PackedLinear) and module(x).shape == (2, 30)
     assert "forward" not in vars(module)
+
+
+@CPU_HAS_IT
+def test_an_activation_is_computed_with_its_layer() -> None:
+    """BLIP's two kinds of layers; what has another activation keeps it."""
+    from transformers import BlipConfig, BlipForConditionalGeneration
+
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**small, "vocab_size": 50, "encoder_hidden_size": 32, "bos_token_id": 1}
+    config = BlipConfig(text_config=text, vision_config={**small, "image_size": 32})
+    model = BlipForConditionalGeneration(config).eval()
+    tower, words = model.vision_model.encoder.layers[0].mlp, model.text_decoder.bert.encoder.layer[0].intermediate
+    quick = type(tower)(BlipConfig(vision_config={**small, "hidden_act": "quick_gelu"}).vision_config)
+    x = torch.randn(2, 577, 32, generator=torch.manual_seed(0))
+    for module, fused in ((tower, True), (words, True), (quick, False)):
+        activation = module.activation_fn if hasattr(module, "activation_fn") else module.intermediate_act_fn
+        plain = module(x)
+        with packed_linears(module):
+            assert ("forward" in vars(activation)) == fused
+            with_gradient = module(x)
+            with torch.no_grad():
+                assert torch.allclose(module(x), plain, atol=1e-5)
+        assert torch.equal(with_gradient, plain) and with_gradient.requires_grad
+        assert "forward" not in vars(activation) and torch.equal(module(x), plain)
