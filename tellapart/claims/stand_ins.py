@@ -31,7 +31,7 @@ STAND_INS = {
     "smile-subsets": StandIn(_SMILE, "lengths at the end, not their course over epochs"),
     "smile-corpus": StandIn(
         "references without details, and with few, for Simplest- and Simpler-COCO",
-        "the simple corpora are drawn by the generator, not parsed out of captions",
+        "the simple corpora are drawn by the generator, not parsed (`tellapart data simplify` does)",
     ),
     "smile-tokens": StandIn(_SMILE, "one pair of sentences for each picture; a mean of losses for the picture of one"),
     "smile-paraphrase": StandIn(_SMILE, _STEPS),

@@ -1,0 +1,66 @@
+"""``tellapart data``: what is made of data sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import DATA, App
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
+
+app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
+KEPT = ("subject", "svo")
+
+
+@app.callback(rich_help_panel=DATA)
+def data() -> None:
+    """Make other data sets of captions."""
+
+
+@app.command()
+def simplify(
+    captions: Annotated[Path, typer.Argument(help="Captions or references, in any layout that eval reads.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write them, as JSON lines.")],
+    keep: Annotated[
+        str, typer.Option(help="subject ('a girl'), or svo: with its verb and object ('a man riding a wave').")
+    ] = "svo",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where it exists.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
+    from tellapart.data.caption_files import read_reference_file
+    from tellapart.errors import nearest
+    from tellapart.evaluation.facts.words import check_tagger
+    from tellapart.evaluation.simplify import simplify_all
+    from tellapart.utils.files import replace_text, write_errors
+
+    if keep not in KEPT:
+        raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} exists; add --overwrite to replace it, or name another file")
+    check_tagger()
+    file = read_reference_file(captions)
+    found = simplify_all(file.texts, "subject" if keep == "subject" else "svo")
+    lines = [
+        json.dumps(
+            {"id": id_, **({"image": file.files[id_]} if id_ in file.files else {}), "references": texts},
+            ensure_ascii=False,
+        )
+        for id_, texts in found.texts.items()
+    ]
+    with write_errors(output, "nothing was written; name a folder that exists and can be written"):
+        replace_text(output, "".join(f"{line}\n" for line in lines))
+    summary = {
+        "captions": found.captions,
+        "kept": found.captions - found.dropped,
+        "dropped": found.dropped,
+        "words": round(found.words, 2),
+        "output": str(output),
+    }
+    text = f"{summary['kept']:,} captions of {found.words:.1f} words in {output}"
+    dropped = f"; {found.dropped:,} name nothing and are left out" if found.dropped else ""
+    show(summary, lambda: text + dropped, as_json)

@@ -1,0 +1,68 @@
+"""The simplest captions out of real ones: ``tellapart data simplify``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tellapart.cli.app import app
+from tellapart.data.caption_files import read_references
+from tellapart.errors import UsageError
+from tellapart.evaluation.simplify import simplify, simplify_all
+
+pytest.importorskip("HanTa")
+
+
+@pytest.mark.parametrize(
+    ("caption", "subject", "svo"),
+    [
+        ("a man riding a wave on top of a surfboard", "a man", "a man riding a wave"),
+        ("two dogs are playing with a red ball in the snow", "dogs", "dogs playing"),
+        ("A young girl holds an umbrella", "a girl", "a girl holds an umbrella"),
+        ("there is a large brown bear sitting in the grass", "a bear", "a bear sitting"),
+        ("a kitchen with a stove", "a kitchen", "a kitchen"),
+        ("A person is holding an open book.", "a person", "a person holding a book"),
+        ("a group of people standing around a table", "people", "people standing"),
+        ("The bus stops at a station", "a bus", "a bus stops"),
+        ("An apple", "an apple", "an apple"),
+        ("", "", ""),
+        ("!!!", "", ""),
+    ],
+)
+def test_subject_and_subject_verb_object(caption: str, subject: str, svo: str) -> None:
+    assert simplify(caption, "subject") == subject and simplify(caption, "svo") == svo
+
+
+def test_what_names_nothing_is_left_out_and_counted() -> None:
+    found = simplify_all({"b": ["a cat", "..."], "a": ["!"], "c": ["a dog running on grass"]}, "svo")
+    assert found.texts == {"b": ["a cat"], "c": ["a dog running"]}
+    assert (found.captions, found.dropped, found.words) == (4, 2, 2.5)
+
+
+def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
+    """COCO's annotations, with picture files: ids, files and the order of captions stay."""
+    coco = {
+        "images": [{"id": 7, "file_name": "7.jpg"}, {"id": 9, "file_name": "9.jpg"}],
+        "annotations": [
+            {"image_id": 7, "caption": "A man riding a wave on a surfboard."},
+            {"image_id": 7, "caption": "A surfer in the ocean"},
+            {"image_id": 9, "caption": "A black dog is running through the snow"},
+        ],
+    }
+    (tmp_path / "captions.json").write_text(json.dumps(coco))
+    out = tmp_path / "simpler.jsonl"
+    arguments = ["data", "simplify", str(tmp_path / "captions.json"), "-o", str(out)]
+    done = CliRunner().invoke(app, [*arguments, "--json"])
+    told = json.loads(done.stdout)
+    assert (told["captions"], told["kept"], told["dropped"]) == (3, 3, 0) and told["words"] == pytest.approx(3.33)
+    assert read_references(out) == {"7": ["a man riding a wave", "a surfer"], "9": ["a dog running"]}
+    assert json.loads(out.read_text().splitlines()[0])["image"] == "7.jpg"
+    assert isinstance(CliRunner().invoke(app, arguments).exception, UsageError), "the file exists"
+    shown = CliRunner().invoke(app, [*arguments, "--overwrite", "--keep", "subject"])
+    assert "3 captions of 2.0 words" in shown.stdout
+    assert read_references(out)["7"] == ["a man", "a surfer"]
+    error = CliRunner().invoke(app, [*arguments, "--keep", "subjcet"]).exception
+    assert isinstance(error, UsageError) and "did you mean 'subject'" in str(error)
