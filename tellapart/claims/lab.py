@@ -13,6 +13,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from tellapart.claims.bootstrap import Statistic
@@ -109,6 +110,8 @@ class Lab:
                 self._train(arm, seed, run)
 
     def _train(self, arm: str, seed: int, run: Run) -> None:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
         from tellapart.training.checks import check_setup
         from tellapart.training.loop import fit
         from tellapart.training.setup import TrainingSetup
@@ -120,7 +123,9 @@ class Lab:
         if not run.started:
             run.stamp(str(setup.device))
         try:
-            fit(setup, run)
+            # For few tokens in bf16 the CPU's fused attention takes longer than products and a softmax.
+            with sdpa_kernel(SDPBackend.MATH) if setup.device.type == "cpu" else nullcontext():
+                fit(setup, run)
             write_folder(run.folder / "model", setup.learner.save)
         finally:  # after Ctrl-C, too: the time so far is part of the run's time
             spent = run.info.get("seconds", 0.0) + time.monotonic() - started

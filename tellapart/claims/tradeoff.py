@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,8 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
     """Every arm by name. ``start``: the captioner that all start from."""
 
     def arm(name: str, **settings: Any) -> Arm:
-        return reward(name, steps=steps, **settings)
+        made = reward(name, steps=steps, precision=None, **settings)
+        return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
 
     rent = next(table for table in truthful_rewards() if table["kind"] == "paid_words").get("rent", 0.0)
     charged = {"kind": "paid_words", "worth": 0.0, "penalty": 0.0, "rent": 0.3, "baseline": "none"}

@@ -93,8 +93,8 @@ class Captioner(Strict):
     ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
     ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
     for the mapper, which learns in full.
-    ``dropout``: of all dropout layers of the language model while it learns; None: as its configuration says. LAVIS'
-    BLIP, which papers 1 and 3 train, has 0.1, where the configuration of transformers says 0.
+    ``dropout``: of all dropout layers of the language model in training, frozen or not; None: as its configuration
+    says. LAVIS' BLIP, which papers 1 and 3 train, has 0.1, where the configuration of transformers says 0.
     """
 
     name: ModelName | None = None
@@ -128,8 +128,6 @@ class Captioner(Strict):
             raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
         if self.new is not None and self.dropout is not None:
             raise ValueError("dropout is of a captioner by name; a new one has captioner.new.dropout")
-        if self.dropout is not None and "language_model" not in (self.train or ("language_model",)):
-            raise ValueError("dropout is of a language model that learns; leave it out, or train it")
         if files is not None and "vision" in (self.train or ()):
             raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
         return self

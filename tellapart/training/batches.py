@@ -106,18 +106,17 @@ class TrainingSet:
         if chosen.distractors_BK is not None:
             batch.distractors_BK = torch.from_numpy(chosen.distractors_BK)
         if self.rows is not None:
-            tokens_RT, valid_RT = self.learner.pad(
-                [row for place, i in enumerate(chosen_B) for row in self._pick(int(i), seeds[place : place + 1])]
-            )
+            tokens_RT, valid_RT = self.learner.pad(self._pick(chosen_B, seeds))
             batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
         return batch
 
-    def _pick(self, i: int, seed: ItemSeeds) -> list[Sequence[int]]:
-        """``captions_per_picture`` references of picture ``i``: without repetition as long as there are enough."""
+    def _pick(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> list[Sequence[int]]:
+        """``captions_per_picture`` references of each picture: without repetition as long as there are enough."""
         assert self.rows is not None
-        rows, wanted = self.rows[i], self.captions_per_picture
-        order = seed.order("references", len(rows))
-        return [rows[order[k % len(rows)]] for k in range(wanted)]
+        rows_B = [self.rows[int(i)] for i in chosen_B]
+        orders = seeds.orders("references", [len(rows) for rows in rows_B])
+        wanted = range(self.captions_per_picture)
+        return [rows[order[k % len(rows)]] for rows, order in zip(rows_B, orders, strict=True) for k in wanted]
 
     def _visual(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
         rows = self.visual[chosen_B]

@@ -8,6 +8,7 @@ batch size, with the order or the number of the items, or with those that were l
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,10 +56,11 @@ class ItemSeeds:
         rows = pairs.astype(np.float64).reshape(shape[0] * samples, 2 * blocks) / (1 << 53)
         return torch.from_numpy(np.ascontiguousarray(rows[:, :count]))
 
-    def order(self, purpose: str, count: int) -> list[int]:
-        """A random order of ``count`` things, for one item."""
-        order: list[int] = self.uniform(purpose, count)[0].argsort(stable=True).tolist()
-        return order
+    def orders(self, purpose: str, counts: Sequence[int]) -> list[list[int]]:
+        """A random order of so many things for each item, all drawn at once."""
+        uniform_BC = self.uniform(purpose, max(counts, default=0)).numpy()
+        rows = zip(uniform_BC, counts, strict=True)
+        return [row[:count].argsort(kind="stable").tolist() for row, count in rows]
 
     def _key(self, purpose: str, item: str) -> bytes:
         named = f"{purpose}\0{self.seed}\0{self.step}\0{item}"

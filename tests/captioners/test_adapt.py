@@ -161,16 +161,13 @@ def test_dropout_of_a_blip_is_what_the_recipe_says(tiny_recipe: dict[str, Any], 
     """LAVIS trains BLIP with 0.1, transformers' configuration says 0: greedy captions never differ then."""
     captioner = {"name": str(save_blip(tmp_path, ["a", "red", "dog", "on", "grass"])), "train": ["language_model"]}
     layers = {}
-    for dropout in (None, 0.1):
-        setup = TrainingSetup(
-            check_recipe({**tiny_recipe, "captioner": {**captioner, "dropout": dropout}}, "test"), str
-        )
+    for dropout, part in ((None, "language_model"), (0.1, "language_model"), (0.2, "vision")):
+        table = {**captioner, "dropout": dropout, "train": [part]}  # a frozen language model drops out in training, too
+        setup = TrainingSetup(check_recipe({**tiny_recipe, "captioner": table}, "test"), str)
         model = setup.learner.model.train()
         layers[dropout] = {m.p for m in model.text_decoder.modules() if isinstance(m, torch.nn.Dropout)}
         assert {m.p for m in model.vision_model.modules() if isinstance(m, torch.nn.Dropout)} <= {0.0}
         assert model.config.text_config.hidden_dropout_prob == 0.0, "what is published says what it said before"
-    assert layers == {None: {0.0}, 0.1: {0.1}}
+    assert layers == {None: {0.0}, 0.1: {0.1}, 0.2: {0.2}}
     with pytest.raises(UsageError, match=r"a new one has captioner\.new\.dropout"):
         check_recipe({**tiny_recipe, "captioner": {"new": {"vision": "scenes"}, "dropout": 0.1}}, "test")
-    with pytest.raises(UsageError, match="dropout is of a language model that learns"):
-        check_recipe({**tiny_recipe, "captioner": {**captioner, "train": ["vision"], "dropout": 0.1}}, "test")

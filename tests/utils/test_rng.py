@@ -58,3 +58,12 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
         assert shares_V[2] == shares_V[4] == 0
     ends_R = torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64)
     assert next_token(scores_V.expand(2, 5), Decoding(kind="sample"), ends_R).tolist() == [0, 3]
+
+
+def test_orders_of_many_items_are_those_of_each_alone() -> None:
+    seeds, counts = ItemSeeds(("a", "b", "c", "d"), 3, 7), [5, 1, 4, 0]
+    together = seeds.orders("references", counts)
+    alone = [seeds[place : place + 1].orders("references", [count])[0] for place, count in enumerate(counts)]
+    by_hand = [seeds[k : k + 1].uniform("references", n)[0].argsort(stable=True).tolist() for k, n in enumerate(counts)]
+    assert together == alone == by_hand and [sorted(order) for order in together] == [list(range(n)) for n in counts]
+    assert seeds[:0].orders("references", []) == []
