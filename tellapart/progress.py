@@ -59,8 +59,8 @@ class Progress:
         rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
         if self.total is None:
             return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
-        left = (self.total - self.done) / rate if rate > 0 else 0.0
-        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {_clock(left)} left{note}"
+        left = f"{_clock((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
+        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {left}{note}"
 
     def _rate(self, seconds: float) -> float:
         return (self.done - self._before) / seconds if seconds > 0 else 0.0

@@ -41,7 +41,8 @@ def caption_job(
         "device": device, "precision": precision, "code": allowed_code(),
     }  # fmt: skip
     deciding = {key: value for key, value in request.items() if key != "data"}
-    job = begun(Request("caption", settings, deciding), pictures, out, options, overwrite=overwrite, suffix=".jsonl")
+    job = begun(Request("caption", settings, deciding), pictures, out, options, overwrite=overwrite, suffix=".jsonl",
+                replaces=False)  # fmt: skip
     before = len(job.done())
     run(job, options, "captioning")
     count = merge_job(job, out)

@@ -30,7 +30,7 @@ def encode_job(
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
     deciding = {"scorer": scorer, "scorer_files": files_digest(scorer, "scorer"), "precision": precision}
     request = Request("encode", settings, deciding)
-    job = begun(request, pictures, out, options, overwrite=overwrite, suffix=SUFFIX)
+    job = begun(request, pictures, out, options, overwrite=overwrite, suffix=SUFFIX, replaces=False)
     run(job, options, "encoding")
     return job
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,15 +88,29 @@ class JobOptions:
         return Workers(self.workers, self.ray, self.cpus, self.gpus)
 
 
-def begun(request: Request, data: Sequence[str], out: str, options: JobOptions, *, overwrite: bool, suffix: str) -> Job:
+def begun(
+    request: Request,
+    data: Sequence[str],
+    out: str,
+    options: JobOptions,
+    *,
+    overwrite: bool,
+    suffix: str,
+    replaces: bool = True,
+) -> Job:
     """The job of a command that writes ``out``, in the folder ``OUT.job`` beside it. Ray is there, or a line says so.
+
+    ``replaces`` False: a result that no job has written is refused, unless ``overwrite``.
 
     With ``--estimate`` the estimate is printed, and the command ends.
     """
     from tellapart.jobs.cluster import load_ray
     from tellapart.jobs.job import SUFFIX, prepare
+    from tellapart.jobs.storage import is_url
 
     load_ray()
+    if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(f"{out}{SUFFIX}").exists():
+        raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
     job = prepare(
         request, list(data), out, f"{out}{SUFFIX}", suffix, shard_items=options.shard_items, overwrite=overwrite
     )
@@ -110,12 +126,15 @@ def begun(request: Request, data: Sequence[str], out: str, options: JobOptions, 
 def run(job: Job, options: JobOptions, label: str) -> None:
     """Do the job. Raises `TellapartError` where shards were set aside."""
     from tellapart.jobs.run import refuse_failed, run_job
+    from tellapart.jobs.storage import is_url
+    from tellapart.utils.locks import locked
 
     before = len(job.done())
     items = f", {job.items:,} items" if job.items is not None else ""
     there = f", {before:,} are done" if before else ""
     say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
-    run_job(job, options.cluster(), label)
+    with nullcontext() if is_url(job.path) else locked(Path(job.path), wait=False):
+        run_job(job, options.cluster(), label)
     refuse_failed(job)
 
 

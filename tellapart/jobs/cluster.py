@@ -43,7 +43,6 @@ class Share:
 def load_ray() -> Any:
     """Ray, or a `MissingExtra` that says what to install."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,7 +100,7 @@ class Pool:
         remote = self.ray.remote(
             num_cpus=self.share.cpus, num_gpus=self.share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)
-        slot = Slot(remote.remote(self.job.path, self.job.work, self.job.settings))
+        slot = Slot(remote.remote(self.job.path, self.job.work, self.job.settings, os.getcwd()))  # noqa: PTH109
         self._slots[slot.actor.start.remote()] = slot
 
     def _happened(self, reference: Any) -> Event | None:

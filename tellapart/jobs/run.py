@@ -31,7 +31,7 @@ class Outcome:
 
 
 @dataclass
-class _Todo:
+class Todo:
     """The shards that are left: those of the manifest that are not done, and those to be tried again."""
 
     manifest: Iterator[Shard]
@@ -65,7 +65,7 @@ def run_job(job: Job, wanted: Workers, label: str = "working") -> Outcome:
             with Progress(job.shards, f"{label}, shards", done=len(done)) as shown:
                 try:
                     pool.start(job.shards - len(done))
-                    _drive(job, pool, _Todo(job.manifest(), done), outcome, pulse, shown)
+                    _drive(job, pool, Todo(job.manifest(), done), outcome, pulse, shown)
                 finally:
                     pool.stop()
         pulse.state = "failed" if outcome.failed else "finished"
@@ -79,7 +79,7 @@ def run_job(job: Job, wanted: Workers, label: str = "working") -> Outcome:
     return outcome
 
 
-def _drive(job: Job, pool: Pool, todo: _Todo, outcome: Outcome, pulse: Pulse, shown: Progress) -> None:
+def _drive(job: Job, pool: Pool, todo: Todo, outcome: Outcome, pulse: Pulse, shown: Progress) -> None:
     attempts: Counter[int] = Counter()
     while True:
         while pool.idle and (shard := todo.take()) is not None:
@@ -103,7 +103,7 @@ def _drive(job: Job, pool: Pool, todo: _Todo, outcome: Outcome, pulse: Pulse, sh
         pulse.write()
 
 
-def _failed(job: Job, event: Event, attempts: Counter[int], todo: _Todo, pulse: Pulse) -> bool:
+def _failed(job: Job, event: Event, attempts: Counter[int], todo: Todo, pulse: Pulse) -> bool:
     """Whether a shard that failed is tried again; else it is set aside."""
     number = event.shard.number
     if not event.blameless:

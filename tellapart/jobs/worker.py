@@ -27,10 +27,13 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Does the shards of one job. ``settings``: as the driver has them, not as they stand in the job's folder."""
+    """Does the shards of one job. ``settings``: as the driver has them, not as they stand in the job's folder.
 
-    def __init__(self, path: str, work: str, settings: Mapping[str, Any]) -> None:
-        self._path, self._name, self._settings = path, work, settings
+    ``here``: the driver's folder, from which relative paths are meant.
+    """
+
+    def __init__(self, path: str, work: str, settings: Mapping[str, Any], here: str) -> None:
+        self._path, self._name, self._settings, self._here = path, work, settings, here
         self._job: Job | None = None
         self._work: Work | None = None
 
@@ -38,6 +41,8 @@ class Worker:
         """Load the models."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
+            if Path(self._here).is_dir():
+                os.chdir(self._here)
             self._job = Job.open(self._path)
             self._work = make_work(self._name, self._settings)
             models = self._work.models()

@@ -90,6 +90,13 @@ def test_what_has_no_effect_is_refused(cli: Cli, options: tuple[object, ...], li
     assert done.status == 2 and line in done.err
 
 
+def test_a_result_of_another_command_is_kept(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("mine")
+    done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--workers", 1)
+    assert done.status == 2 and "exists, and no job wrote it; type --overwrite" in done.err
+    assert (tmp_path / "a.jsonl").read_text() == "mine" and not (tmp_path / "a.jsonl.job").exists()
+
+
 def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path) -> None:
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--ray")
     assert done.status == 2 and "no Ray cluster at 'auto'" in done.err and "ray start --head" in done.err

@@ -1,0 +1,57 @@
+"""The driver knows shards, not items: ten million items take no more of its memory than a hundred thousand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+import json, resource, sys
+from pathlib import Path
+from tellapart.jobs.job import Job, Request, prepare
+from tellapart.jobs.run import Todo
+from tellapart.jobs.status import status_of
+
+data, out = sys.argv[1:]
+def megabytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def begun():
+    return prepare(Request("caption", {}, {}), [data], out, out + ".job", ".jsonl", shard_items=1024, overwrite=False)
+job = begun()
+parts = Path(job.path) / job.parts
+parts.mkdir()
+for number in range(0, job.shards, 2):
+    (Path(job.path) / job.part(number)).touch()
+job = begun()  # as after an interruption
+todo = Todo(job.manifest(), job.done())
+taken = 0
+while todo.take() is not None:
+    taken += 1
+state = status_of(job)
+print(json.dumps([job.items, job.shards, taken, state["done"], megabytes()]))
+"""
+
+
+def peak(items: int, folder: Path) -> tuple[int, int, int, int, float]:
+    """Items, shards, shards to do, shards done, and the peak memory of the driver in MB."""
+    import json
+
+    lines = b'{"image": "photos/0001234567.jpg"}\n' * 100_000
+    folder.mkdir()
+    with (folder / "data.jsonl").open("wb") as file:
+        for _ in range(items // 100_000):
+            file.write(lines)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder / "data.jsonl"), str(folder / "out.jsonl")],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    (folder / "data.jsonl").unlink()
+    return tuple(json.loads(done.stdout))
+
+
+def test_memory_does_not_grow_with_the_items(tmp_path: Path) -> None:
+    small, large = peak(10**5, tmp_path / "small"), peak(10**7, tmp_path / "large")
+    assert small[:4] == (10**5, 98, 49, 49) and large[:4] == (10**7, 9766, 4883, 4883)
+    print(f"driver: {small[4]:.0f} MB at 10^5 items, {large[4]:.0f} MB at 10^7")
+    assert large[4] - small[4] < 25, (small, large)
