@@ -120,7 +120,7 @@ def measure_job(mode: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
 
     backend = open_backend(f"openai:m@{url}") if mode == "requests" else InstantBackend()
     memory: dict[int, float] = {}
-    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.jsonl") as ledger:
+    with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder) / "ledger.jsonl") as ledger:
         job = Job(stages(["blend"], backend, None), ledger, in_flight)
         start = time.perf_counter()
         for done, boosted in enumerate(job.run(iter(GeneratedItems(n))), start=1):

@@ -22,6 +22,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
@@ -66,29 +67,33 @@ class Ledger:
     Raises `TellapartError` where the file cannot be read or written. Use as a context manager, or call `close`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
+        self.path, self._file, self._read, self._table = path, file, read, table
         self._line = threading.Lock()  # of what waits
         self._index = threading.Lock()  # of the table and of reading the file
         self._commit = threading.Lock()  # one thread at a time writes
         self._waiting: list[_Waiting] = []
         self._end = 0  # up to where the file is in the table
         self._unread = 0
-        with self._write_errors():
+
+    @classmethod
+    def open(cls, path: Path) -> Ledger:
+        """Open the file, which is made where it is not there, and read what it holds."""
+        with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             # O_APPEND: what is written goes behind whatever another process has written since.
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             _sync_folder(path.parent)
         try:
-            self._read = path.open("rb", buffering=0)
-            self._table = _new_table()
-            with self._write_errors(), self._locked():
-                self._catch_up()
+            ledger = cls(path, file, path.open("rb", buffering=0), _new_table())
+            with _write_errors(path), ledger._locked():
+                ledger._catch_up()
         except BaseException:
-            os.close(self._file)
+            os.close(file)
             raise
-        if self._unread:
-            say(f"{path}: {self._unread:,} lines could not be read; their requests are sent again")
+        if ledger._unread:
+            say(f"{path}: {ledger._unread:,} lines could not be read; their requests are sent again")
+        return ledger
 
     def get(self, key: str) -> Answer | None:
         """The answer under an address, or None."""
@@ -140,7 +145,7 @@ class Ledger:
         with self._line:
             group, self._waiting = self._waiting, []
         try:
-            with self._write_errors(), self._locked():
+            with _write_errors(self.path), self._locked():
                 self._append(group)
         except BaseException:
             with self._line:  # each of the others tries for itself
@@ -207,8 +212,9 @@ class Ledger:
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
-    def _write_errors(self) -> contextlib.AbstractContextManager[None]:
-        return write_errors(self.path, "what it holds is kept; mend that and run the same command again")
+
+def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return write_errors(path, "what it holds is kept; mend that and run the same command again")
 
 
 def _sync_folder(folder: Path) -> None:

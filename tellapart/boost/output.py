@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 from tellapart.boost.job import Boosted
 from tellapart.boost.types import Stage
@@ -34,12 +34,17 @@ FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions:
 class Output:
     """Lines into a temporary file beside ``path``, which takes its name when the ``with`` block ends well."""
 
-    def __init__(self, path: Path, made: dict[str, Any]) -> None:
-        self.path, self.made = path, made
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    def __init__(self, path: Path, made: dict[str, Any], temporary: Path, file: TextIO) -> None:
+        self.path, self.made, self._temporary, self._file = path, made, temporary, file
+
+    @classmethod
+    def open(cls, path: Path, made: dict[str, Any]) -> Output:
+        """Begin the temporary file. ``made``: what goes into the file's first line or beside it."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
+            file = temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
+        return cls(path, made, temporary, file)
 
     def write(self, record: dict[str, Any]) -> None:
         """One line."""
@@ -191,7 +196,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
         raise UsageError(f"part {lacking[0]}/{of} is not among these" if lacking else "the parts are of several n")
     count = 0
     spec = _read_made(first)["data"]
-    with Output(out, {"data": spec, **same, "shard": [1, 1]}) as output:
+    with Output.open(out, {"data": spec, **same, "shard": [1, 1]}) as output:
         for place in range(1, of + 1):
             path = found[place, of][0]
             for value in read_records(path):

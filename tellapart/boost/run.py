@@ -73,7 +73,7 @@ def boost_dataset(
     unanswered = written = 0
     good = {stage.name: 0 for stage in stages}
     last = captions_of = stages[-1].name
-    with Ledger(ledger) as kept, Output(out, made) as output, Progress(len(part), "boosting") as progress:
+    with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
         job = Job(stages, kept, in_flight, **retry)
         try:
             for done in job.run((dataset[row] for row in part), progress.advance):

@@ -165,7 +165,7 @@ class Lab:
             return
         say(f"boosting {pictures}: {arm.boosted}")
         items = list(open_data(pictures))
-        with Output(path, {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}) as output:
+        with Output.open(path, {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}) as output:
             for item, texts in zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True):
                 output.write(record(Boosted(item, texts), arm.boosted, path))
 

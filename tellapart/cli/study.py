@@ -228,4 +228,4 @@ def open_store(study: Study, location: str | None, *, create: bool = True) -> An
     """The answers at ``--store``, else in the study's folder."""
     from tellapart.study.store import STORE, AnswerStore
 
-    return AnswerStore(study, location or study.folder / STORE, create=create)
+    return AnswerStore.open(study, location or study.folder / STORE, create=create)

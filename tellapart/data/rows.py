@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Protocol, overload
+from typing import IO, Any, Protocol, overload
 
 from tellapart.data.base import Options, check_splits, check_unique_ids, has_file, utf8_bytes
 from tellapart.data.dataset import OnDemand, Skipped
@@ -47,7 +47,7 @@ def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[S
     merge: rows of one id are one item with the captions of all, wherever they stand; else they are a `UsageError`.
     Where rows stand for themselves, ``limit=`` ends the reading early, and the rows after it are not checked.
     """
-    missing, index = Skipped(), RowIndex()
+    missing, index = Skipped(), RowIndex.open()
     splits: set[str] = set()
     enough = 0 if merge or options.text("part") else options.integer("limit", 0, least=1)
     for place, item in track(source.scan(missing), label=f"reading {source.name}"):
@@ -118,11 +118,16 @@ class RowIndex:
     million share a hash with a chance of 3e-8.
     """
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (open for as long as this is there)
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._rows = 0
         self._records: Any = None  # rows × 3, big-endian: so that records sort as strings of bytes
         self._starts: Any = None  # where each item's first record is; None where every record is an item
+
+    @classmethod
+    def open(cls) -> RowIndex:
+        """An empty one, in an unnamed file."""
+        return cls(tempfile.TemporaryFile())  # open for as long as this is there
 
     def add(self, id_: str, place: RowPosition) -> None:
         """One row."""

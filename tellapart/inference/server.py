@@ -144,7 +144,7 @@ def caption_by_server(
         tally = Tally()
         if todo:
             _announce(stages, todo, ledger)
-            with Ledger(ledger) as kept, Progress(len(todo), "captioning", enabled=progress) as shown:
+            with Ledger.open(ledger) as kept, Progress(len(todo), "captioning", enabled=progress) as shown:
                 job = Job(stages, kept, concurrency, **retry)
                 try:
                     for done in job.run(iter(todo), shown.advance):

@@ -83,7 +83,7 @@ def open_writer(
         raise UsageError("no file to write captions to; type -o captions.jsonl, or --format txt")
     if chosen not in FORMATS:
         raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
-    return LineFile(out, chosen, settings, resume, overwrite)
+    return LineFile.open(out, chosen, settings, resume, overwrite)
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
@@ -158,32 +158,37 @@ def ids_of(text: str, format: str, path: Path) -> set[str]:
 class LineFile:
     """Captions appended to one file, a line each."""
 
-    def __init__(self, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> None:
-        self.path, self.format = path, format
+    def __init__(self, path: Path, format: str, scored: bool, file: int) -> None:
+        self.path, self.format, self._scored, self._file = path, format, scored, file
         self.done: set[str] = set()
         self._settings_file = settings_file(path)
-        self._scored = settings.get("best_of") is not None
         self._synced = time.monotonic()
+
+    @classmethod
+    def open(cls, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> LineFile:
+        """Begin the file, or go on with it. Raises `UsageError` where that must not be."""
         there = path.exists() and not overwrite
         if path.is_dir():
             raise UsageError(f"{path}: a folder; name a file such as {path / 'captions.jsonl'}")
         if there and not resume:
             raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
         if there:
-            self._same_settings(settings)
+            _same_settings(path, settings)
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._lock()
+            made = cls(path, format, settings.get("best_of") is not None, file)
+            made._lock()
             with _write_errors(path):
                 if not there:
-                    os.ftruncate(self._file, 0)
-                    replace_text(self._settings_file, json.dumps(settings, indent=1, sort_keys=True) + "\n")
-                self._take_up()
+                    os.ftruncate(file, 0)
+                    replace_text(settings_file(path), json.dumps(settings, indent=1, sort_keys=True) + "\n")
+                made._take_up()
         except BaseException:
-            os.close(self._file)
+            os.close(file)
             raise
+        return made
 
     def write(self, captions: Sequence[Written]) -> None:
         """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
@@ -235,25 +240,6 @@ class LineFile:
             return
         self.done |= ids_of(whole.decode("utf-8", "replace"), self.format, self.path)
 
-    def _same_settings(self, settings: dict[str, Any]) -> None:
-        try:
-            before = parse_json(self._settings_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise UsageError(
-                f"{self.path}: exists, and {self._settings_file.name}, which would say what made it, does not; "
-                "type --overwrite to begin it anew, or name another file"
-            ) from None
-        apart = (*FILES, DEVICE)
-        now = {key: value for key, value in (PLAIN | plain(settings)).items() if key not in apart}
-        found = PLAIN | before if isinstance(before, dict) else {}
-        old = {key: value for key, value in found.items() if key not in apart}
-        if old != now:
-            other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))
-            raise UsageError(
-                f"{self.path}: was begun with another {other or 'setting'}; type --overwrite to begin it anew, or "
-                "name another file"
-            )
-
     def _lock(self) -> None:
         try:
             import fcntl
@@ -263,6 +249,26 @@ class LineFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UsageError(f"{self.path}: another process is writing this file; name another one") from None
+
+
+def _same_settings(path: Path, settings: dict[str, Any]) -> None:
+    try:
+        before = parse_json(settings_file(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UsageError(
+            f"{path}: exists, and {settings_file(path).name}, which would say what made it, does not; "
+            "type --overwrite to begin it anew, or name another file"
+        ) from None
+    apart = (*FILES, DEVICE)
+    now = {key: value for key, value in (PLAIN | plain(settings)).items() if key not in apart}
+    found = PLAIN | before if isinstance(before, dict) else {}
+    old = {key: value for key, value in found.items() if key not in apart}
+    if old != now:
+        other = ", ".join(key for key in sorted({*old, *now}) if old.get(key) != now.get(key))
+        raise UsageError(
+            f"{path}: was begun with another {other or 'setting'}; type --overwrite to begin it anew, or "
+            "name another file"
+        )
 
 
 class TextFiles:

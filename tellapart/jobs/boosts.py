@@ -72,7 +72,7 @@ class Boosts:
         first = dataset[0].id if len(dataset) else ""
         name = hashlib.blake2b(f"{dataset.spec}\0{first}".encode("utf-8", "backslashreplace"), digest_size=8)
         with (
-            Ledger(self._ledgers / f"{name.hexdigest()}.jsonl") as ledger,
+            Ledger.open(self._ledgers / f"{name.hexdigest()}.jsonl") as ledger,
             out.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         ):
             job = BoostJob(self._stages, ledger, self._in_flight)
@@ -101,7 +101,7 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
     ids = hashlib.blake2b(digest_size=16)
     count = 0
     made: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
-    with TemporaryDirectory(prefix="tellapart-merge-") as scratch, Output(Path(out), made) as output:
+    with TemporaryDirectory(prefix="tellapart-merge-") as scratch, Output.open(Path(out), made) as output:
         for number in track(numbers, label="joining shards"):
             for value in read_records(job.folder.local(job.part(number), Path(scratch))):
                 output.write(value)

@@ -46,7 +46,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     numbers = wanted_shards(job, without_failed)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         target = Path(scratch) / f"merged{suffix}"
-        rows = _counted(job, numbers, RowIndex())
+        rows = _counted(job, numbers, RowIndex.open())
         if suffix == ".jsonl":
             count = _jsonl(rows, target)
         elif suffix == ".csv":

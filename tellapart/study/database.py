@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
@@ -57,13 +58,17 @@ class StoreError(TellapartError):
 class SqliteDatabase:
     """A file of SQLite in WAL mode; a power cut takes nothing that was committed."""
 
-    def __init__(self, path: Path, schema: Sequence[str], *, create: bool = True) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.name, self._db = str(path), db
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
+        """Open the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
         if not create and not path.is_file():
             raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
-        self.name = str(path)
-        self._lock = threading.Lock()
-        self._db = open_sqlite(
-            path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"])
+        return cls(
+            path, open_sqlite(path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"]))
         )
 
     @contextmanager
@@ -99,7 +104,14 @@ class SqliteDatabase:
 class PostgresDatabase:
     """A schema of its own on a PostgreSQL server; connects again where the connection is lost."""
 
-    def __init__(self, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> None:
+    def __init__(self, url: str, space: str, driver: ModuleType) -> None:
+        self.name, self._url, self._space, self._psycopg = url, url, space, driver
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection[Row] | None = None
+
+    @classmethod
+    def open(cls, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> PostgresDatabase:
+        """Connect, and make the tables where they are not there."""
         try:
             import psycopg
         except ModuleNotFoundError:
@@ -107,10 +119,8 @@ class PostgresDatabase:
         if re.match(r"[^/]+//[^/@]*:[^/@]*@", url):
             raise UsageError("--store: a password on the command line can be read by others; put it in ~/.pgpass or "
                              "the variable PGPASSWORD")  # fmt: skip
-        self.name, self._url, self._space, self._psycopg = url, url, space, psycopg
-        self._lock = threading.Lock()
-        self._connection: psycopg.Connection[Row] | None = None
-        with self.transaction() as run:
+        database = cls(url, space, psycopg)
+        with database.transaction() as run:
             known = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
             if not known and not create:
                 raise UsageError(f"{url}: no answers to this study there yet; type: tellapart study serve")
@@ -118,10 +128,12 @@ class PostgresDatabase:
             run(f"SET search_path TO {space}")
             for statement in schema:
                 run(statement)
+        return database
 
     def _connect(self) -> psycopg.Connection[Row]:
         if self._connection is None or self._connection.closed:
-            self._connection = self._psycopg.connect(self._url, connect_timeout=int(PATIENCE))
+            connection: psycopg.Connection[Row] = self._psycopg.connect(self._url, connect_timeout=int(PATIENCE))
+            self._connection = connection
             self._connection.execute(f"SET search_path TO {self._space}")
             self._connection.commit()
         return self._connection

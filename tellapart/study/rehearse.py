@@ -86,7 +86,7 @@ def rehearse(
         return Rehearsal(path, counts, planted, log, time.perf_counter() - started)
     if path.parent.exists():
         shutil.rmtree(path.parent)
-    with AnswerStore(study, path) as store:
+    with AnswerStore.open(study, path) as store:
         store.set_stamp(study.stamp, time.time())
         with local_server(_open_to_all(study), store) as address:
             log = run_participants(study, address, planted, counts, think=think, seed=seed, at_once=at_once)

@@ -77,26 +77,30 @@ class Answer:
 class AnswerStore:
     """The answers to one study. ``location``: a file, or the URL of a PostgreSQL database."""
 
-    def __init__(self, study: Study, location: str | Path, *, create: bool = True) -> None:
-        self.database: Database
+    def __init__(self, database: Database, key: bytes) -> None:
+        self.database, self.name, self.key = database, database.name, key
+
+    @classmethod
+    def open(cls, study: Study, location: str | Path, *, create: bool = True) -> AnswerStore:
+        """Open the database. Raises `UsageError` for one with answers to another study."""
+        database: Database
         if str(location).startswith(("postgres://", "postgresql://")):
             space = f"tellapart_{study.id}"
-            self.database = PostgresDatabase(str(location), SCHEMA, space, create=create)
+            database = PostgresDatabase.open(str(location), SCHEMA, space, create=create)
         else:
-            self.database = SqliteDatabase(Path(location), SCHEMA, create=create)
-        self.name = self.database.name
+            database = SqliteDatabase.open(Path(location), SCHEMA, create=create)
         try:
-            with self.database.transaction() as run:
+            with database.transaction() as run:
                 known: dict[str, str] = {row[0]: row[1] for row in run("SELECT name, value FROM secrets")}
                 if known.setdefault("study", study.id) != study.id:
-                    raise UsageError(f"{self.name}: answers to another study; name another with --store")
+                    raise UsageError(f"{database.name}: answers to another study; name another with --store")
                 known.setdefault("key", secrets.token_hex(32))
                 for name, value in known.items():
                     run("INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, value))
         except BaseException:
-            self.database.close()
+            database.close()
             raise
-        self.key = bytes.fromhex(known["key"])
+        return cls(database, bytes.fromhex(known["key"]))
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

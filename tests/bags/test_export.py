@@ -30,7 +30,7 @@ def bags(tmp_path: Path) -> Path:
 
 
 def review(bags: Path) -> None:
-    with DecisionStore(decisions_of(bags)) as store:
+    with DecisionStore.open(decisions_of(bags)) as store:
         for ids, verdicts in zip(BAGS, SAID, strict=True):
             for reviewer, verdict in zip(("Ann", "Ben"), verdicts, strict=True):
                 if verdict:
@@ -81,7 +81,7 @@ def test_the_rules(bags: Path, tmp_path: Path, rule: str, kept: list[int]) -> No
 
 def test_a_third_voice_breaks_the_tie_but_is_not_all(bags: Path, tmp_path: Path) -> None:
     review(bags)
-    with DecisionStore(decisions_of(bags)) as store:
+    with DecisionStore.open(decisions_of(bags)) as store:
         store.decide("Cleo", bag_key(BAGS[1]), "keep")
     assert export_review(bags, decisions_of(bags), tmp_path / "a", "majority").kept == 3
     assert export_review(bags, decisions_of(bags), tmp_path / "b", "all").kept == 2
@@ -92,7 +92,7 @@ def test_a_second_export_leaves_no_size_of_the_first(bags: Path, tmp_path: Path)
     out = tmp_path / "out"
     export_review(bags, decisions_of(bags), out)
     (out / "7.json").write_text("[]")
-    with DecisionStore(decisions_of(bags)) as store:
+    with DecisionStore.open(decisions_of(bags)) as store:
         last = store.standing("Ben")[-1]
         store.decide("Ben", last.bag, "drop", replaces=last.id)
     export_review(bags, decisions_of(bags), out)
@@ -104,7 +104,7 @@ def test_nothing_to_export_is_one_line_and_writes_nothing(bags: Path, tmp_path: 
     before = bags.read_bytes()
     with pytest.raises(UsageError, match="no decisions there; type: tellapart bags review"):
         export_review(bags, decisions_of(bags), tmp_path / "out")
-    with DecisionStore(decisions_of(bags)) as store:
+    with DecisionStore.open(decisions_of(bags)) as store:
         store.decide("Ann", bag_key(BAGS[0]), "drop")
     with pytest.raises(UsageError, match=r"no bag of .* is kept.*; 1 were decided"):
         export_review(bags, decisions_of(bags), tmp_path / "out")

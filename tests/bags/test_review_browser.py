@@ -142,7 +142,7 @@ def test_two_windows_two_reviewers_and_a_hostile_caption(chrome: Any, tmp_path: 
         assert chrome.execute_script("return document.querySelectorAll('figcaption img, main script').length") == 0
 
         # Another window of Ann's decides first: this one is told, and shows what stands.
-        with DecisionStore(review.store.path) as other:
+        with DecisionStore.open(review.store.path) as other:
             other.decide("Ann", review.keys[0], "drop")
         page.press("k")
         assert page.bag() == 1 and "another window" in page.text("#trouble")

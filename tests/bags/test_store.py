@@ -19,7 +19,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tellapart.bags.review.store import DecisionStore
-store = DecisionStore(Path(sys.argv[1]))
+store = DecisionStore.open(Path(sys.argv[1]))
 for number in range(1_000_000):
     print(store.decide("Ann", f"bag {number}", "keep", ["count"], "n" * 500).id, flush=True)
 """
@@ -33,7 +33,7 @@ def test_a_kill_in_the_middle_takes_nothing_that_was_answered(tmp_path: Path) ->
     writer.send_signal(signal.SIGKILL)
     answered += [int(line) for line in writer.stdout.read().splitlines() if line]
     assert writer.wait() == -signal.SIGKILL
-    with DecisionStore(path) as store:
+    with DecisionStore.open(path) as store:
         found = [decision.id for decision in store.standing()]
         assert found[: len(answered)] == answered and len(found) <= len(answered) + 1
         assert store.decide("Ann", "after", "drop").id == found[-1] + 1
@@ -41,7 +41,7 @@ def test_a_kill_in_the_middle_takes_nothing_that_was_answered(tmp_path: Path) ->
 
 
 def test_a_later_decision_stands_and_undo_brings_the_earlier_one_back(tmp_path: Path) -> None:
-    with DecisionStore(tmp_path / "d.sqlite") as store:
+    with DecisionStore.open(tmp_path / "d.sqlite") as store:
         first = store.decide("Ann", "x", "keep", ["text", "count"], " why ")
         assert (first.facets, first.note) == (("count", "text"), "why"), "facets in their own order"
         second = store.decide("Ann", "x", "drop", replaces=first.id)
@@ -56,7 +56,7 @@ def test_a_later_decision_stands_and_undo_brings_the_earlier_one_back(tmp_path: 
 
 
 def test_two_windows_of_one_reviewer_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    with DecisionStore(tmp_path / "d.sqlite") as one, DecisionStore(tmp_path / "d.sqlite") as two:
+    with DecisionStore.open(tmp_path / "d.sqlite") as one, DecisionStore.open(tmp_path / "d.sqlite") as two:
         kept = one.decide("Ann", "x", "keep")
         with pytest.raises(Conflict) as refused:
             two.decide("Ann", "x", "drop")
@@ -70,7 +70,7 @@ def test_two_windows_of_one_reviewer_do_not_overwrite_each_other(tmp_path: Path)
 
 
 def test_many_writers_at_once(tmp_path: Path) -> None:
-    stores = [DecisionStore(tmp_path / "d.sqlite") for _ in range(3)]
+    stores = [DecisionStore.open(tmp_path / "d.sqlite") for _ in range(3)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda n: stores[n % 3].decide(f"r{n % 6}", f"bag {n}", "keep"), range(48)))
     assert len(stores[0].standing()) == 48
@@ -90,7 +90,7 @@ def test_many_writers_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_decision_is_refused(tmp_path: Path, values: tuple, told: str) -> None:
-    with DecisionStore(tmp_path / "d.sqlite") as store:
+    with DecisionStore.open(tmp_path / "d.sqlite") as store:
         with pytest.raises(UsageError, match=told):
             store.decide(*values)
         assert store.log() == []
@@ -100,28 +100,28 @@ def test_what_is_no_decision_is_refused(tmp_path: Path, values: tuple, told: str
 def test_files_that_are_something_else(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database" * 200)
     with pytest.raises(UsageError, match="not a file of decisions"):
-        DecisionStore(tmp_path / "text")
+        DecisionStore.open(tmp_path / "text")
     other = sqlite3.connect(tmp_path / "other")
     other.execute("CREATE TABLE precious (x)")
     other.close()
     with pytest.raises(UsageError, match="a database of something else"):
-        DecisionStore(tmp_path / "other")
+        DecisionStore.open(tmp_path / "other")
     with pytest.raises(UsageError, match="no decisions there; type: tellapart bags review"):
-        DecisionStore(tmp_path / "none", create=False)
+        DecisionStore.open(tmp_path / "none", create=False)
     assert not (tmp_path / "none").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(TellapartError, match="cannot open"):
-        DecisionStore(tmp_path / "file" / "d.sqlite")
-    DecisionStore(tmp_path / "new").close()
+        DecisionStore.open(tmp_path / "file" / "d.sqlite")
+    DecisionStore.open(tmp_path / "new").close()
     newer = sqlite3.connect(tmp_path / "new")
     newer.execute("PRAGMA user_version = 9")
     newer.close()
     with pytest.raises(UsageError, match="format 9"):
-        DecisionStore(tmp_path / "new")
+        DecisionStore.open(tmp_path / "new")
 
 
 def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
-    with DecisionStore(tmp_path / "d.sqlite") as store:
+    with DecisionStore.open(tmp_path / "d.sqlite") as store:
         store._db.execute("PRAGMA max_page_count = 8")  # SQLite's own full disk
         with pytest.raises(TellapartError, match="not saved"):
             for number in range(100):
@@ -172,7 +172,7 @@ def test_kappa_of_unequal_lengths_is_no_number() -> None:
 
 
 def test_agreement_counts_common_bags_and_facets_of_the_kept(tmp_path: Path) -> None:
-    with DecisionStore(tmp_path / "d.sqlite") as store:
+    with DecisionStore.open(tmp_path / "d.sqlite") as store:
         for bag, (ann, ben) in enumerate(["kk", "kk", "kd", "dd"]):
             for reviewer, verdict in (("Ben", ben), ("Ann", ann)):
                 facets = ["count"] if (reviewer, bag) in (("Ann", 0), ("Ben", 0), ("Ben", 2)) else ["text"]

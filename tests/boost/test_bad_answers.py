@@ -150,5 +150,5 @@ def test_a_ledger_line_of_another_form_is_no_answer(tmp_path: Path) -> None:
     wrong = [{"text": 7}, {"finish": None}, {"prompt_tokens": "1"}, {"completion_tokens": 10**30}, {"key": "zz"}]
     path = tmp_path / "l.jsonl"
     path.write_text("".join(json.dumps(good | one) + "\n" for one in [*wrong, {}]))
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         assert len(ledger) == 1 and ledger.get("0" * 32) == Answer("a", 1, 1, "stop")

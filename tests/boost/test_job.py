@@ -63,7 +63,7 @@ def items() -> Dataset:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger(tmp_path / "ledger.jsonl") as opened:
+    with Ledger.open(tmp_path / "ledger.jsonl") as opened:
         yield opened
 
 

@@ -26,18 +26,18 @@ def key(n: int) -> str:
 
 def test_an_answer_is_there_after_reopening(tmp_path: Path) -> None:
     answer = Answer("two dogs ‘play’ \udc80 \n\t☂", 3, 4, "length")
-    with Ledger(tmp_path / "l.jsonl") as ledger:
+    with Ledger.open(tmp_path / "l.jsonl") as ledger:
         assert ledger.get(key(1)) is None
         ledger.put(key(1), answer, NOTE)
         assert ledger.get(key(1)) == answer
-    with Ledger(tmp_path / "l.jsonl") as ledger:
+    with Ledger.open(tmp_path / "l.jsonl") as ledger:
         assert ledger.get(key(1)) == answer and len(ledger) == 1
     line = json.loads((tmp_path / "l.jsonl").read_text("utf-8"))
     assert line["stage"] == "blend" and line["id"] == "1" and line["key"] == key(1)
 
 
 def test_the_first_answer_stands(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "l.jsonl") as one, Ledger(tmp_path / "l.jsonl") as other:
+    with Ledger.open(tmp_path / "l.jsonl") as one, Ledger.open(tmp_path / "l.jsonl") as other:
         one.put(key(1), Answer("first"), NOTE)
         assert other.put(key(1), Answer("second"), NOTE).text == "first"
         assert one.put(key(1), Answer("third"), NOTE).text == "first"
@@ -47,14 +47,14 @@ def test_the_first_answer_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", [b'{"key": "00', b'{"key": "' + b"0" * 32 + b'", "text": "\xe2\x82', b"\x00\x00"])
 def test_a_torn_last_line_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "l.jsonl"
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         ledger.put(key(1), Answer("one"), NOTE)
         whole = path.read_bytes()
         path.write_bytes(whole + torn)  # another process is killed while it writes
         ledger.put(key(2), Answer("two"), NOTE)
         assert ledger.get(key(2)) == Answer("two")
     path.write_bytes(path.read_bytes() + torn)
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         assert [ledger.get(key(n)).text for n in (1, 2)] == ["one", "two"]  # type: ignore[union-attr]
     assert path.read_bytes().startswith(whole) and path.read_bytes().count(b"\n") == 2
     assert b"\x00" not in path.read_bytes()
@@ -62,10 +62,10 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, torn: bytes) -> None:
 
 def test_lines_that_say_nothing_are_counted_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "l.jsonl"
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         ledger.put(key(1), Answer("one"), NOTE)
     path.write_bytes(b"\x00\x00\n{}\n[]\n\n" + path.read_bytes() + b'{"key": "zz"}\n')
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         assert ledger.get(key(1)) == Answer("one") and len(ledger) == 1
     assert "4 lines could not be read" in capsys.readouterr().err
 
@@ -81,7 +81,7 @@ def test_threads_share_flushes_and_every_answer_is_flushed_before_put_returns(
         flushed[0], count[0] = size, count[0] + 1
 
     real = os.fsync
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         monkeypatch.setattr(os, "fsync", fsync)
 
         def put(thread: int) -> None:
@@ -104,7 +104,7 @@ def test_a_full_disk_is_said_and_nothing_half_stays(tmp_path: Path, monkeypatch:
             return real(file, bytes(data)[:20])  # some of it fits
         raise OSError(28, "No space left on device")
 
-    with Ledger(path) as ledger:
+    with Ledger.open(path) as ledger:
         ledger.put(key(1), Answer("one"), NOTE)
         whole = path.read_bytes()
         with monkeypatch.context() as patch:
@@ -119,7 +119,7 @@ def test_a_full_disk_is_said_and_nothing_half_stays(tmp_path: Path, monkeypatch:
 def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tellapart.boost.ledger import Ledger; from tellapart.boost.types "
-        "import Answer\nledger = Ledger(Path(sys.argv[1]))\nfor n in range(2, 152):\n"
+        "import Answer\nledger = Ledger.open(Path(sys.argv[1]))\nfor n in range(2, 152):\n"
         "  ledger.put(f'{n if n % 2 else n * 1000 + int(sys.argv[2]):032x}', Answer(str(n) + 'x' * 3000), "
         "{'stage': 's', 'model': 'm', 'id': str(n)})"
     )

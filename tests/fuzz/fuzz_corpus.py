@@ -160,7 +160,7 @@ def _bags(folder: Path, fingerprint: str) -> None:
     header = Header(scorer="tiny", fingerprint=fingerprint, data="photos", sizes=(2,), pictures=COUNT)
     write_bags(folder / "bags.jsonl", BagsFile(header, bags))
     _json(folder / "2.json", [NAMES[:2], NAMES[2:]])
-    with DecisionStore(folder / "bags.review.sqlite") as store:
+    with DecisionStore.open(folder / "bags.review.sqlite") as store:
         for bag in bags:
             store.decide("Ann", bag_key(bag.ids), "keep", ["count"], "fine")
 

@@ -157,7 +157,7 @@ def rows(store: AnswerStore, study: Study) -> list[tuple[int, ...]]:
 
 def test_a_participation_by_keyboard_closed_half_way(chrome: Any, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", material=make_material(hostile=True))
-    with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         page = Page(chrome, f"{url}/?PROLIFIC_PID=5f1e&STUDY_ID=s1&SESSION_ID=x1")
         assert page.part() == "consent" and not page.chrome.find_element("id", "begin").is_enabled()
         assert store.participants() == [], "nothing is stored before somebody agrees"
@@ -212,7 +212,7 @@ def test_a_participation_by_keyboard_closed_half_way(chrome: Any, tmp_path: Path
 
 def test_a_participation_by_touch_on_a_phone(chrome: Any, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", "rate")
-    with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         page = Page(chrome, f"{url}/?PROLIFIC_PID=phone", width=420)
         assert page.audit() == []
         page.tap("#agree")
@@ -238,7 +238,7 @@ def test_a_participation_by_touch_on_a_phone(chrome: Any, tmp_path: Path) -> Non
 def test_two_at_once_and_one_who_withdraws(chrome: Any, tmp_path: Path) -> None:
     """Two participants in two windows of one browser do not mix; one of them leaves and takes the answers along."""
     study = make_study(tmp_path / "s", "compare")
-    with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         first = Page(chrome, f"{url}/?PROLIFIC_PID=one")
         first.agree()
         first.practise("1", "3")
@@ -274,7 +274,7 @@ def test_two_at_once_and_one_who_withdraws(chrome: Any, tmp_path: Path) -> None:
 
 def test_a_server_that_is_away_for_a_moment_loses_no_answer(chrome: Any, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
-    store = AnswerStore(study, tmp_path / "a.sqlite")
+    store = AnswerStore.open(study, tmp_path / "a.sqlite")
     with store, local_server(study, store) as url:
         page = Page(chrome, f"{url}/?PROLIFIC_PID=away")
         page.agree()
@@ -302,7 +302,7 @@ def test_an_answer_to_the_beginning_that_is_lost_makes_no_second_participant(chr
         "const found = await real(path, more); if (once && path === '/api/begin') { once = false;"
         "throw new TypeError('lost'); } return found; };"
     )
-    with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         page = Page(chrome, url)
         chrome.execute_script(lost)
         page.agree()
@@ -319,7 +319,7 @@ def test_every_screen_in_the_dark_and_at_twice_the_size(chrome: Any, tmp_path: P
     dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
     try:
-        with AnswerStore(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+        with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
             page = Page(chrome, f"{url}/?PROLIFIC_PID=dark", width=640)
             assert page.audit() == []
             page.agree()

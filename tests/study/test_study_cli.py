@@ -32,7 +32,7 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
     study = make_study(tmp_path / "s", kind, make_material(90), controls=5, candidates=5, **size)
     done = rehearse(study, 24, 0.1, 0.15, ["mle_base=0.2", "smile=0.8"], at_once=6, seed=3)
     assert done.counts == {"careful": 18, "hasty": 2, "random": 4}
-    with AnswerStore(study, done.store) as store:
+    with AnswerStore.open(study, done.store) as store:
         results = analyse(study, store)
         names = {number: own[0] for number, own in store.identities().items()}
         random = {f"P{number}" for number, name in names.items() if done.log.characters[name] == RANDOM}
@@ -73,7 +73,7 @@ def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
 
 def test_an_export_for_paying_knows_everybody_before_anybody_counts(tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store)
         session.begin("one", "", "")
         session.withdraw(session.begin("two", "", "")[0])
@@ -87,7 +87,7 @@ def test_a_report_of_few_answers_has_neither_intervals_nor_bars_that_it_cannot_k
     """One participant of a comparison, and two best systems that have not met."""
     study = make_study(tmp_path / "s", "compare", raters=1, human="first")
     done = rehearse(study, 1, 0, 0)
-    with AnswerStore(study, done.store) as store:
+    with AnswerStore.open(study, done.store) as store:
         results = analyse(study, store)
     assert all(math.isnan(own["more"].low) for own in results.systems.values())
     assert "[–, –]" in page(results, "") and "[0.0, 100.0]" not in page(results, "")

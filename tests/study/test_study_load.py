@@ -35,7 +35,7 @@ def test_two_hundred_participants_at_once(tmp_path: Path) -> None:
     finally:
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
-    with AnswerStore(study, store_path) as store:
+    with AnswerStore.open(study, store_path) as store:
         saved = len(store.answers())
     answers, pictures = log.percentile(0.95, ("answer",)), log.percentile(0.95, ("picture",))
     requests = sum(map(len, log.seconds.values()))

@@ -69,8 +69,8 @@ def server() -> Iterator[Server]:
 def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", "compare")
     with pytest.raises(UsageError, match="no answers to this study there yet"):
-        AnswerStore(study, server.url, create=False)
-    with AnswerStore(study, server.url) as store:
+        AnswerStore.open(study, server.url, create=False)
+    with AnswerStore.open(study, server.url) as store:
         store.set_stamp(study.stamp, time.time())
         with local_server(study, store) as url:
             counts = {"careful": 2, "hasty": 0, "random": 0}
@@ -80,16 +80,16 @@ def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
         assert len(results.counted) == 2 and results.stamps[0][1] == study.stamp
         assert store.forget("SIMULATED0.0") and store.forget_identifiers() == 1
     other = make_study(tmp_path / "other", "compare")
-    with AnswerStore(other, server.url) as store:
+    with AnswerStore.open(other, server.url) as store:
         assert store.answers() == [], "each study has a schema of its own"
-    with AnswerStore(study, server.url, create=False) as store:
+    with AnswerStore.open(study, server.url, create=False) as store:
         assert len({one.participant for one in store.answers()}) == 1
 
 
 def test_a_database_that_is_started_anew_loses_nothing(server: Server, tmp_path: Path) -> None:
     """It is stopped hard in the middle: requests fail meanwhile and succeed again, and no answer is lost."""
     study = make_study(tmp_path / "s")
-    with AnswerStore(study, server.url) as store, local_server(study, store) as url:
+    with AnswerStore.open(study, server.url) as store, local_server(study, store) as url:
         web, state = browser(url, "p1")
         for _ in range(4):
             state = answer(web, state, [1])
@@ -103,7 +103,7 @@ def test_a_database_that_is_started_anew_loses_nothing(server: Server, tmp_path:
 
 def test_two_processes_on_one_database_do_not_give_a_place_twice(server: Server, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
-    with AnswerStore(study, server.url) as one, AnswerStore(study, server.url) as two:
+    with AnswerStore.open(study, server.url) as one, AnswerStore.open(study, server.url) as two:
         sessions = [StudySession(study, store) for store in (one, two)]
         full: list[int] = []
 
@@ -126,8 +126,8 @@ def test_two_processes_on_one_database_do_not_give_a_place_twice(server: Server,
 def test_addresses_with_a_password_and_servers_that_are_not_there(tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
     with pytest.raises(UsageError, match=r"put it in ~/\.pgpass") as error:
-        AnswerStore(study, "postgresql://me:secret@host/db")
+        AnswerStore.open(study, "postgresql://me:secret@host/db")
     assert "secret" not in str(error.value)
     with pytest.raises(StoreError, match="not saved") as error:
-        AnswerStore(study, f"postgresql:///db?host={tmp_path}")
+        AnswerStore.open(study, f"postgresql:///db?host={tmp_path}")
     assert "\n" not in str(error.value)

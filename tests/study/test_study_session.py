@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.fixture
 def served(made: Study, tmp_path: Path) -> Iterator[tuple[Study, AnswerStore, str]]:
-    with AnswerStore(made, tmp_path / "answers.sqlite") as store, local_server(made, store) as url:
+    with AnswerStore.open(made, tmp_path / "answers.sqlite") as store, local_server(made, store) as url:
         yield made, store, url
 
 
@@ -135,7 +135,7 @@ def test_a_page_that_is_closed_while_it_sends_is_no_error_of_the_server() -> Non
 
 
 def test_back_by_one_step_and_no_further(made: Study, tmp_path: Path) -> None:
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
         session = StudySession(made, store)
         token, state = start(session)
         state = walk(session, token, state, until=2)
@@ -162,7 +162,7 @@ def test_back_by_one_step_and_no_further(made: Study, tmp_path: Path) -> None:
 
 
 def test_double_submit_and_two_windows(made: Study, tmp_path: Path) -> None:
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
         session = StudySession(made, store)
         token, state = start(session)
         state = walk(session, token, state, until=3)
@@ -236,12 +236,12 @@ def test_a_strangers_token_opens_nothing(served: tuple[Study, AnswerStore, str])
 
 def test_it_goes_on_after_closing_on_the_same_and_on_another_device(made: Study, tmp_path: Path) -> None:
     clock = Clock()
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
         session = StudySession(made, store, clock)
         token, state = start(session, "p1")
         state = walk(session, token, state, until=4)
         clock.now += 60
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:  # the server was started anew
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:  # the server was started anew
         session = StudySession(made, store, clock)
         resumed = session.state(token)
         assert resumed["position"] == 4 and resumed["task"]["captions"] == state["task"]["captions"]
@@ -261,7 +261,7 @@ def test_it_goes_on_after_closing_on_the_same_and_on_another_device(made: Study,
 def test_blocks_are_reserved_with_a_time_out_and_the_study_gets_full(made: Study, tmp_path: Path) -> None:
     clock = Clock()
     assert made.quota == 6  # three systems, two raters
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
         session = StudySession(made, store, clock)
         tokens = [start(session, f"p{n}")[0] for n in range(6)]
         assert sorted(one.block for one in store.participants()) == [0, 0, 1, 1, 2, 2]
@@ -286,7 +286,7 @@ def test_blocks_are_reserved_with_a_time_out_and_the_study_gets_full(made: Study
 def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", raters=1)
     study = edit_settings(study, completed="DONE", no_consent="NOPE", return_url="https://app.prolific.com/x?cc=")
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store)
         assert session.decline() == {
             "phase": "no_consent",
@@ -304,7 +304,7 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
 
 
 def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, tmp_path: Path) -> None:
-    with AnswerStore(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = Web(url, Log())
         web.token = "0123456789abcdef" * 3
         body = {"consent": True, "identifier": "", "study": "", "session": ""}
@@ -320,7 +320,7 @@ def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, t
 
 def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), require_id=True)
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store)
         with pytest.raises(UsageError, match="only to participants of a recruiting platform"):
             start(session)
@@ -330,7 +330,7 @@ def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
 def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:
     for replaced, left in ((True, 1), (False, 0)):
         study = edit_settings(make_study(tmp_path / f"s{replaced}", raters=1), replace_excluded=replaced)
-        with AnswerStore(study, tmp_path / f"{replaced}.sqlite") as store:
+        with AnswerStore.open(study, tmp_path / f"{replaced}.sqlite") as store:
             session = StudySession(study, store)
             people = [start(session, f"p{n}") for n in range(3)]
             for number, (token, state) in enumerate(people[:2], 1):
@@ -349,7 +349,7 @@ def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_pat
 
 def test_who_answers_everything_and_never_finishes_is_judged_when_the_time_is_over(tmp_path: Path) -> None:
     clock, study = Clock(), make_study(tmp_path / "s", raters=1)
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store, clock)
         people = [start(session, f"p{n}") for n in range(3)]
         for (token, state), option in zip(people, (0, 0, 1), strict=True):  # the third fails the control items
@@ -374,7 +374,7 @@ def test_who_answers_everything_and_never_finishes_is_judged_when_the_time_is_ov
 
 def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), screen_out_early=True, max_control_errors=0)
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         session = StudySession(study, store)
         token, state = start(session)
         one = store.participants()[0]
@@ -397,7 +397,7 @@ def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_pa
 
 def test_withdrawing_and_forgetting_leave_nothing_on_the_disk(made: Study, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
-    with AnswerStore(made, path) as store:
+    with AnswerStore.open(made, path) as store:
         session = StudySession(made, store)
         people = {name: start(session, name) for name in ("IDENTIFIER-ONE", "IDENTIFIER-TWO", "IDENTIFIER-THREE")}
         for token, state in people.values():
@@ -422,7 +422,7 @@ def test_withdrawing_and_forgetting_leave_nothing_on_the_disk(made: Study, tmp_p
 
 def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s")
-    with AnswerStore(study, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store:
         store.set_stamp(study.stamp, 1.0)
         changed = edit_settings(study, max_control_errors=0)
         store.set_stamp(changed.stamp, 2.0)  # nobody has begun: the design may still change
@@ -440,7 +440,7 @@ def test_a_design_that_changes_afterwards_needs_a_reason_that_stays(made: Study,
         assert any("not the one that was stamped" in note for note in analyse(changed, store).notes)
         assert not any("stamped" in note for note in analyse(back, store).notes)
     with pytest.raises(UsageError, match="answers to another study"):
-        AnswerStore(made, tmp_path / "a.sqlite")
+        AnswerStore.open(made, tmp_path / "a.sqlite")
 
 
 # kill -9.
@@ -484,7 +484,7 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
     assert server.wait(20) == -signal.SIGKILL and sum(map(len, acknowledged.values())) >= 14
     server, url = serve(int(url.rsplit(":", 1)[1]))
     try:
-        with AnswerStore(made, store_path) as store:
+        with AnswerStore.open(made, store_path) as store:
             numbers = {own[0]: number for number, own in store.identities().items()}
             saved = {(one.participant, one.position): one.options for one in store.answers()}
             people = {one.number: one for one in store.participants()}
@@ -506,7 +506,7 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
 
 def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: Path) -> None:
     other = make_study(tmp_path / "other", seed=9)
-    with AnswerStore(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
         web = Web(url, Log())
         with pytest.raises(TellapartError, match="not the one in this folder"):
             Script(other, Effects.of(other), "careful", "s").take(web, Log(), 0, "x")
@@ -514,7 +514,7 @@ def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: 
 
 
 def test_items_are_each_answered_once(made: Study, tmp_path: Path) -> None:
-    with AnswerStore(made, tmp_path / "a.sqlite") as store:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store:
         session = StudySession(made, store)
         token, state = start(session)
         solved(session, token, state, 1)

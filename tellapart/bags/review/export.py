@@ -49,7 +49,7 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
     file = read_bags(bags)
     if (out / "bags.jsonl").resolve() == bags.resolve():
         raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
-    with DecisionStore(decisions, create=False) as store:
+    with DecisionStore.open(decisions, create=False) as store:
         standing, log = store.standing(), store.log()
     known = {bag_key(bag.ids) for bag in file.bags}
     of_bag: dict[str, list[Decision]] = {}

@@ -109,7 +109,7 @@ def open_review(
     check_known(str(path), file.bags, {item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
-    return Review(path, file.bags, items, DecisionStore(decisions or decisions_of(path)), reviewer)
+    return Review(path, file.bags, items, DecisionStore.open(decisions or decisions_of(path)), reviewer)
 
 
 def decisions_of(bags: Path) -> Path:

@@ -69,12 +69,16 @@ class Conflict(TellapartError):
 class DecisionStore:
     """The file of decisions. Safe from several threads; raises `TellapartError` where the disk fails."""
 
-    def __init__(self, path: Path, *, create: bool = True) -> None:
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path, self._db = path, db
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
+        """Open the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
         if not create and not path.is_file():
             raise UsageError(f"{path}: no decisions there; type: tellapart bags review BAGS.jsonl")
-        self.path = path
-        self._lock = threading.Lock()
-        self._db = open_sqlite(path, FILE)
+        return cls(path, open_sqlite(path, FILE))
 
     def decide(
         self,

@@ -95,7 +95,7 @@ class Judge:
         stage = self._stage(prompt, items, usable)
         found: list[str | None] = []
         unanswered = 0
-        with Ledger(self.ledger) as ledger:
+        with Ledger.open(self.ledger) as ledger:
             self._announce(prompt, stage, items, ledger)
             job = Job([stage], ledger, self.in_flight, **self.retry)
             with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
