@@ -32,24 +32,42 @@ def all_claims() -> tuple[Claim, ...]:
     return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
 
 
+def further_claims() -> tuple[Claim, ...]:
+    """Findings beside the 28; no verdict counts them."""
+    from tellapart.claims.further import FURTHER
+
+    return FURTHER
+
+
+def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
+    """The claims of these ids, of the 28 or further ones; without ids the 28, or with ``further`` the others.
+
+    Raises `UsageError` for an unknown id.
+    """
+    from tellapart.claims.replay import select_claims
+
+    if ids:
+        return select_claims(ids, (*all_claims(), *further_claims()))
+    return list(further_claims() if further else all_claims())
+
+
 def run_claims(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> list[ClaimResult]:
-    """The results of these claims (default: all) on these ``seeds`` (`tellapart.claims.seeds`); writes the page.
+    """The results of these claims (default: the 28) on these ``seeds`` (`tellapart.claims.seeds`); writes the page.
 
     Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
     of its own, and a page with more claims than are done yet is replaced only when as many are done. ``settings`` are
     keys of all recipes, as ``--set`` has them. Raises `UsageError` for an unknown id or unknown seeds, before anything
     is trained, and for the seeds of the verdict, see `run_verdict`.
     """
-    from tellapart.claims.replay import select_claims
     from tellapart.claims.seeds import parse_seeds
     from tellapart.errors import UsageError
 
     chosen = parse_seeds(seeds, "claims")
     if chosen.kind == "verdict":
         raise UsageError("the verdict is given by run_verdict, or by: tellapart claims --seeds verdict")
-    return _run(select_claims(ids, all_claims()), make_lab(folder, settings), chosen)
+    return _run(find_claims(ids), make_lab(folder, settings), chosen)
 
 
 def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
@@ -69,25 +87,25 @@ def run_power(
     Raises `UsageError` where the arms of these development seeds are not trained.
     """
     from tellapart.claims.power import measure_power, power_record
-    from tellapart.claims.replay import select_claims
     from tellapart.claims.seeds import parse_seeds
     from tellapart.claims.verdict import keep_power, settings_digest
 
-    chosen, claims, lab = parse_seeds(seeds, "claims"), select_claims(ids, all_claims()), make_lab(folder, settings)
+    chosen, claims, lab = parse_seeds(seeds, "claims"), find_claims(ids), make_lab(folder, settings)
     found = measure_power(claims, lab, chosen.numbers)
     typed = shlex.join(["tellapart", "claims", *ids, "--power", "--seeds", chosen.option])
     record = power_record(found, chosen.numbers, settings_digest(claims, lab), typed)
-    if len(claims) == len(all_claims()):
+    if claims == list(all_claims()):
         keep_power(record)
     return found, record
 
 
 def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
-    """The lab of the claims' own arms, pictures and decodings."""
-    from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
+    """The lab of all claims' own arms, pictures and decodings."""
+    from tellapart.claims.arms import DECODINGS
+    from tellapart.claims.further import FURTHER_ARMS, FURTHER_SETS
     from tellapart.claims.lab import Lab
 
-    return Lab(folder, ARMS, TEST_SETS, DECODINGS, settings=settings)
+    return Lab(folder, FURTHER_ARMS, FURTHER_SETS, DECODINGS, settings=settings)
 
 
 def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
@@ -95,13 +113,15 @@ def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
     from tellapart.claims.replay import replay
     from tellapart.utils.messages import say
 
-    selected = [claim.id for claim in claims] if len(claims) < len(all_claims()) else []
+    ids, known = [claim.id for claim in claims], [claim.id for claim in all_claims()]
+    selected = ids if ids != known else []
+    total = len(known) + (0 if set(ids) <= set(known) else len(further_claims()))
     page = page_path(lab.folder, seeds.label, selected)
     results: list[ClaimResult] = []
 
     def update_page(result: ClaimResult) -> None:
         results.append(result)
-        written = write_page(results, seeds, page, len(all_claims()), selected)
+        written = write_page(results, seeds, page, total, selected)
         if len(results) == 1 and written != page:
             say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tellapart.claims.arms import ARMS
 from tellapart.claims.claim import Arm, Claim, Part
+from tellapart.claims.further import FURTHER_ARMS
 from tellapart.claims.stand_ins import STAND_INS
 
 _DATA = re.compile(r"scenes:(?P<domain>\w+)\?split=\w+&n=(?P<n>\d+)&seed=\d+(?P<extra>.*)")
@@ -25,9 +25,9 @@ def markdown(claims: Sequence[Claim]) -> str:
         lines.append(_row(f"`{claim.id}`", stand_in.here, stand_in.differs, arms_of(claim), parts_of(claim)))
     lines += ["", "| arm | starts from | trained by | on | steps × pictures, rate |", "|---|---|---|---|---|"]
     needed = {one.arm for claim in claims for one in claim.measurements()}
-    while more := {str(ARMS[name].start) for name in needed if ARMS[name].start} - needed:
+    while more := {str(FURTHER_ARMS[name].start) for name in needed if FURTHER_ARMS[name].start} - needed:
         needed |= more
-    lines += [arm_row(arm) for name, arm in ARMS.items() if name in needed]
+    lines += [arm_row(arm) for name, arm in FURTHER_ARMS.items() if name in needed]
     return "\n".join(lines) + "\n"
 
 
@@ -60,6 +60,8 @@ def arm_row(arm: Arm) -> str:
         return _row(f"`{arm.name}`", "", _untrained_text(arm), "", "")
     training, objective = arm.table["training"], arm.table["objective"]
     steps = f"{training['steps']} × {training['batch_size']}, {training['learning_rate']:g}"
+    if (goal := arm.table["validation"].get("until")) is not None:
+        steps = f"until R@1 is {goal:g}, at most {steps}"
     extras = [_parts_text(arm.table.get("captioner", {})), _bags_text(arm.table.get("bags"))]
     trained = "; ".join(filter(None, (objective_text(objective), *extras)))
     return _row(f"`{arm.name}`", f"`{arm.start}`" if arm.start else "random weights", trained, data_text(arm), steps)

@@ -77,4 +77,13 @@ STAND_INS = {
     "sll-precision": StandIn(_SLE, "a few dozen steps; CIDEr of the greedy caption, and of five samples"),
     "sle-both": StandIn(_SLE, "greedy decoding for beams of five; α and the entropy's weight as in the paper"),
     "sle-video": StandIn("clips of four frames for TGIF; two frames are seen", "CIDEr alone of the paper's three"),
+    "smile-starts": StandIn(
+        "a captioner of the domain `alt`, on plain pictures, for BLIP pre-trained on web text", _STEPS
+    ),
+    "sr-equal": StandIn(_NDLB, "both stop at one R@1 on the validation pictures, not SR-L at that of SR-V"),
+    "discri-choice": StandIn(
+        "validation pictures of shapes never trained on, for Flickr30k's", "trained on plain ones"
+    ),
+    "sle-alpha": StandIn(_SLE, "greedy decoding; on test pictures"),
+    "sle-entropy": StandIn(_SLE, "greedy decoding; on test pictures"),
 }

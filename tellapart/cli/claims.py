@@ -30,21 +30,28 @@ def claims(
     power: Annotated[
         bool, typer.Option("--power", help="How probably each claim is found where it is true, from trained dev seeds.")
     ] = False,
+    further: Annotated[
+        bool, typer.Option("--further", help="The findings beside the 28, which no verdict counts.")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
-    from tellapart.claims import all_claims, run_claims
+    from tellapart.claims import find_claims, run_claims
     from tellapart.claims.page import claims_table, results_table
-    from tellapart.claims.replay import select_claims
     from tellapart.claims.seeds import parse_seeds
     from tellapart.models.device import running_on
 
     if quick and seeds is not None:
         raise UsageError("--quick is one development seed, so --seeds has no effect; leave one of them out")
-    some = select_claims(ids or (), all_claims())
+    if ids and further:
+        raise UsageError(
+            "--further is about all findings beside the 28, so names have no effect; leave one of them out"
+        )
+    some = find_claims(ids or (), further)
+    ids = [claim.id for claim in some] if further else ids
     if listed:
         value = [
             {"id": c.id, "paper": c.paper_number, "place": c.location, "says": c.statement, "pending": c.pending}

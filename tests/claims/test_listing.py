@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tellapart.claims import all_claims
+from tellapart.claims import all_claims, further_claims
 from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
 from tellapart.claims.claim import Claim
+from tellapart.claims.further import FURTHER_ARMS, FURTHER_SETS
 from tellapart.claims.lab import Lab
 from tellapart.claims.measures import MEASURES
 from tellapart.claims.ndlb import TABLES
 from tellapart.claims.page import measure_label
+from tellapart.claims.replay import replay
 from tellapart.claims.setting_tables import markdown
 from tellapart.claims.stand_ins import STAND_INS
 from tellapart.claims.tradeoff import MEASURED
@@ -25,6 +27,38 @@ from tellapart.errors import UsageError
 
 SHARED = Path(__file__).parents[3] / "shared"
 LIST, PAPERS = SHARED / "claims.md", SHARED / "papers"
+
+
+def find_all() -> list[Claim]:
+    return [*all_claims(), *further_claims()]
+
+
+def test_further_claims_use_their_arms_and_what_there_is(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, FURTHER_ARMS, FURTHER_SETS, DECODINGS)
+    arms = {arm for claim in further_claims() for one in claim.measurements() for arm in lab.lineage(one.arm)}
+    assert set(FURTHER_ARMS) - set(ARMS) <= arms and not {c.id for c in further_claims()} & {c.id for c in all_claims()}
+    for claim in further_claims():
+        assert claim.control and any(claim.control.apply(part) != part for part in claim.parts), claim.id
+        for one in claim.measurements():
+            assert one.measure in MEASURES and one.test_set in FURTHER_SETS and one.decoding in DECODINGS, (
+                claim.id,
+                one,
+            )
+    shown = CliRunner().invoke(app, ["claims", "--list", "--further", "--json"])
+    assert [c["id"] for c in json.loads(shown.stdout)["claims"]] == [c.id for c in further_claims()]
+    assert "sle-alpha" in CliRunner().invoke(app, ["claims", "sle-alpha", "--list"]).stdout
+
+
+@pytest.mark.slow
+def test_further_claims_run(tmp_path: Path) -> None:
+    """Every arm as it is, but for two steps on few pictures."""
+    few = ["training.steps=2", "training.batch_size=10", "validation.every=2"]
+    few += [f"data.{part}=scenes:plain?n=100&split={part}" for part in ("train", "validation")]
+    sets = {name: re.sub(r"n=\d+", "n=100", spec) for name, spec in FURTHER_SETS.items()}
+    lab = Lab(tmp_path, FURTHER_ARMS, sets, DECODINGS, settings=few)
+    results = replay(further_claims(), lab, (0,))
+    assert [len(result.parts) for result in results] == [len(claim.parts) for claim in further_claims()]
+    assert {name.split("-s0-")[0] for name in lab.trained} >= set(FURTHER_ARMS) - set(ARMS)
 
 
 def test_there_are_28_and_each_is_defined_or_says_what_it_waits_for() -> None:
@@ -42,7 +76,7 @@ def test_they_are_those_of_the_list_in_its_order() -> None:
 
 
 def test_each_part_names_the_smallest_effect_that_matters_inside_its_bounds() -> None:
-    for claim in all_claims():
+    for claim in find_all():
         for part in claim.parts:
             assert part.lower < part.planned < part.upper, (claim.id, part.statement)
             assert part.effect == 0 if part.equivalence else part.effect > 0, (claim.id, part.statement)
@@ -52,7 +86,7 @@ def test_each_part_names_the_smallest_effect_that_matters_inside_its_bounds() ->
 @pytest.mark.skipif(not PAPERS.is_dir(), reason=f"no papers at {PAPERS}")
 def test_the_papers_figures_of_a_part_are_those_that_it_prints() -> None:
     texts = {int(path.name[0]): path.read_text(encoding="utf-8") for path in PAPERS.glob("[1-4]_*.txt")}
-    for claim in all_claims():
+    for claim in find_all():
         for value in (value for part in claim.parts for value in part.paper):
             # Distinct words stand there in thousands, diversity as a share.
             printed = (f"{value:.1f}", f"{value:.2f}", f"{value:g}", f"{value / 1000:.1f}", f"{value / 100:.2f}")
@@ -63,12 +97,12 @@ def test_each_claim_says_what_stands_in_for_what_and_the_page_of_docs_has_the_ta
     sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
     from claims_table import DOCS, with_tables
 
-    assert list(STAND_INS) == [claim.id for claim in all_claims()]
+    assert list(STAND_INS) == [claim.id for claim in find_all()]
     assert all(one.here and one.differs for one in STAND_INS.values())
     text = DOCS.read_text(encoding="utf-8")
     assert text == with_tables(text), "type: python tools/claims_table.py"
-    table = markdown(all_claims())
-    for name in ARMS:
+    table = markdown(find_all())
+    for name in FURTHER_ARMS:
         assert f"\n| `{name}` |" in table, name
     assert (
         "| `rich_both` | `rich` | reinforce, self_retrieval, cider (weight 0.5), 4 samples at temperature 0.5" in table
@@ -96,9 +130,11 @@ def test_every_measure_has_a_label_and_a_line_of_help() -> None:
 
 
 def test_every_arm_is_a_recipe_of_its_own(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, ARMS, TEST_SETS, DECODINGS)
-    folders = [lab.run_of(name, 10).folder for name, arm in ARMS.items() if arm.table is not None]
-    recipes = [lab.recipe(name, 10).model_dump_json(exclude={"name"}) for name, arm in ARMS.items() if arm.table]
+    lab = Lab(tmp_path, FURTHER_ARMS, TEST_SETS, DECODINGS)
+    folders = [lab.run_of(name, 10).folder for name, arm in FURTHER_ARMS.items() if arm.table is not None]
+    recipes = [
+        lab.recipe(name, 10).model_dump_json(exclude={"name"}) for name, arm in FURTHER_ARMS.items() if arm.table
+    ]
     assert len(set(folders)) == len(set(recipes)) == len(folders)
 
 
