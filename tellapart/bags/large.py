@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,15 +54,22 @@ class LargeSearch:
     max_cosine: float | None = None
     seed: int = 0
 
-    def run(self, progress: bool = True) -> None:
-        """Do what is not there yet. Raises `UsageError` where the folder is of other features or settings."""
+    def run(self, progress: bool = True) -> dict[str, float]:
+        """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
+
+        Raises `UsageError` where the folder is of other features or settings.
+        """
         self._check_plan()
+        seconds = {}
         for label, name, task, numbers in self.stages():
+            started = time.perf_counter()
             todo = [number for number in numbers() if not self._file(name, number).is_file()]
             with Progress(len(todo), label, enabled=progress) as shown:
                 for number in todo:
                     task(self, number)
                     shown.advance()
+            seconds[name] = time.perf_counter() - started
+        return seconds
 
     def stages(self) -> list[tuple[str, str, Task, Callable[[], Sequence[int]]]]:
         """What is shown, the files' name, the task, and its numbers; a stage needs all files of those before it."""

@@ -18,6 +18,7 @@ BENCHMARKS = {
     "growth": "tellapart.bench.growth",
     "jobs": "tellapart.bench.jobs",
     "metrics": "tellapart.bench.metrics",
+    "mining": "tellapart.bench.mining",
     "rollout": "tellapart.bench.rollout",
     "smile": "tellapart.bench.smile",
 }

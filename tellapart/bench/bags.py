@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ SEARCHED = 50_000  # pictures whose neighbours the approximate search seeks at m
 SAMPLE = 2000  # queries whose exact neighbours an approximate search is compared with
 SLOWER = 1.3  # times FAISS's seconds that ours may take
 MEMORY_MB, BAGS_SECONDS = 2048.0, 60.0
+BLOCK = 16384  # features made at a time
 SIZES = (2, 3, 5, 7, 10, 15, 20)
 CHECKED = 200  # pictures whose neighbours are compared with FAISS's
 SHARED = 0.999  # of their neighbours that both must find: all but those whose cosines are equal in float32
@@ -123,22 +124,29 @@ def _check(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
 
 
 def features(n: int, uneven: bool = False) -> np.ndarray:
-    """n points of length 1 around n/40 centres, N×D float32.
+    """n points of length 1 around n/40 centres, N×D float32; ``uneven`` as in `feature_blocks`."""
+    features_ND = np.empty((n, D), np.float32)
+    start = 0
+    for part in feature_blocks(n, uneven):
+        features_ND[start : (start := start + len(part))] = part
+    return features_ND
+
+
+def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
+    """The same, some rows after the other.
 
     uneven: the i-th direction has 1/i of the first one's variance. Encoders' features are of this kind, and what an
     approximate search finds depends on it; an exact one does not care.
     """
     rng = np.random.default_rng(0)
     centre_CD = rng.standard_normal((max(1, n // 40), D), dtype=np.float32)
-    features_ND = np.empty((n, D), np.float32)
-    for start in range(0, n, 16384):
-        part = features_ND[start : start + 16384]
-        rng.standard_normal(part.shape, dtype=np.float32, out=part)
+    for start in range(0, n, BLOCK):
+        part = rng.standard_normal((min(BLOCK, n - start), D), dtype=np.float32)
         part += centre_CD[rng.integers(0, len(centre_CD), len(part))]
         if uneven:
             part *= np.arange(1, D + 1, dtype=np.float32) ** -0.5
         part /= np.linalg.norm(part, axis=1, keepdims=True)
-    return features_ND
+        yield part
 
 
 def run_search(search: str, n: int) -> dict[str, Any]:
