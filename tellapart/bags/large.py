@@ -19,7 +19,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,14 @@ from tellapart.utils.messages import say
 BLOCK = 65536  # pictures assigned, merged and curated at a time
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
 
-Task = Callable[["LargeSearch", int], None]
+Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
+
+
+def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
+    """The tasks of a stage, in this process."""
+    for number in numbers:
+        search.perform(name, number)
+        yield
 
 
 @dataclass(frozen=True)
@@ -54,31 +61,41 @@ class LargeSearch:
     max_cosine: float | None = None
     seed: int = 0
 
-    def run(self, progress: bool = True) -> dict[str, float]:
+    def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
 
+        ``spread`` does a stage's tasks in any order, on any machines that see the folders; default: one by one, here.
         Raises `UsageError` where the folder is of other features or settings.
         """
         self._check_plan()
         seconds = {}
-        for label, name, task, numbers in self.stages():
+        for label, name, numbers in self.stages():
             started = time.perf_counter()
             todo = [number for number in numbers() if not self._file(name, number).is_file()]
             with Progress(len(todo), label, enabled=progress) as shown:
-                for number in todo:
-                    task(self, number)
+                for _ in (spread or one_by_one)(self, name, todo):
                     shown.advance()
             seconds[name] = time.perf_counter() - started
         return seconds
 
-    def stages(self) -> list[tuple[str, str, Task, Callable[[], Sequence[int]]]]:
-        """What is shown, the files' name, the task, and its numbers; a stage needs all files of those before it."""
+    def perform(self, name: str, number: int) -> None:
+        """One task of a stage."""
+        tasks: dict[str, Callable[[int], None]] = {
+            "centroids": self.place,
+            "order": self.assign,
+            "found": self.search,
+            "near": self.join,
+        }
+        tasks[name](number)
+
+    def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
+        """What is shown, the files' name, and the tasks' numbers; a stage needs all files of those before it."""
         files = range(len(self.features.shards))
         return [
-            ("placing clusters", "centroids", LargeSearch.place, lambda: range(1)),
-            ("assigning pictures to clusters", "order", LargeSearch.assign, lambda: files),
-            ("searching clusters", "found", LargeSearch.search, lambda: np.flatnonzero(self.count_SC.sum(0)).tolist()),
-            ("joining neighbours", "near", LargeSearch.join, lambda: files),
+            ("placing clusters", "centroids", lambda: range(1)),
+            ("assigning pictures to clusters", "order", lambda: files),
+            ("searching clusters", "found", lambda: np.flatnonzero(self.count_SC.sum(0)).tolist()),
+            ("joining neighbours", "near", lambda: files),
         ]
 
     def neighbours(self, shard: int) -> np.ndarray:

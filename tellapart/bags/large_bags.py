@@ -15,7 +15,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.bags.clusters import PICTURES, sizes_for
 from tellapart.bags.file import FORMAT, KIND, Header
-from tellapart.bags.large import CuratedBags, LargeSearch, curate, disk_errors, write_file
+from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate, disk_errors, write_file
 from tellapart.bags.make import check_sizes
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
@@ -66,24 +66,26 @@ def mine_folder(
     max_cosine: float | None = None,
     scorer: tuple[str, str] = ("", ""),
     pictures: int = PICTURES,
+    spread: Spread | None = None,
     progress: bool = True,
 ) -> MinedFolder:
     """Curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
 
     ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
-    take longer. ``scorer``: whose features these are, and its fingerprint. What is made on the way lies in ``OUT.work``
-    until the bags are written: the same call goes on there. Raises `UsageError` where there are too few pictures.
+    take longer. ``scorer``: whose features these are, and its fingerprint. ``spread``: who does the tasks
+    (`LargeSearch.run`). What is made on the way lies in ``OUT.work`` until the bags are written: the same call goes on
+    there. Raises `UsageError` where there are too few pictures.
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)
-    features = FeatureShards.open(folder)
+    features = FeatureShards.open(folder.absolute())
     if len(features) < max(sizes):
         raise UsageError(f"{folder}: {len(features)} rows of features; a bag of {max(sizes)} needs at least as many")
     k = max(sizes) - 1
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
-    work = out.with_name(f"{out.name}.work")
+    work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
     search = LargeSearch(work, features, k, plan, max_cosine)
-    search.run(progress)
+    search.run(progress, spread)
     (found,) = recall(search, (k,), QUERIES, progress=progress)
     bags = {size: curate(search, size) for size in sizes}
     if not any(len(own.rows_MS) for own in bags.values()):
@@ -94,8 +96,9 @@ def mine_folder(
     )  # fmt: skip
     with disk_errors(out):
         write_file(out, lambda temporary: _write(temporary, header, bags, features))
+    clusters = len(search.centre_CD)
     shutil.rmtree(work, ignore_errors=True)
-    return MinedFolder(header, bags, len(search.centre_CD))
+    return MinedFolder(header, bags, clusters)
 
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], features: FeatureShards) -> None:

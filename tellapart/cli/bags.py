@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -122,14 +122,14 @@ def mine(
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
         kept |= {"--exact and --approximate": exact is not None}
-        kept |= {"--workers and --ray": options.wanted}
+        kept |= {"--shard-items": shard_items is not None, "--gpus-per-worker": gpus_per_worker is not None}
         kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
         for option, given in kept.items():
             if given:
                 raise UsageError(f"{option}: of pictures, and --features compares what is on disk; leave it out")
         if data or scorer:
             raise UsageError("--features says what is compared; leave DATA and --scorer out")
-        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, as_json)
+        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, options, as_json)
         return
     if memory_gb is not None or cluster_size is not None:
         raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} is of --features; leave it out")
@@ -152,19 +152,29 @@ def _mine_features(
     max_cosine: float | None,
     memory_gb: float | None,
     cluster_size: int | None,
+    options: JobOptions,
     as_json: bool,
 ) -> None:
+    from contextlib import nullcontext
+
     from tellapart.bags.clusters import PICTURES
     from tellapart.bags.large_bags import MEMORY_GB, mine_folder
 
-    mined = mine_folder(
-        folder,
-        out,
-        sizes_of(size),
-        memory_gb=memory_gb or MEMORY_GB,
-        max_cosine=max_cosine,
-        pictures=cluster_size or PICTURES,
-    )
+    spreading: Any = nullcontext()
+    if options.wanted:
+        from tellapart.jobs.mining import spread_by_ray
+
+        spreading = spread_by_ray(options.cluster())
+    with spreading as spread:
+        mined = mine_folder(
+            folder,
+            out,
+            sizes_of(size),
+            memory_gb=memory_gb or MEMORY_GB,
+            max_cosine=max_cosine,
+            pictures=cluster_size or PICTURES,
+            spread=spread,
+        )
     show({"bags": str(out), **mined.to_json()}, lambda: "\n".join([*mined.lines(), f"bags: {out}"]), as_json)
 
 

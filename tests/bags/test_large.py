@@ -209,3 +209,20 @@ def test_the_command_writes_bags_with_ids_in_bounded_memory(
     assert "leave DATA and --scorer out" in cli("bags", "mine", "photos", "--features", folder).line
     assert "--memory-gb is of --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
     assert "name pictures and --scorer, or --features FOLDER" in cli("bags", "mine").line
+
+
+@pytest.mark.long
+def test_two_workers_write_what_one_process_writes(
+    folder: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.chdir(tmp_path)
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    arguments = ("bags", "mine", "--features", "features", "--cluster-size", 400)  # a relative folder
+    assert cli(*arguments, "-o", one).status == 0
+    done = cli(*arguments, "-o", two, "--workers", 2)
+    assert done.status == 0, done.err
+    assert two.read_bytes() == one.read_bytes()
+    assert read_bags(two).header.recall < 1
+    (folder / "c.npy").write_bytes((folder / "c.npy").read_bytes()[:2000] + b"\xff" * 6_000_000)  # NaN
+    assert "NaN or infinity" in cli(*arguments, "-o", tmp_path / "three.jsonl", "--workers", 2).err
