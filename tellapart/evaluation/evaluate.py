@@ -25,13 +25,13 @@ from tellapart.evaluation.caption_inputs import (
     same_ids,
     with_ids,
 )
-from tellapart.evaluation.clip_inputs import EMSCORE_IDF
 from tellapart.evaluation.comparison import PAIRS, Comparison
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.gallery import gallery
+from tellapart.evaluation.gallery import gallery, keep_sets
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
 from tellapart.evaluation.judges.inputs import JudgeInputs
 from tellapart.evaluation.model_inputs import (
+    check_scorer_options,
     features_of,
     hardware_of,
     load_language_model_from,
@@ -41,8 +41,6 @@ from tellapart.evaluation.model_inputs import (
 )
 from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, read_object_inputs
 from tellapart.evaluation.registry import Metric
-from tellapart.evaluation.retrieval import per_set
-from tellapart.evaluation.scorer_texts import LONG_TEXTS
 from tellapart.evaluation.selection import choose
 from tellapart.evaluation.slots import (
     CHANCE,
@@ -153,7 +151,7 @@ def evaluate(
                 comparison.add(metric, where, measured, scorer=name, chance=chance)
     comparison.finish()
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
-    _keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
+    keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
         texts_by_system = {
             name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
@@ -195,23 +193,6 @@ def lacks_references(metric: Metric, slots: list[Slot], notes: list[str]) -> boo
     if alone and note not in notes:
         notes.append(note)
     return alone
-
-
-def _keep_sets(
-    results: Results,
-    context: EvalContext,
-    chosen: Sequence[str],
-    slots: Mapping[str, list[Slot]],
-    all_ids: Sequence[str],
-) -> None:
-    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
-    if any(name.endswith(".lookalike") for name in chosen):
-        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
-    results.extra["sets"] = {
-        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
-        for pools in context.file_sets
-        if any(name.endswith(f".{pools}") for name in chosen)
-    }
 
 
 def run_eval(
@@ -267,7 +248,7 @@ def run_eval(
     objects = read_object_inputs(synonyms, instances)
     if words:
         check_words(len(captions) + (human is not None))
-    _check_choices(scorer, long_texts, emscore_idf)
+    check_scorer_options(scorer, long_texts, emscore_idf)
     if (device, precision) != ("auto", "auto") and not (scorer or language_model or bertscore):
         raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
     if scorer is not None and data is None:
@@ -327,15 +308,6 @@ def run_eval(
     results.extra["items"] = readable
     results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model])
     return results
-
-
-def _check_choices(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
-    if long_texts not in LONG_TEXTS:
-        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
-    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
-        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
-    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
-        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
 
 
 def _last(name: str) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import PictureError
-from tellapart.evaluation.retrieval import Retrieval
+from tellapart.evaluation.retrieval import Retrieval, per_set
 from tellapart.metrics.results import Results
 
 if TYPE_CHECKING:
+    from tellapart.evaluation.context import EvalContext
+    from tellapart.evaluation.slots import Slot
     from tellapart.scenes import Scene
     from tellapart.types import Item
 
@@ -166,4 +168,21 @@ def _set(
             }
             for name, own in found.items()
         },
+    }
+
+
+def keep_sets(
+    results: Results,
+    context: EvalContext,
+    chosen: Sequence[str],
+    slots: Mapping[str, list[Slot]],
+    all_ids: Sequence[str],
+) -> None:
+    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
+    if any(name.endswith(".lookalike") for name in chosen):
+        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    results.extra["sets"] = {
+        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
+        for pools in context.file_sets
+        if any(name.endswith(f".{pools}") for name in chosen)
     }

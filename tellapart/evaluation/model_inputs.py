@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.clip_inputs import EMSCORE_IDF
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.protocols import EvalScorer
+from tellapart.evaluation.scorer_texts import LONG_TEXTS
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
@@ -103,3 +105,13 @@ def features_of(
     from tellapart.features.store import FeatureStore
 
     return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def check_scorer_options(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
+    """Raise `UsageError` for values that are none, and for options of a scorer where there is no scorer."""
+    if long_texts not in LONG_TEXTS:
+        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
+    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
+        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
+    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
+        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
