@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.cli.job_options import JobOptions, begun, run, told
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -52,3 +52,8 @@ def caption_job(
     counts = told(job)
     there = f" ({before:,} of {job.shards:,} shards were there)" if before else ""
     say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")
+    if 2 * count < counts["items"]:
+        raise TellapartError(
+            f"{counts['items'] - count:,} of {counts['items']:,} pictures could not be read, more than half; mend the "
+            "pictures, or name those that can be read"
+        )

@@ -16,6 +16,7 @@ from tellapart.progress import Progress
 from tellapart.utils.messages import say
 
 ATTEMPTS = 3  # of a shard, before it is set aside
+LOSSES = 10  # and deaths of the machine that it was on
 POLL_SECONDS = 1.0
 
 
@@ -81,6 +82,7 @@ def run_job(job: Job, wanted: Workers, label: str = "working") -> Outcome:
 
 def _drive(job: Job, pool: Pool, todo: Todo, outcome: Outcome, pulse: Pulse, shown: Progress) -> None:
     attempts: Counter[int] = Counter()
+    losses: Counter[int] = Counter()
     while True:
         while pool.idle and (shard := todo.take()) is not None:
             pool.give(shard)
@@ -92,7 +94,7 @@ def _drive(job: Job, pool: Pool, todo: Todo, outcome: Outcome, pulse: Pulse, sho
                 outcome.items += event.reply["summary"]["items"]
                 pulse.done, pulse.new, pulse.items = outcome.before + outcome.now, outcome.now, outcome.items
                 shown.advance()
-            elif not _failed(job, event, attempts, todo, pulse):
+            elif not _failed(job, event, attempts, losses, todo, pulse):
                 outcome.failed += 1
                 shown.advance()
         pulse.workers = pool.workers
@@ -103,17 +105,16 @@ def _drive(job: Job, pool: Pool, todo: Todo, outcome: Outcome, pulse: Pulse, sho
         pulse.write()
 
 
-def _failed(job: Job, event: Event, attempts: Counter[int], todo: Todo, pulse: Pulse) -> bool:
+def _failed(job: Job, event: Event, attempts: Counter[int], losses: Counter[int], todo: Todo, pulse: Pulse) -> bool:
     """Whether a shard that failed is tried again; else it is set aside."""
     number = event.shard.number
-    if not event.blameless:
-        attempts[number] += 1
+    (losses if event.blameless else attempts)[number] += 1
     final = event.reply is not None and event.reply["final"]
-    if attempts[number] < ATTEMPTS and not final:
+    if attempts[number] < ATTEMPTS and losses[number] < LOSSES and not final:
         pulse.retries += 1
         todo.again.append(event.shard)
         return True
-    job.set_aside(event.shard, event.reason, attempts[number])
+    job.set_aside(event.shard, event.reason, attempts[number] + losses[number])
     return False
 
 

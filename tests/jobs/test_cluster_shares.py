@@ -1,0 +1,56 @@
+"""What each worker gets of a cluster, and what can be typed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tellapart.cli.common import with_optional_values
+from tellapart.errors import UsageError
+from tellapart.jobs.cluster import Share, Workers, share
+
+CORES = os.cpu_count() or 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "expected"),
+    [
+        (Workers(2), {"CPU": CORES}, Share(2, max(1, CORES // 2), 0.0)),
+        (Workers(8), {"CPU": CORES, "GPU": 4}, Share(8, max(1, CORES // 8), 0.5)),
+        (Workers(2, gpus=0), {"CPU": CORES, "GPU": 4}, Share(2, max(1, CORES // 2), 0)),
+        (Workers(address="auto"), {"CPU": 96, "GPU": 8}, Share(8, 1.0, 1.0)),
+        (Workers(address="auto", gpus=0.25), {"CPU": 96, "GPU": 8}, Share(32, 1.0, 0.25)),
+        (Workers(address="auto", cpus=4), {"CPU": 98}, Share(24, 4, 0.0)),
+        (Workers(5, address="auto"), {"CPU": 2}, Share(5, 1.0, 0.0)),  # the others come as there is room
+    ],
+)
+def test_each_worker_has_its_share(wanted: Workers, there: dict[str, float], expected: Share) -> None:
+    assert share(wanted, there) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "there", "line"),
+    [
+        (Workers(1, gpus=0.5), {"CPU": 2}, "this cluster has no GPU"),
+        (Workers(address="auto", cpus=16), {"CPU": 8}, "too few for one worker"),
+    ],
+)
+def test_more_than_there_is_is_refused(wanted: Workers, there: dict[str, float], line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        share(wanted, there)
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        (["a", "--ray"], ["a", "--ray=auto"]),
+        (["--ray", "photos/", "-o", "b"], ["--ray=auto", "photos/", "-o", "b"]),
+        (["--ray", "head:6379", "a"], ["--ray", "head:6379", "a"]),
+        (["--ray", "ray://10.0.0.1:10001"], ["--ray", "ray://10.0.0.1:10001"]),
+        (["--ray=10.0.0.1:6379"], ["--ray=10.0.0.1:6379"]),
+        (["--", "--ray"], ["--", "--ray"]),
+    ],
+)
+def test_the_address_may_be_left_out(typed: list[str], read: list[str]) -> None:
+    assert with_optional_values(typed) == read
