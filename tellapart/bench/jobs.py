@@ -25,8 +25,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.progress import Progress
 from tellapart.utils.messages import say
 
-PICTURES = 20_000
-EACH = 500  # pictures in a tar
+PICTURES = 4000
+EACH = 200  # pictures in a tar
 OVERHEAD = 1.10  # against one plain process
 SIMULATED = (10, 100, 1000)
 SHARDS_EACH = 100  # shards for each simulated worker
