@@ -19,7 +19,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
 DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate and time", "Housekeeping"
 ORDER = (
-    *("demo", "finetune", "train", "caption", "eval", "headroom", "report", "recipes", "bags", "study", "boost"),
+    *(
+        "demo",
+        "finetune",
+        "train",
+        "caption",
+        "eval",
+        "changes",
+        "headroom",
+        "report",
+        "recipes",
+        "bags",
+        "study",
+        "boost",
+    ),
     *("boost-merge", "data", "claims", "tables", "bench", "cache", "job"),
 )
 # Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
