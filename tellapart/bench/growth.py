@@ -8,8 +8,10 @@ Inputs are synthetic (`tellapart.bench.growth_data`). Each size is measured in a
 from __future__ import annotations
 
 import math
+import shutil
 import statistics
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tellapart.utils.messages import say
 FIRST = 1000
 LARGEST = 10**6
 GOAL_ITEMS, GOAL_MB = 100_000, 2048.0  # an evaluation of so many captions has to do with so much memory
+ROW_BYTES = 12_288  # of a picture's features in the store: 16 cells of 192 numbers
 LINEAR = 1.15  # exponent of the growth of the time from 10⁴ on that still counts as linear
 
 
@@ -53,14 +56,16 @@ def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5, sv
     sizes = [10**power for power in range(3, int(math.log10(to) + 1e-9) + 1)]
     seconds: dict[int, list[float]] = {}
     peaks: dict[int, list[float]] = {}
-    with Progress(len(sizes) * repeat, f"growth of {what}") as shown:
+    if what == "caption":
+        _check_disk(sizes[-1])
+    with Progress(sum(sizes) * repeat, f"growth of {what}") as shown:
         for count in sizes:
             say(f"measuring: {what} of {count:,} {WORKS[what].items}")
             for _ in range(repeat):
                 run = process.run([sys.executable, "-m", "tellapart.bench.growth_work", what, str(count)])
                 seconds.setdefault(count, []).append(float(run.output["seconds"]))
                 peaks.setdefault(count, []).append(run.peak_mb)
-                shown.advance()
+                shown.advance(count)
     if svg is not None:
         middle = {count: statistics.median(amounts) for count, amounts in seconds.items()}
         highest = {count: max(amounts) for count, amounts in peaks.items()}
@@ -68,6 +73,16 @@ def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5, sv
         replace_text(svg, draw(WORKS[what].title, WORKS[what].items, curves))
         say(f"{svg}: drawn")
     return [row for count in sizes for row in _rows(what, count, seconds, peaks)]
+
+
+def _check_disk(count: int) -> None:
+    """Raises `UsageError` where the temporary folder has no room for the features of so many pictures."""
+    folder, needed = tempfile.gettempdir(), 1.1 * count * ROW_BYTES
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise UsageError(
+            f"features of {count:,} pictures take {needed / 1e9:.1f} GB in {folder}, which has {free / 1e9:.1f} GB "
+            "free; set TMPDIR to a folder on another disk, or lower --to"
+        )
 
 
 def _rows(what: str, count: int, seconds: dict[int, list[float]], peaks: dict[int, list[float]]) -> list[Row]:

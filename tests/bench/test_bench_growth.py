@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -84,3 +85,18 @@ def test_synthetic_texts_are_like_captions() -> None:
     score_NN = text_ND @ image_ND.T
     hits = (score_NN.argmax(1) == np.arange(400)).mean()
     assert 0.3 < hits < 1, "neither hopeless nor trivial"
+
+
+def test_features_that_do_not_fit_on_the_disk_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tellapart.captioners import load_captioner
+    from tellapart.data import open_data
+    from tellapart.features.store import encoder_rows
+
+    maker = encoder_rows(load_captioner("scenes", "cpu", "fp32").encoder)
+    row = maker.rows([maker.of(item.picture) for item in open_data("scenes:plain?n=1")])
+    assert row[0].nbytes == growth.ROW_BYTES
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=13 * 10**9))
+    with pytest.raises(
+        UsageError, match=r"1,000,000 pictures take 13\.5 GB in .*, which has 13\.0 GB free; set TMPDIR"
+    ):
+        growth.rows(1, what="caption", to=1e6)
