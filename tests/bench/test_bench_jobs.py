@@ -22,7 +22,7 @@ def test_longer_shards_waste_more() -> None:
     assert 0.9 < efficiency([1.0, 1.0, 1.0, 30.0], 50, 0.0) < efficiency([1.0, 1.2], 50, 0.0) <= 1.0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_commands_are_compared() -> None:
     found = rows(1, pictures=400)
     assert [row.unit for row in found] == ["s", "s"] + 6 * ["%"]

@@ -103,6 +103,7 @@ def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path) -> None:
     assert cli("job", "status", tmp_path).status == 2
 
 
+@pytest.mark.long
 def test_an_estimate_of_a_sample(cli: Cli, photos: Path, tiny_captioner: Path, tmp_path: Path) -> None:
     """It does nothing that is kept, and the same command without it does the job."""
     command = ("caption", tiny_captioner, photos, "--beams", 1, "-o", tmp_path / "a.jsonl", "--workers", 1)

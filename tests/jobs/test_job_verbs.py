@@ -27,6 +27,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_encode_writes_the_rows_of_the_store(
     cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,6 +44,7 @@ def test_encode_writes_the_rows_of_the_store(
     assert np.array_equal(rows, np.asarray(store.features(kept, scorer.encoder)))
 
 
+@pytest.mark.long
 def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
     cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ def refuse(maker: object, picture: object) -> None:
     raise PictureError("17.jpg: no picture")
 
 
+@pytest.mark.long
 def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -> None:
     command = ("boost", "scenes:plain?n=20", "--llm", "scripted", "--mllm", "scripted")
     for name, options in (("plain", ()), ("workers", ("--workers", 1, "--shard-items", 6))):
