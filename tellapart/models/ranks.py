@@ -13,12 +13,13 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from tellapart.utils.messages import Verbosity, set_verbosity
+from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
 PATIENCE = timedelta(days=7)  # others wait while one encodes; the launcher ends them where one dies
@@ -29,6 +30,8 @@ _left: int | None = None  # this rank's number, once it has left the others
 def start() -> None:
     """Join the other ranks, where a launcher has started several; ranks but the first print nothing."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
+        if lone_process_of_accelerate():
+            tell_lone_process()
         return
     from accelerate import PartialState
 
@@ -38,6 +41,21 @@ def start() -> None:
     atexit.register(leave)
     if not is_main():
         set_verbosity(Verbosity.QUIET)
+
+
+def lone_process_of_accelerate() -> bool:
+    """Whether ``accelerate launch`` was to start several processes and started one: it names a port, and no rank."""
+    named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
+    return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
+
+
+@cache
+def tell_lone_process() -> None:
+    """Once in a process."""
+    say(
+        "accelerate launch was asked for several processes and started this one alone, as it does on CPUs without MPI; "
+        "add --multi_gpu (and no --cpu; ACCELERATE_USE_CPU=1 is read), or type --nproc 2 instead"
+    )
 
 
 def leave() -> None:

@@ -199,3 +199,15 @@ def test_shares_cover_all_rows_once(total: int, ranks_count: int, monkeypatch: p
         rows.append(list(range(total))[ranks.share(total)])
     assert [row for part in rows for row in part] == list(range(total))
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+@pytest.mark.long
+def test_accelerate_that_starts_one_process_of_two_is_told(tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_machines", "1"]
+    for processes, told in ((2, True), (1, False)):
+        done = subprocess.run(
+            [*launch, "--num_processes", str(processes), "-m", "tellapart", "train", "no_such_recipe.toml"],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode != 0
+        assert ("started this one alone" in done.stderr) == told
