@@ -19,6 +19,7 @@ from tellapart.errors import MissingExtra, UsageError
 NEAREST = 2  # clusters of each picture
 PICTURES = 50_000  # of a cluster, on the mean
 SAMPLED = 64  # pictures for each cluster that k-means sees
+STEPS = 10  # of k-means
 BLOCK = 8192
 NOT_FOUND = -1
 
@@ -88,7 +89,7 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     if clusters >= len(unit_FD):
         return unit_FD.copy()
     made = faiss.Kmeans(
-        unit_FD.shape[1], clusters, niter=10, seed=seed + 1, spherical=True, min_points_per_centroid=1,
+        unit_FD.shape[1], clusters, niter=STEPS, seed=seed + 1, spherical=True, min_points_per_centroid=1,
         max_points_per_centroid=10**9,
     )  # fmt: skip
     made.train(np.ascontiguousarray(unit_FD))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from tellapart.bags.clusters import NEAREST, SAMPLED, STEPS, sizes_for
 from tellapart.bench import process
+from tellapart.bench.bags import D
 from tellapart.bench.rows import Row
 from tellapart.errors import UsageError
 from tellapart.progress import Progress
@@ -22,7 +24,6 @@ TOP, TOP_TO = 200, 1_000_000  # sought up to so many pictures: its files are 7 K
 BAGS_GOAL = 95.0  # percent of the neighbours of bags
 MEMORY_GB = 4.0
 LARGE, WORKERS = 10**8, 64
-SQUARE = ("centroids", "order")  # stages whose time grows with pictures times clusters, and clusters with pictures
 
 
 def rows(repeat: int, only: str = "", *, to: float = SIZES[-1]) -> list[Row]:
@@ -68,9 +69,17 @@ def _share(work: str, share: float, goal: float) -> Row:
 
 
 def for_large(count: int, seconds: Mapping[str, float]) -> list[Row]:
-    """What 10⁸ pictures would take, from ``count``: searching grows with the pictures, assigning with their square."""
-    times = LARGE / count
-    hours = {stage: own * times ** (2 if stage in SQUARE else 1) / 3600 for stage, own in seconds.items()}
+    """What 10⁸ pictures would take, from ``count``: all grows with the pictures, and two stages with the clusters too.
+
+    How fast numbers are multiplied is that of the search of clusters, where it decides.
+    """
+    times, clusters, before = LARGE / count, *(sizes_for(n, D, 6, MEMORY_GB).clusters for n in (LARGE, count))
+    products = before * (NEAREST * count / before) ** 2 * D
+    rate = products / seconds["found"]
+    grown = {stage: own * times for stage, own in seconds.items()}
+    grown["order"] += 2 * LARGE * clusters * D / rate  # every picture with every centre
+    grown["centroids"] = seconds["centroids"] + 2 * STEPS * SAMPLED * clusters**2 * D / rate
+    hours = {stage: own / 3600 for stage, own in grown.items()}
     alone = sum(own for stage, own in hours.items() if stage in ("centroids", "bags"))
     shared = sum(hours.values()) - alone
     work = f"{LARGE:,} × 512, from {count:,}"

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from PIL import Image
 
+    from tellapart.captioners.base import Captioner
+
 Candidates = Literal["batch", "bag", "bank"]
 KEPT_FEATURES = 200_000  # 400 MB at 512 numbers
 
@@ -224,6 +226,13 @@ def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> 
 
     cider_reward.__name__ = "cider"
     return cider_reward
+
+
+def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> RewardFunction:
+    """Faithfulness: `MutualInformationReward` of caption and picture under a frozen captioner, in nats."""
+    from tellapart.integrations.trl_faithful import MutualInformationReward
+
+    return MutualInformationReward(captioner, gather=gather, image_column=image_column)
 
 
 def bag_order(

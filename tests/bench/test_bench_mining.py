@@ -34,15 +34,19 @@ def test_features_on_disk_are_those_of_the_other_benchmark(tmp_path: Path, monke
 
 
 def test_the_arithmetic_for_a_hundred_million() -> None:
-    seconds = {"centroids": 1.0, "order": 2.0, "found": 36.0, "near": 3.6, "bags": 7.2}
+    """From a million pictures in 40 clusters of 50,000 to 4,000 clusters."""
+    seconds = {"centroids": 5.0, "order": 36.0, "found": 512.0, "near": 3.6, "bags": 7.2}
     rows = {row.work: row.ours for row in mining.for_large(10**6, seconds)}
     head = "100,000,000 × 512, from 1,000,000"
-    assert rows[f"{head}: found"] == pytest.approx(1.0)  # a hundred times 36 s
-    assert rows[f"{head}: order"] == pytest.approx(1e4 * 2 / 3600)
-    alone, shared = 1e4 / 3600 + 0.2, 1e4 * 2 / 3600 + 1.1
-    assert rows[f"{head}: on this machine"] == pytest.approx(alone + shared)
+    rate = 40 * 50_000**2 * 512 / 512  # multiplications and additions a second
+    order = 1.0 + 2 * 1e8 * 4000 * 512 / rate / 3600
+    centroids = (5 + 2 * 10 * 64 * 4000**2 * 512 / rate) / 3600
+    expected = {"centroids": centroids, "order": order, "found": 512 / 36, "near": 0.1, "bags": 0.2}
+    for stage, hours in expected.items():
+        assert rows[f"{head}: {stage}"] == pytest.approx(hours)
+    assert rows[f"{head}: on this machine"] == pytest.approx(sum(expected.values()))
     key = f"{head}: with 64 such machines for assigning, searching and joining"
-    assert rows[key] == pytest.approx(alone + shared / 64)
+    assert rows[key] == pytest.approx(centroids + 0.2 + (order + 512 / 36 + 0.1) / 64)
 
 
 def test_wrong_options_are_one_line() -> None:

@@ -22,10 +22,21 @@ from families import FAMILIES  # noqa: E402
 from trl_run import pictures, settings  # noqa: E402
 
 from tellapart.bags.mine import Bag  # noqa: E402
+from tellapart.captioners import load_captioner  # noqa: E402
 from tellapart.errors import UsageError  # noqa: E402
-from tellapart.integrations.trl import Bank, bag_order, cider, processing_class, self_retrieval  # noqa: E402
+from tellapart.integrations.trl import (  # noqa: E402
+    Bank,
+    RewardFunction,
+    bag_order,
+    cider,
+    pmi,
+    processing_class,
+    self_retrieval,
+)
 from tellapart.rewards.retrieval import self_retrieval as plain  # noqa: E402
+from tellapart.rewards.speaker import MutualInformation, Speaker  # noqa: E402
 from tellapart.scorers import load_scorer  # noqa: E402
+from tellapart.types import Batch, Rollout  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +122,23 @@ class Args:
     shuffle_dataset: bool = False
 
 
+def test_pmi_is_the_reward_of_the_training_loop(tiny_captioner: Path) -> None:
+    """Against `MutualInformation`, picture by picture; a picture of several rows counts once in the average."""
+    captioner, rows = load_captioner(str(tiny_captioner), "cpu", "fp32"), pictures(4)
+    captioner.model.eval()
+    images = list(rows["image"])
+    visual = captioner.encode(captioner.pixels(images))
+    tokens_RT, valid_RT = captioner.pad(captioner.tokenize(TEXTS))
+    batch = Batch([], torch.arange(4), visual)
+    expected_BS = MutualInformation(Speaker(captioner))(Rollout(tokens_RT, valid_RT, TEXTS, 2), batch)
+    found = pmi(captioner)(messages(TEXTS), image=[image for image in images for _ in range(2)])
+    assert torch.tensor(found) == pytest.approx(expected_BS.flatten(), abs=1e-5)
+    assert len({round(value, 6) for value in found if value is not None}) > 4
+    assert pmi(captioner)(TEXTS[:2], image=[images[0], images[0].copy()]) == [None, None]
+    with pytest.raises(UsageError, match="image"):
+        pmi(captioner)(TEXTS[:2])
+
+
 def test_bags_stay_whole_on_a_rank_or_the_line_says_which_numbers_to_change() -> None:
     dataset = pictures(8)
     bags = [Bag(tuple(f"{n + k}.jpg" for k in (0, 1))) for n in range(0, 8, 2)]
@@ -189,24 +217,25 @@ def test_five_steps_of_grpo_raise_the_reward(qwen: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_two_ranks_give_the_rewards_of_one(qwen: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+def test_two_ranks_give_the_rewards_of_one(qwen: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path) -> None:
     """The same captions, scored by two ranks among the pictures of both, and by one process among all."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
     done = subprocess.run(
-        [*command, str(HERE / "trl_run.py"), str(tmp_path), str(qwen), str(tiny_scorer)],
+        [*command, str(HERE / "trl_run.py"), str(tmp_path), str(qwen), str(tiny_scorer), str(tiny_captioner)],
         env=environment, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
     image_of = dict(zip(pictures(8)["id"], pictures(8)["image"], strict=True))
-    for candidates in ("batch", "bag"):
-        calls = [rank[candidates] for rank in ranks]
+    for kind in ("batch", "bag", "pmi"):
+        calls = [rank[kind] for rank in ranks]
         assert [len(call["texts"]) for call in calls] == [4, 4]
         texts, ids, bags, rewards = (
             [v for call in calls for v in call[key]] for key in ("texts", "ids", "bags", "rewards")
         )
-        alone = self_retrieval(str(tiny_scorer), candidates)(texts, image=[image_of[id_] for id_ in ids], bag=bags)
+        one: RewardFunction = pmi(str(tiny_captioner)) if kind == "pmi" else self_retrieval(str(tiny_scorer), kind)  # type: ignore[arg-type]
+        alone = one(texts, image=[image_of[id_] for id_ in ids], bag=bags)
         assert rewards == pytest.approx(alone, abs=1e-5)
         assert len(set(ids)) == 4
 

@@ -1,4 +1,4 @@
-"""One rank of a run of TRL: ``torchrun --nproc_per_node 2 trl_run.py OUT MODEL SCORER``.
+"""One rank of a run of TRL: ``torchrun --nproc_per_node 2 trl_run.py OUT MODEL SCORER CAPTIONER``.
 
 Each rank writes what its rewards were given and what they returned to ``OUT/rank-N.json``.
 """
@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from datasets import Dataset
 from transformers import AutoModelForImageTextToText
@@ -20,6 +20,7 @@ from tellapart.integrations.trl import (
     Completion,
     RewardFunction,
     bag_order,
+    pmi,
     processing_class,
     self_retrieval,
     text_of,
@@ -57,7 +58,7 @@ def settings(out: Path, **more: Any) -> GRPOConfig:
     )
 
 
-def main(out: Path, model: str, scorer: str) -> None:
+def main(out: Path, model: str, scorer: str, captioner: str) -> None:
     from accelerate import PartialState
 
     ranks = PartialState(cpu=True).num_processes
@@ -65,13 +66,13 @@ def main(out: Path, model: str, scorer: str) -> None:
     dataset = bag_order(pictures(8), [(f"{n}.jpg", f"{n + 1}.jpg") for n in range(0, 8, BAG)], args)
     calls = {}
 
-    def recorded(candidates: Candidates) -> RewardFunction:
-        reward = self_retrieval(scorer, candidates)
+    def recorded(kind: str) -> RewardFunction:
+        reward = pmi(captioner) if kind == "pmi" else self_retrieval(scorer, cast(Candidates, kind))
 
         def called(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
             texts = [text_of(completion) for completion in completions]
             found = reward(completions, **columns)
-            calls[candidates] = {"texts": texts, "ids": columns["id"], "bags": columns["bag"], "rewards": found}
+            calls[kind] = {"texts": texts, "ids": columns["id"], "bags": columns["bag"], "rewards": found}
             return found
 
         return called
@@ -79,7 +80,7 @@ def main(out: Path, model: str, scorer: str) -> None:
     network = AutoModelForImageTextToText.from_pretrained(model)
     GRPOTrainer(
         model=network,
-        reward_funcs=[recorded("batch"), recorded("bag")],
+        reward_funcs=[recorded(kind) for kind in ("batch", "bag", "pmi")],
         args=args,
         train_dataset=dataset,
         processing_class=processing_class(model),
@@ -88,4 +89,4 @@ def main(out: Path, model: str, scorer: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), *sys.argv[2:5])
