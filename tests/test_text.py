@@ -116,7 +116,7 @@ captioner = { new = { vision = "scenes", width = 16, heads = 2 } }
     [
         ("heads = 2", "heads = 3", "width = 16 is no multiple of heads = 3"),
         ("heads = 2", 'heads = 2, visual = "cells"', "visual = 'cells' and mapper = 'linear' go together"),
-        ("", "", "objective.kl holds to the model that training starts from"),
+        ("", "", "objective 'reinforce' asks the model that training starts from"),
         ("1e-3", "inf", "training.learning_rate must be a finite number"),
         ("1e-3", "1e300", "training.learning_rate must be less than or equal to 1000"),
         ("1e-3", "9" * 5000, "is not TOML"),

@@ -137,6 +137,11 @@ PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "mle": (first_step({"kind": "mle", "label_smoothing": 0.1}), 1, [5.770467, 0.577777]),
     "smile": (first_step({"kind": "smile", "mle_weight": 0.01}), 1, [2.630303, 0.398152]),
     "contrastive": (first_step({"kind": "contrastive", "word_dropout": 0.1}, captioner=None), 1, [4.284008, 104.5143]),
+    "self_distillation": (
+        first_step({"kind": "self_distillation", "prompt": "in this picture"}),
+        1,
+        [5.537028, 0.793697],
+    ),
     "reinforce": (first_step(REWARDED), 1, [0.0119611, 0.0376417]),
 }
 

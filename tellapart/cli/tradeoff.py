@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ def tradeoff(
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
     start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
     steps: Annotated[int, typer.Option(min=1, help="Training steps of every arm.")] = 70,
+    svg: Annotated[Path | None, typer.Option(help="Draw R@1 against hallucination into this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
@@ -40,6 +42,11 @@ def tradeoff(
         found = verdict(start=start, steps=steps, workers=cores())
     else:
         found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
+    if svg is not None:
+        from tellapart.claims.front import front_svg
+        from tellapart.utils.files import replace_text
+
+        replace_text(svg, front_svg(found["systems"]))
     show(found, lambda: tables_of(found), as_json)
 
 

@@ -171,7 +171,9 @@ class Recipe(Strict):
 
     def _of_a_captioner(self) -> Iterator[str]:
         rewards = self.objective.reward_options
-        needs_scorer = any("scorer" in reward.needs() for reward in rewards)
+        needs_scorer = any("scorer" in one.needs() for one in (self.objective, *rewards))
+        writes = f"objective '{self.objective.kind}', which writes its own captions"
+        own = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
         recalls = self.validation.select.startswith("recall")
@@ -180,20 +182,17 @@ class Recipe(Strict):
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
                 "evaluation.eval_scorers need its name"
             )
-        if rewards and self.training.captions_per_picture > 1:
-            yield "training.captions_per_picture is of no use to objective 'reinforce', which writes its own captions"
-        if rewards and self.training.max_reference_tokens is not None:
-            yield (
-                "training.max_reference_tokens cuts references that are learned, and objective 'reinforce' learns "
-                "none; leave it out"
-            )
+        if own and self.training.captions_per_picture > 1:
+            yield f"training.captions_per_picture is of no use to {writes}"
+        if own and self.training.max_reference_tokens is not None:
+            yield f"training.max_reference_tokens cuts references that are learned; it is of no use to {writes}"
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield (
-                "objective.kl holds to the model that training starts from (some rewards ask it, too), and "
-                "[captioner.new] is none; name one"
+                f"objective '{self.objective.kind}' asks the model that training starts from (as objective.kl and some "
+                "rewards do), and [captioner.new] is none; name one"
             )
-        if rewards and self.captioner and self.captioner.new_words is not None:
-            yield "captioner.new_words come from references, which objective 'reinforce' does not learn; leave it out"
+        if own and self.captioner and self.captioner.new_words is not None:
+            yield f"captioner.new_words come from references, and are of no use to {writes}"
         if rewards and self.training.gradient_checkpointing:
             yield (
                 "training.gradient_checkpointing turns off the key-value cache, which objective 'reinforce' generates "

@@ -80,8 +80,8 @@ class RunParts(Protocol):
         """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
         ...
 
-    def start(self) -> CaptionerLike:
-        """A fresh copy of the captioner that the run starts from, dropout off."""
+    def start(self, prompt: str = "") -> CaptionerLike:
+        """A fresh copy of the captioner that the run starts from, dropout off; asked with ``prompt``."""
         ...
 
     @property

@@ -140,10 +140,15 @@ class TrainingSetup:
             add_lora(captioner, parts, **lora.model_dump())
         return captioner
 
-    def start(self) -> Captioner:
-        """A fresh copy of the captioner that this run starts from, dropout off."""
+    def start(self, prompt: str = "") -> Captioner:
+        """A fresh copy of the captioner that this run starts from, dropout off; asked with ``prompt`` if there is one.
+
+        Raises `UsageError` where such a captioner takes no prompt.
+        """
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
-        return self._with_frames(load_captioner(self.upstream(self.recipe.captioner.name), self.device, "fp32"))
+        name = self.upstream(self.recipe.captioner.name)
+        asked = f"{name}{'&' if '?' in name else '?'}prompt={prompt}" if prompt else name
+        return self._with_frames(load_captioner(asked, self.device, "fp32"))
 
     def _with_frames(self, captioner: Captioner) -> Captioner:
         """The same one, looking at as many frames of a clip as the recipe says."""

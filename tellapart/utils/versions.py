@@ -18,5 +18,6 @@ VERSIONS: dict[str, int] = {
     "mle": 1,
     "smile": 1,
     "contrastive": 1,
+    "self_distillation": 1,
     "reinforce": 1,  # with its rewards and baselines
 }

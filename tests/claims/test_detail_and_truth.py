@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from tellapart.claims import tradeoff
 from tellapart.claims.bootstrap import PartResult
+from tellapart.claims.front import front_svg
 from tellapart.claims.lab import Lab
 from tellapart.claims.stamp import read_verdicts
 from tellapart.objectives.registry import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import Recipe
 
 
 def test_every_arm_is_a_recipe_that_differs_from_self_retrieval_in_its_objective_alone(tmp_path: Path) -> None:
@@ -25,9 +28,16 @@ def test_every_arm_is_a_recipe_that_differs_from_self_retrieval_in_its_objective
             continue
         recipe = lab.recipe(name, 0)
         OBJECTIVES.find(recipe.objective.kind).check(recipe.objective)  # type: ignore[misc]
-        assert recipe.training == plain.training and recipe.data == plain.data and recipe.captioner == plain.captioner
+        assert recipe.data == plain.data and recipe.captioner == plain.captioner
+        same = recipe.training.model_copy(update={"batch_size": plain.training.batch_size})
+        assert same == plain.training and captions_a_step(recipe) <= captions_a_step(plain)
         assert name == "sr" or recipe.objective != plain.objective
     assert {*tradeoff.CONTROLS, "truth", "start", "truthful"} <= set(arms)
+
+
+def captions_a_step(recipe: Recipe) -> int:
+    """How many captions the learner reads at each step."""
+    return recipe.training.batch_size * getattr(recipe.objective, "decoding").samples  # noqa: B009
 
 
 def test_nothing_but_the_upper_bound_reads_the_truth(tmp_path: Path) -> None:
@@ -35,7 +45,7 @@ def test_nothing_but_the_upper_bound_reads_the_truth(tmp_path: Path) -> None:
     for name, arm in tradeoff.arms().items():
         if arm.table is not None:
             reads = any("truth" in reward.needs() for reward in lab.recipe(name, 0).objective.reward_options)
-            assert reads == (name == "truth")
+            assert reads == (name in ("truth", "truth2"))
 
 
 def test_the_share_of_the_gap_that_was_closed() -> None:
@@ -89,3 +99,21 @@ def test_a_verdict_is_given_once_and_a_second_one_is_marked(small: Path, tmp_pat
     ]
     rows = tradeoff.table_lines(first)
     assert rows[0] == ["arm", *tradeoff.MEASURED] and len(rows) == 1 + len(tradeoff.arms())
+
+
+def test_the_picture_has_every_arm_that_claims_something_and_joins_those_of_the_recipe() -> None:
+    def row(false: float | None, hard: float) -> dict[str, dict[str, float | None]]:
+        return {
+            "hallucination": {"value": false, "low": false, "high": false},
+            "hard": {"value": hard, "low": hard - 1, "high": hard + 1},
+        }
+
+    systems = {"sr": row(5.0, 30.0), "truthful": row(1.0, 31.0), "speaker<1>": row(2.0, 35.0), "empty": row(None, 1.0)}
+    svg = ElementTree.fromstring(front_svg(systems))
+    texts = [one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"sr", "truthful", "speaker<1>"} <= set(texts) and "empty" not in texts
+    (line,) = svg.iter("{http://www.w3.org/2000/svg}polyline")
+    points = [tuple(map(float, one.split(","))) for one in line.attrib["points"].split()]
+    assert len(points) == 2 and points[0][0] < points[1][0] and points[0][1] > points[1][1], "further up is more R@1"
+    with pytest.raises(ValueError, match="no arm to draw"):
+        front_svg({"empty": row(None, 1.0)})

@@ -1,0 +1,76 @@
+"""The picture of ``tellapart tradeoff --svg``: R@1 among look-alikes against hallucination, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+WIDTH, HEIGHT, LEFT, BELOW, MARGIN = 640, 400, 56, 48, 24
+X, Y = "hallucination", "hard"
+CURVE = "#0b6e99"
+OTHER = "#5f6368"
+
+
+def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """An SVG of ``systems`` as `TradeoffResult.to_json` has them. The line is the truthful recipe at all its settings.
+
+    Arms that claim nothing are left out. Raises ValueError where no arm is left.
+    """
+    arms = {name: (row[X], row[Y]) for name, row in systems.items() if row[X]["value"] is not None}
+    if not arms:
+        raise ValueError("no arm to draw; expected one with hallucination and R@1")
+    most_x = 1.1 * max(x["high"] for x, _ in arms.values()) or 1.0
+    most_y = 1.1 * max(y["high"] for _, y in arms.values()) or 1.0
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + x / most_x * (WIDTH - LEFT - MARGIN)
+        return round(across, 1), round(HEIGHT - BELOW - y / most_y * (HEIGHT - BELOW - MARGIN), 1)
+
+    parts = [_axes(most_x, most_y, at)]
+    ours = sorted((x["value"], y["value"]) for name, (x, y) in arms.items() if is_ours(name))
+    points = " ".join("{},{}".format(*at(*one)) for one in ours)
+    parts.append(f'<polyline points="{points}" fill="none" stroke="{CURVE}" stroke-width="1.5"/>')
+    for name, (x, y) in arms.items():
+        colour = CURVE if is_ours(name) else OTHER
+        (x0, y0), (left, low), (right, high) = (at(x[key], y[key]) for key in ("value", "low", "high"))
+        parts.append(
+            f'<g stroke="{colour}" stroke-opacity="0.5"><path d="M{left} {y0}H{right}M{x0} {low}V{high}"/></g>'
+            f'<circle cx="{x0}" cy="{y0}" r="4" fill="{colour}"/>'
+            f'<text x="{x0 + 7}" y="{y0 - 6}" fill="{colour}">{escape(name)}</text>'
+        )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'font-family="system-ui, sans-serif" font-size="12">'
+        "<title>R@1 among look-alikes against hallucination</title>"
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def is_ours(name: str) -> bool:
+    """Whether an arm is the truthful recipe at one of its settings."""
+    return name == "truthful" or name.startswith("speaker")
+
+
+def _axes(most_x: float, most_y: float, at: Callable[[float, float], tuple[float, float]]) -> str:
+    (x0, y0), (x1, y1) = at(0, 0), at(most_x, most_y)
+    lines = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="{OTHER}"/>']
+    for value in ticks(most_x):
+        x = at(value, 0)[0]
+        lines.append(f'<text x="{x}" y="{y0 + 16}" text-anchor="middle" fill="{OTHER}">{value:g}</text>')
+    for value in ticks(most_y):
+        y = at(0, value)[1]
+        lines.append(f'<text x="{x0 - 6}" y="{y + 4}" text-anchor="end" fill="{OTHER}">{value:g}</text>')
+    middle_x, middle_y = (x0 + x1) / 2, (y0 + y1) / 2
+    lines.append(f'<text x="{middle_x}" y="{y0 + 36}" text-anchor="middle">hallucinations, % of claims</text>')
+    lines.append(
+        f'<text x="16" y="{middle_y}" text-anchor="middle" transform="rotate(-90 16 {middle_y})">'
+        "R@1 among look-alikes, %</text>"
+    )
+    return "".join(lines)
+
+
+def ticks(most: float) -> list[float]:
+    """Four to eight round values from 0 to ``most``."""
+    step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if most / step <= 8)
+    return [round(step * number, 1) for number in range(int(most / step) + 1)]

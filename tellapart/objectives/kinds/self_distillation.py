@@ -1,0 +1,75 @@
+"""``kind = "self_distillation"``: what the captioner is sure of, as short as tells the picture apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tellapart.models.decoding import Decoding
+from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.rewards.base import RunParts
+
+if TYPE_CHECKING:
+    from tellapart.objectives.self_distillation import SelfDistillation as SelfDistillationObjective
+
+
+class SelfDistillation(ObjectiveOptions):
+    """Maximum likelihood of short captions out of the words of its own descriptions that the start model is sure of.
+
+    ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``: the
+    least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
+    ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture among
+    its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, − ``rent`` for
+    each word. ``noun`` stands for one that is in doubt, where the plain caption offers none. Controls:
+    ``select`` = "random" takes any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
+    """
+
+    kind: Literal["self_distillation"]
+    prompt: str = ""
+    decoding: Decoding = Decoding(kind="greedy", max_tokens=40)
+    confidence: float = Field(0.95, gt=0, le=1)
+    evidence: float = 0.5
+    candidates: int = Field(24, ge=1)
+    rent: float = 0.0
+    speaker: float = Field(0.005, ge=0)
+    noun: str = "thing"
+    nearest: int = Field(9, ge=1)
+    select: Literal["scorer", "random"] = "scorer"
+    shuffled_beliefs: bool = False
+
+    def needs(self) -> tuple[str, ...]:
+        return ("start", "scorer") if self.select == "scorer" else ("start",)
+
+
+def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjective:
+    from tellapart.objectives.self_distillation import Choice, Describer, Listener
+    from tellapart.objectives.self_distillation import SelfDistillation as Objective
+
+    plain = parts.start()
+    asked = plain
+    if options.prompt:
+        asked = parts.start(options.prompt)
+        asked.model = plain.model  # one copy of the weights
+    describer = Describer(plain, asked, options.decoding, pixels=parts.vision_learns, shuffled=options.shuffled_beliefs)
+    listener = None
+    if options.select == "scorer":
+        scorer = parts.scorer
+        assert scorer is not None, "the recipe schema requires [scorer]"
+        listener = Listener(scorer, parts.train_features(scorer), parts.nearest_train(scorer, options.nearest))
+    return Objective(
+        describer, listener, Choice(**{name: getattr(options, name) for name in Choice.__dataclass_fields__})
+    )
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="self_distillation",
+        factory=build,
+        help="Its own descriptions, as short as tells the picture apart: only words that it is sure of.",
+        options=SelfDistillation,
+        needs=("start",),
+        label="self-distillation",
+        direction="lower",
+    )
+)

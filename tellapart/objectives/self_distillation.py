@@ -1,0 +1,227 @@
+"""Self-distillation: a captioner learns to say at once what it knows, and of that what tells the picture apart.
+
+A captioner that answers a prompt with a full description often knows far more than its plain captions say, and knows
+how sure it is. Policy gradients must find that detail by sampling, where most new detail is a guess. Here the detail
+comes from the description: of the words that the start model is sure of, short captions are made
+(`descriptions.Description`), a scorer says which one tells the picture from its look-alikes, and the captioner learns
+that one by maximum likelihood. No references, no truth: best-of-N distillation (Stiennon et al. 2020; Dong et al. 2023,
+RAFT) over captions that hold by construction what the model believes. Listener and speaker choose together, as in
+rational speech acts (Frank and Goodman 2012): the scorer's probability of the picture, and the start model's of the
+caption.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tellapart.models.decoding import Decoding
+from tellapart.models.protocols import CaptionerLike, ScorerLike
+from tellapart.objectives.base import Encode, Loss, Stateless
+from tellapart.objectives.descriptions import Description, article
+from tellapart.objectives.mle import mle_of_references
+from tellapart.rewards.caption_words import content_words, words_of_tokens
+from tellapart.rewards.paid_words import shuffled_gates
+from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
+from tellapart.types import Batch, Rollout
+from tellapart.utils.rng import ItemSeeds
+
+Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a caption is made of a description.
+
+    confidence: least probability of a word under the start model, given what stands before it. evidence: least mutual
+    information with the picture, in nats, below which a word says nothing of this picture. candidates: captions among
+    which one is chosen, by the probability that the listener picks the picture + ``speaker`` · log-probability of the
+    caption under the start model − ``rent`` · words. A probability, not its logarithm: words are then spent where they
+    decide whether the picture is found. noun: stands for one that is in doubt, where the picture's plain caption has
+    none that fits any picture.
+    """
+
+    confidence: float = 0.95
+    evidence: float = 0.5
+    candidates: int = 24
+    rent: float = 0.0
+    speaker: float = 0.005
+    noun: str = "thing"
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A picture's description, and the numbers of its content words that are believed; of these ``said`` are in the
+    picture's plain caption, too. ``noun``: one that says nothing of this picture."""
+
+    description: Description
+    words: frozenset[int]
+    said: frozenset[int]
+    noun: str
+
+
+class Describer:
+    """What the start model says of a picture when it is asked, and which of its words it believes.
+
+    ``plain``: the start model as it captions; ``asked``: as it describes. ``shuffled``: each word is believed as far as
+    another one of its kind, a control.
+    """
+
+    def __init__(
+        self,
+        plain: CaptionerLike,
+        asked: CaptionerLike,
+        decoding: Decoding,
+        *,
+        pixels: bool = False,
+        shuffled: bool = False,
+    ) -> None:
+        self.plain, self.asked, self.decoding = plain, asked, decoding
+        self.pixels, self.shuffled = pixels, shuffled
+
+    def visual(self, batch: Batch) -> torch.Tensor:
+        return self.plain.encode(batch.visual) if self.pixels else batch.visual
+
+    def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
+        found, log_p_RW, information_RW = self._describe(self.asked, visual, batch)
+        sure_RW = (log_p_RW >= math.log(choice.confidence)) & (information_RW >= choice.evidence)
+        if self.shuffled:
+            sure_RW = shuffled_gates(sure_RW, [one.words for one in found], batch)
+        plain, _, says_RW = self._describe(self.plain, visual, batch)
+        beliefs = []
+        for r, (one, short) in enumerate(zip(found, plain, strict=True)):
+            believed = [number for number in range(len(one.words)) if sure_RW[r, number]]
+            first = {one.texts[number]: number for number in reversed(believed)}
+            empty = [phrase.head for phrase in short.phrases if says_RW[r, phrase.head] < choice.evidence]
+            noun = short.texts[empty[0]] if empty else choice.noun
+            said = frozenset(first[text] for text in short.texts if text in first)
+            beliefs.append(Belief(one, frozenset(believed), said, noun))
+        return beliefs
+
+    def _describe(
+        self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
+    ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
+        """Captions, and of each content word its log-probability and its mutual information with the picture, R×W."""
+        with torch.no_grad():
+            rollout = captioner.generate(visual, self.decoding, batch.seeds)
+        found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
+        log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual)).cpu()
+        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
+        information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
+        return [Description(text) for text in rollout.texts], log_p_ORW[0], information_RW
+
+    def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
+        """For each picture the log-probabilities of its captions when the start model captions, in nats."""
+        most = max(map(len, options))
+        texts = [text for one in options for text in (*one, *[one[0]] * (most - len(one)))]
+        tokens_RT, valid_RT = (x.to(visual.device) for x in self.plain.pad(self.plain.tokenize(texts)))
+        with torch.no_grad():
+            log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, texts, most)).cpu()
+        return [row[: len(one)] for row, one in zip(log_p_RT.sum(1).view(-1, most), options, strict=True)]
+
+
+class Listener:
+    """How well a caption tells a picture from its look-alikes.
+
+    ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
+    """
+
+    def __init__(self, scorer: ScorerLike, features_ND: np.ndarray, nearest: Nearest) -> None:
+        self.scorer, self.features_ND, self.nearest = scorer, features_ND, nearest
+
+    def log_probs(self, rows_B: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
+        """log p(picture | caption) among the picture's look-alikes, in nats, of the captions of each picture."""
+        text_RD = self.scorer.text_features([text for one in options for text in one]).cpu().float()
+        picture_BKD = torch.from_numpy(self.features_ND[np.column_stack([rows_B, self.nearest(rows_B)])]).float()
+        rows = zip(text_RD.split([len(one) for one in options]), picture_BKD, strict=True)
+        return [(self.scorer.scale * text_CD @ picture_KD.T).log_softmax(1)[:, 0] for text_CD, picture_KD in rows]
+
+
+class SelfDistillation(Stateless[CaptionerLike]):
+    """Maximum likelihood of the chosen captions. Without a ``listener`` the first candidate is chosen: a control.
+
+    A picture's caption is made when the picture first comes, from then on it stays: the captions are the state.
+    """
+
+    def __init__(self, describer: Describer, listener: Listener | None, choice: Choice = Choice()) -> None:
+        self.describer, self.listener, self.choice = describer, listener, choice
+        self._chosen: dict[int, str] = {}
+
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT))
+
+    def losses(
+        self, learner: CaptionerLike, batch: Batch, chunks: int = 1, encode: Encode | None = None
+    ) -> Iterator[Loss]:
+        tokens_RT, valid_RT = learner.pad(learner.tokenize(self.captions(batch)))
+        labelled = replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
+        yield from super().losses(learner, labelled, chunks, encode)
+
+    def captions(self, batch: Batch) -> list[str]:
+        """The caption of each picture of the batch that is learned."""
+        rows = batch.rows_B.tolist()
+        if any(row not in self._chosen for row in rows):
+            for row, text in zip(rows, self._choose(batch), strict=True):
+                self._chosen.setdefault(row, text)
+        return [self._chosen[row] for row in rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"captions": {str(row): text for row, text in self._chosen.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._chosen = {int(row): text for row, text in state.get("captions", {}).items()}
+
+    def _choose(self, batch: Batch) -> list[str]:
+        visual = self.describer.visual(batch)
+        beliefs = self.describer(visual, batch, self.choice)
+        seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)
+        options = [candidates(one, self.choice, seeds[b : b + 1]) for b, one in enumerate(beliefs)]
+        if self.listener is None:
+            return [one[0] for one in options]
+        heard = self.listener.log_probs(batch.rows_B.numpy(), options)
+        spoken = self.describer.log_probs(visual, options)
+        return [
+            best(one, listener_C.exp() + self.choice.speaker * speaker_C, self.choice.rent)
+            for one, listener_C, speaker_C in zip(options, heard, spoken, strict=True)
+        ]
+
+
+def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
+    """The caption of the highest value, less ``rent`` for each word."""
+    words_C = torch.tensor([float(len(text.split())) for text in texts])
+    return texts[int((value_C - rent * words_C).argmax())]
+
+
+def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
+    """Captions of the believed words that name no noun twice; at least one, each once.
+
+    They name a single object of the description, or its first ones in its order: of others a learner loses count, and
+    repeats itself. What the plain caption says of them is kept, and each candidate draws which share of their other
+    words, and of their nouns.
+    """
+    description, W = belief.description, len(belief.description.words)
+    settings = [phrase for phrase in description.phrases if phrase.link and not phrase.spatial]
+    objects = [phrase for phrase in description.phrases if phrase not in settings]
+    uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
+    found: list[str] = []
+    for number, which, heads, others, *draws in uniform_KU:
+        many = 1 + int(number * len(objects))
+        first = int(which * len(objects)) if many == 1 else 0
+        kept: set[int] = set()
+        for phrase in (*settings, *objects[first : first + many]):
+            drawn = {word for word in phrase.words if draws[word] < (heads if word == phrase.head else others)}
+            words = belief.words & (drawn | belief.said.intersection(phrase.words))
+            if phrase in objects and words.isdisjoint((phrase.head, *phrase.modifiers)):
+                break
+            kept |= words
+        nouns = description.nouns(kept, belief.noun)
+        if nouns and len(set(nouns)) == len(nouns):  # "a red shape and a blue shape" teaches to repeat
+            found.append(description.condensed(kept, belief.noun))
+    least = description.condensed(belief.said, belief.noun)
+    return list(dict.fromkeys(found)) or [least or f"{article(belief.noun)} {belief.noun}"]

@@ -1,0 +1,66 @@
+"""Short captions out of descriptions: phrases of English, and what stands when claims are left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tellapart.objectives.descriptions import Description, article
+
+SCENE = (
+    "a large red ringed diamond is above a small blue star which is left of an orange moon "
+    "and everything is on the sand"
+)
+
+
+def numbers(description: Description, *words: str) -> set[int]:
+    """The numbers of these content words, each the first that is not taken yet."""
+    found: set[int] = set()
+    for word in words:
+        found.add(next(n for n, text in enumerate(description.texts) if text == word and n not in found))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kept", "caption"),
+    [
+        (("large", "red", "diamond", "sand"), "a large red diamond on the sand"),
+        (("diamond", "above", "star"), "a diamond above a star"),
+        (("diamond", "star"), "a diamond and a star"),
+        (("blue", "left", "orange", "moon"), "a blue shape left of an orange moon"),
+        (("diamond", "above", "left", "moon"), "a diamond and a moon"),  # "left of" was said of the star
+        (("sand",), "a shape on the sand"),
+        (("orange", "sand"), "an orange shape on the sand"),
+        ((), ""),
+    ],
+)
+def test_a_caption_of_the_kept_words_only(kept: tuple[str, ...], caption: str) -> None:
+    description = Description(SCENE)
+    assert description.condensed(numbers(description, *kept), "shape") == caption
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "caption"),
+    [
+        ("two dogs running in the snow", ("two", "dogs", "running", "snow"), "two dogs running in the snow"),
+        ("two dogs running in the snow", ("two", "snow"), "two things in the snow"),
+        ("a man in a red shirt rides a brown horse", ("man", "red", "horse"), "a man in a red thing and a horse"),
+        ("a woman to the left of a tree", ("woman", "tree"), "a woman and a tree"),
+        ("a woman to the left of a tree", ("woman", "left", "tree"), "a woman to the left of a tree"),
+        ("a dog in front of two red cars", ("dog", "front", "red"), "a dog in front of red things"),
+        ("a group of people on an old street", ("people", "old", "street"), "a group of people on an old street"),
+        ("the cat, a black one, sleeps on the umbrella", ("cat", "umbrella"), "the cat on the umbrella"),
+    ],
+)  # fmt: skip
+def test_english_of_photos(text: str, kept: tuple[str, ...], caption: str) -> None:
+    description = Description(text)
+    assert description.condensed(numbers(description, *kept)) == caption
+
+
+def test_all_words_of_a_simple_caption_give_that_caption() -> None:
+    for text in ("a large red star on the grass", "a small ring above an orange drop", "two black dogs in the water"):
+        description = Description(text)
+        assert description.condensed(set(range(len(description.words)))) == text
+
+
+def test_articles_follow_their_word() -> None:
+    assert [article(word) for word in ("orange", "uniform", "honest", "star")] == ["an", "a", "an", "a"]

@@ -1,0 +1,139 @@
+"""Self-distillation: which captions are made of a description, which one is chosen, and that runs learn it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.errors import UsageError
+from tellapart.objectives.descriptions import Description
+from tellapart.objectives.presets import objective_table
+from tellapart.objectives.self_distillation import Belief, Choice, Listener, SelfDistillation, best, candidates
+from tellapart.recipe.reading import check_recipe
+from tellapart.scenes.truth import count_claims
+from tellapart.training.setup import TrainingSetup
+from tellapart.types import Batch
+from tellapart.utils.rng import ItemSeeds
+
+SCENE = "a large red star is above a small blue star which is left of a green moon and everything is on the sand"
+
+
+def belief_in(text: str, *unsure: str, said: tuple[str, ...] = ()) -> Belief:
+    description = Description(text)
+    believed = frozenset(n for n, word in enumerate(description.texts) if word not in unsure)
+    return Belief(description, believed, frozenset(n for n in believed if description.texts[n] in said), "shape")
+
+
+def drawn(belief: Belief, count: int = 300) -> list[str]:
+    return candidates(belief, Choice(candidates=count), ItemSeeds(("one",), 3))
+
+
+def test_candidates_say_nothing_that_is_doubted_and_keep_what_the_plain_caption_says() -> None:
+    found = drawn(belief_in(SCENE, "everything", "red", said=("sand",)))
+    assert all("red" not in text and text.endswith(" on the sand") for text in found)
+    assert {"a large star on the sand", "a shape on the sand", "a moon on the sand"} <= set(found)
+    assert len(set(found)) == len(found) > 10
+
+
+def test_candidates_name_one_object_or_the_first_ones_and_no_noun_twice() -> None:
+    found = drawn(belief_in(SCENE, "everything"))
+    assert any(text.count("star") == 1 and "moon" not in text for text in found)
+    assert not [text for text in found if text.count("star") > 1 or text.count("shape") > 1]
+    # The moon stands behind both others, or alone.
+    assert all(
+        text.count(" and ") + text.count(" above ") + text.count(" left of ") != 1 for text in found if "moon" in text
+    )
+
+
+def test_a_picture_of_which_nothing_is_believed_is_still_captioned() -> None:
+    belief = Belief(Description("a red star"), frozenset(), frozenset(), "thing")
+    assert drawn(belief) == ["a thing"]
+
+
+def test_a_picture_has_the_same_candidates_in_any_batch() -> None:
+    belief = belief_in(SCENE)
+    assert drawn(belief) == candidates(belief, Choice(candidates=300), ItemSeeds(("zero", "one"), 3)[1:])
+
+
+def test_the_rent_is_for_words() -> None:
+    texts, value_C = ["a star", "a large red star"], torch.tensor([-1.0, -0.5])
+    assert best(texts, value_C, 0.0) == "a large red star" and best(texts, value_C, 0.3) == "a star"
+
+
+class Words:
+    """A scorer whose features count the letters of a text, so that pictures can be named by letters."""
+
+    scale = 10.0
+
+    def text_features(self, texts: list[str]) -> torch.Tensor:
+        count_ND = torch.tensor([[text.count("r"), text.count("b"), 1.0] for text in texts])
+        return count_ND / count_ND.norm(dim=1, keepdim=True)
+
+
+def test_the_listener_compares_a_picture_with_its_look_alikes_only() -> None:
+    features_ND = np.eye(3, dtype=np.float32)
+    listener = Listener(Words(), features_ND, lambda rows_B: 1 - rows_B[:, None])  # type: ignore[arg-type]
+    found = listener.log_probs(np.array([0, 1]), [["r", "b", "a"], ["b"]])
+    scores_K = 10 * torch.tensor([1.0, 0.0]) / 2**0.5
+    torch.testing.assert_close(found[0][0], scores_K.log_softmax(0)[0])
+    torch.testing.assert_close(found[0][2], torch.tensor(0.5).log())
+    assert found[0][0] > found[0][2] > found[0][1] and found[1][0] == found[0][0]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> TrainingSetup:
+    """The shipped models on a few pictures, as the preset has them."""
+    table = {
+        "name": "small",
+        "data": {"train": "scenes:plain?split=train&n=24&seed=5", "validation": "scenes:plain?split=validation&n=4"},
+        "captioner": {"name": "scenes"},
+        "scorer": {"name": "scenes"},
+        "objective": {**objective_table("truthful-self-retrieval"), "speaker": 0.0},
+        "training": {"steps": 2, "batch_size": 12, "learning_rate": 1e-4},
+    }
+    return TrainingSetup(check_recipe(table, "test"), lambda name: name)
+
+
+def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(shipped: TrainingSetup) -> None:
+    objective, data = shipped.objective(), shipped.training_set()
+    assert isinstance(objective, SelfDistillation)
+    batches = [data.batch(step) for step in range(2)]
+    texts = [text for batch in batches for text in objective.captions(batch)]
+    counts = [count_claims(text, item.truth) for text, item in zip(texts, data_items(batches), strict=True)]
+    plain = shipped.learner.generate(batches[0].visual, objective.describer.decoding).texts
+    assert sum(one.correct for one in counts) >= 0.97 * sum(one.claims for one in counts)
+    assert np.mean([len(t.split()) for t in texts]) > np.mean([len(t.split()) for t in plain]) + 2
+    assert not any(one.repetitions for one in counts)
+    resumed = shipped.objective()
+    resumed.load_state_dict(json.loads(json.dumps(objective.state_dict())))
+    assert isinstance(resumed, SelfDistillation) and resumed.captions(batches[1]) == objective.captions(batches[1])
+
+
+def data_items(batches: list[Batch]) -> list[Any]:
+    return [item for batch in batches for item in batch.items]
+
+
+def test_the_loss_is_maximum_likelihood_of_those_captions_in_whole_and_in_parts(shipped: TrainingSetup) -> None:
+    objective, batch, learner = shipped.objective(), shipped.training_set().batch(0), shipped.learner
+    learner.model.eval()
+    tokens_RT, valid_RT = learner.pad(learner.tokenize(objective.captions(batch)))
+    log_p_RTV = learner.logits(batch.visual, tokens_RT, valid_RT).log_softmax(-1)
+    expected = -log_p_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1)[valid_RT].mean()
+    for chunks in (1, 3):
+        loss = sum(part.value.detach() for part in objective.losses(learner, batch, chunks))
+        torch.testing.assert_close(loss, expected.detach())
+
+
+def test_needs_a_start_and_a_scorer(tiny_recipe: dict[str, Any]) -> None:
+    table = {key: value for key, value in tiny_recipe.items() if key not in ("scorer", "evaluation")}
+    table |= {"objective": {"kind": "self_distillation"}, "validation": {"select": "loss"}}
+    with pytest.raises(UsageError, match=r"\[scorer\] is missing"):
+        check_recipe(table, "test")
+    check_recipe({**table, "objective": {"kind": "self_distillation", "select": "random"}}, "test")
+    with pytest.raises(UsageError, match="captions_per_picture is of no use to objective 'self_distillation'"):
+        training = {**table["training"], "captions_per_picture": 2}
+        check_recipe({**tiny_recipe, "objective": {"kind": "self_distillation"}, "training": training}, "test")
