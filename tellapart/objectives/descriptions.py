@@ -54,7 +54,8 @@ class Description:
     def _cut(self) -> list[Phrase]:
         phrases: list[Phrase] = []
         modifiers: list[int] = []
-        determiner, amount, link, link_words = "", "", "", ()
+        determiner, amount, link = "", "", ""
+        link_words: tuple[int, ...] = ()
         for number, word in enumerate(self.words):
             before = self._before(number)
             if word.kind == "relation":
@@ -116,7 +117,7 @@ class Description:
                 said.insert(0, phrase.amount)
             if phrase.determiner:
                 said.insert(0, article(said[0]) if phrase.determiner in _ARTICLES else phrase.determiner)
-            related = phrase.spatial and last == place - 1 and kept.issuperset(phrase.link_words)
+            related = phrase.spatial and last == place - 1 and set(phrase.link_words) <= kept
             if phrase.link and (related or not phrase.spatial):
                 parts += [] if parts else [f"{article(noun)} {noun}"]
                 parts.append(phrase.link)

@@ -171,7 +171,7 @@ class Recipe(Strict):
 
     def _of_a_captioner(self) -> Iterator[str]:
         rewards = self.objective.reward_options
-        needs_scorer = any("scorer" in one.needs() for one in (self.objective, *rewards))
+        needs_scorer = "scorer" in self.objective.needs() or any("scorer" in reward.needs() for reward in rewards)
         writes = f"objective '{self.objective.kind}', which writes its own captions"
         own = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
