@@ -147,7 +147,10 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
         ("name='a/b'", "name: 'a/b' cannot name a folder; expected letters, digits, '.', '-' and '_'"),
         ("name='..'", "name: '..' cannot name a folder"),
         ("objective.kind='rienforce'", "unknown objective 'rienforce'; did you mean 'reinforce'?"),
-        ("objective={}", "'objective.kind' is missing; expected one of contrastive, mle, reinforce, smile"),
+        (
+            "objective={}",
+            "'objective.kind' is missing; expected one of contrastive, mle, reinforce, self_distillation, smile",
+        ),
         ("objective=3", "objective must be a table; found 3"),
     ],
 )

@@ -127,7 +127,7 @@ def test_several_scorers_of_different_families_reward_together(
 
 
 def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_scorer: Path) -> None:
-    (tmp_path / "my_scorers.py").write_text(
+    (tmp_path / "users_scorers.py").write_text(
         "from tellapart.scorers import Scorer, load_scorer\n"
         "class Doubled(Scorer):\n"
         "    @property\n"
@@ -142,13 +142,13 @@ def test_a_users_own_scorer_by_dotted_path(tmp_path: Path, monkeypatch: pytest.M
         "    raise KeyError('no such thing')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    allow_code(*(f"my_scorers:{name}" for name in ("doubled", "wrong", "broken", "nobody")), "nowhere_at_all:x")
-    made = load_scorer("my_scorers:doubled")
+    allow_code(*(f"users_scorers:{name}" for name in ("doubled", "wrong", "broken", "nobody")), "nowhere_at_all:x")
+    made = load_scorer("users_scorers:doubled")
     assert isinstance(made, Scorer) and made.scale == pytest.approx(2 * load_scorer(str(tiny_scorer)).scale)
     for name, told in (
-        ("my_scorers:wrong", "scorer 'my_scorers:wrong' made a int; expected a tellapart.scorers.Scorer"),
-        ("my_scorers:broken", "its call (device='cpu') failed: KeyError: 'no such thing'"),
-        ("my_scorers:nobody", "scorer 'my_scorers:nobody': module my_scorers has no 'nobody'"),
+        ("users_scorers:wrong", "scorer 'users_scorers:wrong' made a int; expected a tellapart.scorers.Scorer"),
+        ("users_scorers:broken", "its call (device='cpu') failed: KeyError: 'no such thing'"),
+        ("users_scorers:nobody", "scorer 'users_scorers:nobody': module users_scorers has no 'nobody'"),
         ("nowhere_at_all:x", "scorer 'nowhere_at_all:x': no module 'nowhere_at_all'"),
     ):
         with pytest.raises(UsageError) as caught:
