@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
+from tellapart.models.protocols import CaptionerLike
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout, Rows
 from tellapart.utils.checksums import write_sums
@@ -44,6 +45,10 @@ class Captioner(ABC):
         self.adapted = False  # whether LoRA stands beside its weights
         self.cut_texts = 0  # how many texts were longer than allowed and were cut in `tokenize`
         self.chosen: dict[str, Any] = {}
+
+    def share_weights(self, other: CaptionerLike) -> None:
+        """Use the model of ``other``, a captioner of the same folder, in place of its own copy."""
+        self.model = other.model
 
     @property
     def device(self) -> torch.device:

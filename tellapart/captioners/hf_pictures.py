@@ -15,6 +15,7 @@ from tellapart.captioners.layouts import find_module, layout_of
 from tellapart.captioners.patching import replaced_forward
 from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
@@ -32,12 +33,21 @@ class PicturesOfHf(Captioner):
         super().__init__(model, tokenizer, processor.image_processor, name)
         self.whole, self.visual_tokens = processor, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
-        self.tower: Any = find_module(model, self.layout.vision) if self.layout.output and self.layout.vision else None
+        self.tower = self._find_tower()
         self.grids = Grids.of(self.processor, self.visual_tokens)
         self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
             most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
+
+    def _find_tower(self) -> Any:
+        return find_module(self.model, self.layout.vision) if self.layout.output and self.layout.vision else None
+
+    def share_weights(self, other: CaptionerLike) -> None:
+        super().share_weights(other)
+        self.tower = self._find_tower()
+        for name in ("output_layer", "plain", "continues"):  # found in the model that is no longer used
+            vars(self).pop(name, None)
 
     @property
     def encoder(self) -> Encoder:

@@ -80,6 +80,8 @@ class Part:
 class Control:
     """The claim with more MLE in place of the objective under test. It must come out false.
 
+    No part may compare an arm with itself then: that would be false (or true) by arithmetic.
+
     arms: which arm replaces which. measures, test_sets: replacements in measurements whose arm was replaced, or in all
     measurements where ``arms`` is empty.
     """

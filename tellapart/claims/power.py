@@ -108,6 +108,11 @@ def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation
     for part in parts:
         statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
         value_S, drawn_SR = draw_seeds(statistics)
+        if not np.isfinite(drawn_SR).all():
+            raise UsageError(
+                f"{part.statement!r} is not a number in some resamples of the pictures, so its power is not known; "
+                "give its test set more pictures"
+            )
         values.append(value_S)
         draws.append(drawn_SR - value_S[:, None])
         pictures.append(statistics[0][1][0].n)
@@ -221,7 +226,10 @@ def _part_power(part: Part, n: int, spread: Variation, power: float) -> PartPowe
 
 
 def detectable(part: Part, alone: Variation) -> float:
-    """The effect that a one-sided part alone is found with in 98 %, by bisection to a hundredth of itself."""
+    """The effect that a one-sided part alone is found with in 98 %, by bisection to a hundredth of itself.
+
+    Infinite where the spread is not finite.
+    """
     sign, bound = (1.0, part.lower) if math.isfinite(part.lower) else (-1.0, part.upper)
 
     def found(effect: float) -> bool:
@@ -231,6 +239,8 @@ def detectable(part: Part, alone: Variation) -> float:
     spread = math.sqrt(float(alone.seeds_PP[0, 0] + alone.shared_PP[0, 0] + alone.own_PP[0, 0]))
     if spread == 0:
         return 0.0
+    if not math.isfinite(spread):
+        return math.inf
     low, high = 0.0, 2 * spread
     while not found(high):
         low, high = high, 2 * high

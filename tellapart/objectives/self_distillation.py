@@ -31,6 +31,7 @@ from tellapart.rewards.speaker import Speaker, mutual_information, word_log_prob
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
+OTHERS = 4  # pictures of the batch with which a description is compared where they have no average
 Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
 
 
@@ -106,14 +107,19 @@ class Describer:
     def _describe(
         self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-        """Captions, and of each content word its log-probability and its mutual information with the picture, R×W."""
+        """Captions, and of each content word its log-probability and its mutual information with the picture, R×W.
+
+        A caption that was cut at ``max_tokens`` is taken without its last word, which may be a piece of one.
+        """
         with torch.no_grad():
             rollout = captioner.generate(visual, self.decoding, batch.seeds)
         found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
-        log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual)).cpu()
+        # Pictures of different shapes have no average; a few others stand for all then.
+        others = OTHERS if getattr(captioner, "lengths_differ", False) else 0
+        log_p_ORT = Speaker(captioner, others).log_probs(rollout, replace(batch, visual=visual)).cpu()
         log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
         information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
-        return [Description(text) for text in rollout.texts], log_p_ORW[0], information_RW
+        return [Description(text) for text in whole_words(rollout, captioner)], log_p_ORW[0], information_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
         """For each picture the log-probabilities of its captions when the start model captions, in nats."""
@@ -123,6 +129,13 @@ class Describer:
         with torch.no_grad():
             log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, texts, most)).cpu()
         return [row[: len(one)] for row, one in zip(log_p_RT.sum(1).view(-1, most), options, strict=True)]
+
+
+def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
+    """The texts; without its last word where one has no end token."""
+    ends = torch.tensor(getattr(captioner, "ends", [captioner.end]), device=rollout.tokens_RT.device)
+    ended_R = (torch.isin(rollout.tokens_RT, ends) & rollout.valid_RT).any(1).tolist()
+    return [text if ended else text.rpartition(" ")[0] for text, ended in zip(rollout.texts, ended_R, strict=True)]
 
 
 class Listener:
@@ -178,6 +191,10 @@ class SelfDistillation(Stateless[CaptionerLike]):
         self._chosen = {int(row): text for row, text in state.get("captions", {}).items()}
 
     def _choose(self, batch: Batch) -> list[str]:
+        with torch.no_grad(), torch.autocast(batch.visual.device.type, enabled=False):
+            return self._chosen_of(batch)
+
+    def _chosen_of(self, batch: Batch) -> list[str]:
         visual = self.describer.visual(batch)
         beliefs = self.describer(visual, batch, self.choice)
         seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)

@@ -80,8 +80,11 @@ class RunParts(Protocol):
         """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
         ...
 
-    def start(self, prompt: str = "") -> CaptionerLike:
-        """A fresh copy of the captioner that the run starts from, dropout off; asked with ``prompt``."""
+    def start(self, prompt: str = "", weights_of: CaptionerLike | None = None) -> CaptionerLike:
+        """A fresh copy of the captioner that the run starts from, dropout off; asked with ``prompt``.
+
+        ``weights_of``: an earlier one, whose weights it shares.
+        """
         ...
 
     @property

@@ -18,7 +18,7 @@ from tellapart.features.streaming import OFF, StreamedRows, decodable
 from tellapart.features.views import View, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.protocols import FrozenScorer
+from tellapart.models.protocols import CaptionerLike, FrozenScorer
 from tellapart.objectives.base import Objective
 from tellapart.objectives.registry import build_objective
 from tellapart.recipe.models import Captioner as CaptionerTable
@@ -140,15 +140,19 @@ class TrainingSetup:
             add_lora(captioner, parts, **lora.model_dump())
         return captioner
 
-    def start(self, prompt: str = "") -> Captioner:
+    def start(self, prompt: str = "", weights_of: CaptionerLike | None = None) -> Captioner:
         """A fresh copy of the captioner that this run starts from, dropout off; asked with ``prompt`` if there is one.
 
-        Raises `UsageError` where such a captioner takes no prompt.
+        ``weights_of``: an earlier one, whose weights it shares. Raises `UsageError` where such a captioner
+        takes no prompt.
         """
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
         name = self.upstream(self.recipe.captioner.name)
         asked = f"{name}{'&' if '?' in name else '?'}prompt={prompt}" if prompt else name
-        return self._with_frames(load_captioner(asked, self.device, "fp32"))
+        captioner = self._with_frames(load_captioner(asked, self.device, "fp32"))
+        if weights_of is not None:
+            captioner.share_weights(weights_of)
+        return captioner
 
     def _with_frames(self, captioner: Captioner) -> Captioner:
         """The same one, looking at as many frames of a clip as the recipe says."""

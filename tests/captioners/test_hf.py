@@ -16,11 +16,13 @@ from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import token_log_probs
+from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
+from tellapart.types import Batch, Item
 
 QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")
 
@@ -225,6 +227,26 @@ def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
     together = captioner.encode(rows)
     for place, image in enumerate(pictures()):
         assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
+
+
+def test_a_prompt_with_the_weights_of_another_captioner(captioner: Hf, folder: Path) -> None:
+    if captioner.model.config.model_type == "vision-encoder-decoder":
+        pytest.skip("takes no prompt")
+    asked: Any = load_captioner(f"{folder}?prompt=describe this")
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    alone = asked.generate(visual, DECODINGS[0])
+    assert isinstance(asked.plain, bool), "found in its own model"
+    asked.share_weights(captioner)
+    assert asked.model is captioner.model and asked.generate(visual, DECODINGS[0]).texts == alone.texts
+    assert asked.output_layer is captioner.output_layer and asked.tower is captioner.tower
+
+
+def test_descriptions_of_pictures_of_several_shapes(captioner: Hf) -> None:
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    describer = Describer(captioner, captioner, Decoding(max_tokens=7))
+    batch = Batch([Item(str(n), None, ()) for n in range(3)], torch.arange(3), visual)
+    beliefs = describer(visual, batch, Choice(confidence=1e-9, evidence=-99.0))
+    assert len(beliefs) == 3 and all(len(one.words) == len(one.description.words) for one in beliefs)
 
 
 def test_the_most_tokens_of_a_picture_can_be_set(tmp_path: Path) -> None:

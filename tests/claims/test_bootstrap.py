@@ -49,6 +49,12 @@ def test_the_interval_is_over_seeds_too() -> None:
     assert found.low < 3 and found.high > 6
 
 
+def test_a_part_that_is_not_a_number_in_a_resample_does_not_hold() -> None:
+    rare_N = np.where(np.arange(40) < 3, 5.0, np.nan)  # 1 in 20 resamples has none of the three
+    found = compare_with_bounds("x", [(1.0, [ratio_statistic("p", rare_N)])])
+    assert found.low > 0 and found.drawn_R is not None and np.isnan(found.drawn_R).any() and not found.holds
+
+
 def test_one_seed_has_an_interval_over_pictures() -> None:
     found = difference(of(1, spread=1.0), of(0))
     assert found.holds and 0.5 < found.low < 0.9 and 1.1 < found.high < 1.5

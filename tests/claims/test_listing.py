@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 from tellapart.claims import all_claims, further_claims
 from tellapart.claims.arms import ARMS, DECODINGS, TEST_SETS
-from tellapart.claims.claim import Claim
+from tellapart.claims.claim import Claim, Measurement
 from tellapart.claims.further import FURTHER_ARMS, FURTHER_SETS
 from tellapart.claims.lab import Lab
 from tellapart.claims.measures import MEASURES
@@ -142,6 +144,16 @@ def test_a_control_changes_every_claim() -> None:
     for claim in all_claims():
         if claim.control:
             assert any(claim.control.apply(part) != part for part in claim.parts), claim.id
+
+
+def test_no_control_compares_an_arm_with_itself() -> None:
+    for claim in find_all():
+        for part in claim.parts if claim.control else ():
+            assert claim.control is not None
+            factors: dict[Measurement, float] = defaultdict(float)
+            for one in claim.control.apply(part).measurements:
+                factors[replace(one, factor=1.0)] += one.factor
+            assert any(factors.values()), (claim.id, part.statement)
 
 
 def test_the_list_is_shown_as_json_and_for_people() -> None:

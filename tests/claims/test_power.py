@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tellapart.claims.bootstrap import compare_with_bounds, ratio_statistic
+from tellapart.claims.bootstrap import Statistic, compare_with_bounds, ratio_statistic
 from tellapart.claims.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater
 from tellapart.claims.lab import Lab
 from tellapart.claims.power import (
     Variation,
     detectable,
+    estimate,
     fewest,
     measure_power,
     needed_text,
@@ -104,6 +105,17 @@ def test_the_fewest_seeds_and_pictures_and_what_can_be_found() -> None:
     assert detectable(part, spread(0.0)) == 0.0
     below = Part("x", (Measurement("sr", "r1"),), lower=-math.inf, upper=5.0, effect=1.0)
     assert detectable(below, spread(1.0)) == pytest.approx(detectable(part, spread(1.0)), rel=0.05)
+
+
+def test_what_is_not_a_number_in_a_resample_has_no_power() -> None:
+    class Rare:
+        def statistic(self, measurement: Measurement, seed: int) -> Statistic:
+            return ratio_statistic("p", np.where(np.arange(40) < 3, 5.0 + seed, np.nan))
+
+    part = Part("rare words gained", (Measurement("sr", "r1"),), effect=1.0)
+    with pytest.raises(UsageError, match="'rare words gained' is not a number"):
+        estimate([part], Rare(), (0, 1))  # type: ignore[arg-type]
+    assert detectable(part, spread(math.nan)) == math.inf
 
 
 @pytest.fixture

@@ -12,11 +12,20 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.objectives.descriptions import Description
 from tellapart.objectives.presets import objective_table
-from tellapart.objectives.self_distillation import Belief, Choice, Listener, SelfDistillation, best, candidates
+from tellapart.objectives.self_distillation import (
+    Belief,
+    Choice,
+    Describer,
+    Listener,
+    SelfDistillation,
+    best,
+    candidates,
+    whole_words,
+)
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes.truth import count_claims
 from tellapart.training.setup import TrainingSetup
-from tellapart.types import Batch
+from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
 SCENE = "a large red star is above a small blue star which is left of a green moon and everything is on the sand"
@@ -62,6 +71,16 @@ def test_a_picture_has_the_same_candidates_in_any_batch() -> None:
 def test_the_rent_is_for_words() -> None:
     texts, value_C = ["a star", "a large red star"], torch.tensor([-1.0, -0.5])
     assert best(texts, value_C, 0.0) == "a large red star" and best(texts, value_C, 0.3) == "a star"
+
+
+class Ends:
+    end = 9
+
+
+def test_a_description_that_was_cut_loses_its_last_word() -> None:
+    tokens_RT = torch.tensor([[1, 2, 9, 0], [1, 2, 3, 4]])
+    rollout = Rollout(tokens_RT, tokens_RT > 0, ["a red surfboard", "a red surf"])
+    assert whole_words(rollout, Ends()) == ["a red surfboard", "a red"]  # type: ignore[arg-type]
 
 
 class Words:
@@ -111,6 +130,23 @@ def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(s
     resumed = shipped.objective()
     resumed.load_state_dict(json.loads(json.dumps(objective.state_dict())))
     assert isinstance(resumed, SelfDistillation) and resumed.captions(batches[1]) == objective.captions(batches[1])
+
+
+def test_captions_are_chosen_without_gradient_and_in_full_precision(shipped: TrainingSetup) -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    class Watched(Describer):
+        def visual(self, batch: Batch) -> torch.Tensor:
+            seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+            return super().visual(batch)
+
+    objective, batch = shipped.objective(), shipped.training_set().batch(0)
+    assert isinstance(objective, SelfDistillation)
+    plain = objective.describer.plain
+    watched = SelfDistillation(Watched(plain, plain, objective.describer.decoding), None, Choice(candidates=2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert len(watched.captions(batch)) == len(batch.rows_B) and torch.is_autocast_enabled("cpu")
+    assert seen == [(False, False)]
 
 
 def data_items(batches: list[Batch]) -> list[Any]:

@@ -47,10 +47,7 @@ def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjecti
     from tellapart.objectives.self_distillation import SelfDistillation as Objective
 
     plain = parts.start()
-    asked = plain
-    if options.prompt:
-        asked = parts.start(options.prompt)
-        asked.model = plain.model  # one copy of the weights
+    asked = parts.start(options.prompt, weights_of=plain) if options.prompt else plain
     describer = Describer(plain, asked, options.decoding, pixels=parts.vision_learns, shuffled=options.shuffled_beliefs)
     listener = None
     if options.select == "scorer":
