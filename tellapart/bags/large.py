@@ -266,8 +266,8 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
     order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
     free_N = np.ones(len(features), bool)
-    first_S, near_S = np.array(features.first_S), [search.neighbours(s) for s in range(len(features.shards))]
-    kept: list[np.ndarray] = []
+    first_S = np.array(features.first_S)
+    rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
     for start in range(0, len(order_N), BLOCK):
         row_B = order_N[start : start + BLOCK]
         row_B = row_B[free_N[row_B]]
@@ -276,13 +276,15 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
         shard_B = np.searchsorted(first_S, row_B, side="right") - 1
         for shard in np.unique(shard_B):
             here = shard_B == shard
-            bag_BS[here, 1:] = near_S[shard][row_B[here] - first_S[shard]]["row"][:, : size - 1]
+            near = search.neighbours(int(shard))  # open for the moment: there may be more files than a process may open
+            bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
         for bag_S in bag_BS[free_N[bag_BS].all(1)]:
             if free_N[bag_S].all():
                 free_N[bag_S] = False
-                kept.append(bag_S)
-    rows_MS = np.stack(kept) if kept else np.empty((0, size), np.int64)
-    return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]] if kept else np.empty(0, np.float32))
+                rows_MS[count] = bag_S
+                count += 1
+    rows_MS = rows_MS[:count]
+    return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
 
 
 def save_array(path: Path, array: np.ndarray) -> None:

@@ -7,8 +7,9 @@ import mmap
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from tellapart.bags.shards import FeatureShards, Shard
 from tellapart.errors import UsageError
 
 MEMORY_GB = 4.0
+OPEN_LISTS = 64  # lists of ids that are open at a time
 QUERIES = 200  # pictures whose exact neighbours are sought, to see what share is found
 
 
@@ -85,6 +87,7 @@ def mine_folder(
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
     work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
     search = LargeSearch(work, features, k, plan, max_cosine)
+    ids = Ids.open(features)
     search.run(progress, spread)
     (found,) = recall(search, (k,), QUERIES, progress=progress)
     bags = {size: curate(search, size) for size in sizes}
@@ -95,15 +98,14 @@ def mine_folder(
         "target",
     )  # fmt: skip
     with disk_errors(out):
-        write_file(out, lambda temporary: _write(temporary, header, bags, features))
+        write_file(out, lambda temporary: _write(temporary, header, bags, ids))
     clusters = len(search.centre_CD)
     shutil.rmtree(work, ignore_errors=True)
     return MinedFolder(header, bags, clusters)
 
 
-def _write(path: Path, header: Header, bags: dict[int, CuratedBags], features: FeatureShards) -> None:
+def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids) -> None:
     """In the layout of `bags.file`, a line at a time."""
-    ids = Ids(features)
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
         for own in bags.values():
@@ -115,37 +117,56 @@ def _write(path: Path, header: Header, bags: dict[int, CuratedBags], features: F
 class Ids:
     """The id of any row, read from its file's list where it is asked for: eight bytes a row are held."""
 
-    def __init__(self, features: FeatureShards) -> None:
-        self._features, self._first_S = features, np.array(features.first_S)
-        self._lists: dict[int, tuple[mmap.mmap, np.ndarray] | None] = {}
+    def __init__(self, features: FeatureShards, begin_SN: list[np.ndarray | None]) -> None:
+        self._features, self._first_S, self._begin_SN = features, np.array(features.first_S), begin_SN
+        self._text = lru_cache(maxsize=OPEN_LISTS)(_text)
+
+    @classmethod
+    def open(cls, features: FeatureShards) -> Ids:
+        """Look through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8."""
+        return cls(features, [_begins(shard) for shard in features.shards])
 
     def __getitem__(self, row: int) -> str:
         shard = int(np.searchsorted(self._first_S, row, side="right")) - 1
-        if shard not in self._lists:
-            self._lists[shard] = _list(self._features.shards[shard])
-        if (found := self._lists[shard]) is None:
+        if (begin_N := self._begin_SN[shard]) is None:
             return str(row)
-        text, begin_N = found
         at = row - int(self._first_S[shard])
-        return text[begin_N[at] : begin_N[at + 1]].decode("utf-8").rstrip("\r\n")
+        line = self._text(_list(self._features.shards[shard]))[begin_N[at] : begin_N[at + 1]]
+        return line.decode("utf-8").rstrip("\r\n")
 
 
-def _list(shard: Shard) -> tuple[mmap.mmap, np.ndarray] | None:
-    """A file's list of ids, and where each line begins; the end stands last."""
-    path = shard.path.with_suffix(".txt")
+def _list(shard: Shard) -> Path:
+    """Where the ids of a file are."""
+    return shard.path.with_suffix(".txt")
+
+
+def _text(path: Path) -> mmap.mmap | bytes:
+    if not path.stat().st_size:
+        return b""  # which cannot be mapped
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _begins(shard: Shard) -> np.ndarray | None:
+    """Where each line of a file's list begins; the end stands last. None where there is no list."""
+    path = _list(shard)
     if not path.is_file():
         return None
-    file: IO[bytes]
-    with path.open("rb") as file:
-        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        with path.open(encoding="utf-8") as file:
+            while file.read(2**20):
+                pass
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 ({error.reason} at byte {error.start:,}); expected an id a line") from None
+    text = _text(path)
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-    if not len(ends) or ends[-1] != len(text):
+    if len(text) and (not len(ends) or ends[-1] != len(text)):
         ends = np.append(ends, len(text))
     if len(ends) != shard.rows:
         raise UsageError(
             f"{path} has {len(ends):,} ids for {shard.rows:,} rows of {shard.path.name}; expected one each"
         )
-    return text, np.concatenate([[0], ends])
+    return np.concatenate([[0], ends])
 
 
 def _summary(similarity_M: np.ndarray) -> dict[str, float] | None:

@@ -102,7 +102,7 @@ def boost(
             "their own captions; the same command requests only these"
         )
     if summary.without:
-        raise TellapartError(no_answers_message(summary, statistics))
+        raise TellapartError(no_answers_message(summary.without[0], summary.captions_of, out, statistics))
 
 
 def _by_workers(
@@ -110,9 +110,9 @@ def _by_workers(
     in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions, as_json: bool,
 ) -> None:  # fmt: skip
     """Boost by many workers, each with its share of the requests in flight."""
-    from tellapart.boost.output import read_records
+    from tellapart.boost.output import FALLBACK, read_records
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.cli.job_options import begun, run, told
+    from tellapart.cli.job_options import finished_job, refuse_mostly_unreadable, told
     from tellapart.jobs.boosts import ledgers_of
     from tellapart.jobs.job import SUFFIX, Request
     from tellapart.jobs.works import merge_job
@@ -126,15 +126,22 @@ def _by_workers(
         "out": str(place), "ledgers": ledgers_of(f"{place}{SUFFIX}"), "device": device, "precision": precision,
         "in_flight": max(1, in_flight // (options.workers or 1)),
     }  # fmt: skip
-    job = begun(Request("boost", settings, deciding), data, str(out), options, overwrite=False, suffix=".jsonl")
-    run(job, options, "boosting")
-    items = merge_job(job, str(out))
+    request = Request("boost", settings, deciding)
+    with finished_job(request, data, str(out), options, "boosting", overwrite=False, suffix=".jsonl") as (job, _):
+        counts = told(job)
+        items = merge_job(job, str(out))
     statistics = Statistics(count_tokens)
     for record in read_records(out):
         statistics.add_record(record, out.parent)
-    counts = told(job)
     value = {"out": str(out), "items": items, "left_out": counts["left_out"], "statistics": statistics.to_json()}
     show_all(value, [f"{out}: {items:,} items of {job.shards:,} shards"], statistics, out, as_json)
+    refuse_mostly_unreadable(counts)
+    made = [stage["name"] for stage in job.value["models"]["stages"]]
+    good = [name for name in made if counts.get(f"good_{name}")]
+    if len(good) < len(made):
+        captions_of = next((name for name in (made[-1], *FALLBACK) if name in good), "")
+        without = next(name for name in made if name not in good)
+        raise TellapartError(no_answers_message(without, captions_of, out, statistics))
 
 
 @app.command(name="boost-merge", rich_help_panel=DATA)
@@ -170,15 +177,14 @@ def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, o
     say(f"page: {page}")
 
 
-def no_answers_message(summary: Summary, statistics: Statistics) -> str:
-    """Which stage has no usable answer, why, and which captions the result has instead."""
-    stage = summary.without[0]
+def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Statistics) -> str:
+    """Why ``stage`` has no usable answer, and which captions the result has instead: those of ``captions_of``."""
     reasons = ", ".join(f"{count:,} {why}" for why, count in statistics.bad[stage].most_common(3))
-    instead = f"those of stage {summary.captions_of}" if summary.captions_of else "people's own"
+    instead = f"those of stage {captions_of}" if captions_of else "people's own"
     option = "--mllm" if stage == "describe" else "--llm"
     return (
-        f"stage {stage} has no good answer about any of {summary.items:,} items ({reasons}); the captions in "
-        f"{summary.out} are {instead}; name another model with {option}, or mend the prompt with --prompts"
+        f"stage {stage} has no good answer about any of {statistics.items:,} items ({reasons}); the captions in "
+        f"{out} are {instead}; name another model with {option}, or mend the prompt with --prompts"
     )
 
 

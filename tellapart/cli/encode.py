@@ -44,12 +44,13 @@ def encode(
     The work is that of a job; without --workers one worker does it.
     """
     from tellapart.cli.job_features import encode_job
-    from tellapart.cli.job_options import told
+    from tellapart.cli.job_options import refuse_mostly_unreadable, told
     from tellapart.jobs.works import merge_job
 
     many = workers if workers is not None or ray is not None else 1
     options = JobOptions(many, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
-    job = encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite)
-    count = merge_job(job, out)
-    told(job)
+    with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:
+        counts = told(job)
+        count = merge_job(job, out)
     say(f"{out}: {count:,} rows of {job.shards:,} shards")
+    refuse_mostly_unreadable(counts)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.cli.job_options import JobOptions, begun, run, told
-from tellapart.errors import TellapartError, UsageError
+from tellapart.cli.job_options import JobOptions, finished_job, refuse_mostly_unreadable, told
+from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -41,19 +41,15 @@ def caption_job(
         "device": device, "precision": precision, "code": allowed_code(),
     }  # fmt: skip
     deciding = {key: value for key, value in request.items() if key != "data"}
-    job = begun(Request("caption", settings, deciding), pictures, out, options, overwrite=overwrite, suffix=".jsonl",
-                replaces=False)  # fmt: skip
-    before = len(job.done())
-    run(job, options, "captioning")
-    count = merge_job(job, out)
-    if not is_url(out) and Path(out).suffix.lower() in (".jsonl", ".csv"):  # the plain command knows the file again
-        known = request | (job.value.get("models") or {})
-        replace_text(settings_file(Path(out)), json.dumps(known, indent=1, sort_keys=True) + "\n")
-    counts = told(job)
+    with finished_job(
+        Request("caption", settings, deciding), pictures, out, options, "captioning", overwrite=overwrite,
+        suffix=".jsonl", replaces=False,
+    ) as (job, before):  # fmt: skip
+        counts = told(job)
+        count = merge_job(job, out)
+        if not is_url(out) and Path(out).suffix.lower() in (".jsonl", ".csv"):  # the plain command knows the file again
+            known = request | (job.value.get("models") or {})
+            replace_text(settings_file(Path(out)), json.dumps(known, indent=1, sort_keys=True) + "\n")
     there = f" ({before:,} of {job.shards:,} shards were there)" if before else ""
     say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")
-    if 2 * count < counts["items"]:
-        raise TellapartError(
-            f"{counts['items'] - count:,} of {counts['items']:,} pictures could not be read, more than half; mend the "
-            "pictures, or name those that can be read"
-        )
+    refuse_mostly_unreadable(counts)

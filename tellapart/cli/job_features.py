@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.cli.job_options import JobOptions, begun, run
+from tellapart.cli.job_options import JobOptions, finished_job
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     from tellapart.jobs.job import Job
 
 
+@contextmanager
 def encode_job(
     scorer: str, pictures: Sequence[str], out: str, options: JobOptions, *, device: str, precision: str, overwrite: bool
-) -> Job:
-    """The job that encodes these pictures, done."""
+) -> Iterator[Job]:
+    """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
     from tellapart.jobs.features import SUFFIX
     from tellapart.jobs.job import Request
     from tellapart.models.loading import files_digest
@@ -30,9 +32,10 @@ def encode_job(
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
     deciding = {"scorer": scorer, "scorer_files": files_digest(scorer, "scorer"), "precision": precision}
     request = Request("encode", settings, deciding)
-    job = begun(request, pictures, out, options, overwrite=overwrite, suffix=SUFFIX, replaces=False)
-    run(job, options, "encoding")
-    return job
+    with finished_job(
+        request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False
+    ) as (job, _):
+        yield job
 
 
 def encode_ahead(
@@ -50,6 +53,6 @@ def encode_ahead(
         for specs in data:
             name = hashlib.blake2b("\0".join([scorer, precision, *specs]).encode(), digest_size=8).hexdigest()
             place = f"{out}.{name}" if out is not None else str(FeatureStore().folder / "jobs" / name)
-            job = encode_job(scorer, specs, place, options, device=device, precision=precision, overwrite=False)
-            detail(f"{take_features(job):,} rows were taken into the feature store")
-            shutil.rmtree(job.path)
+            with encode_job(scorer, specs, place, options, device=device, precision=precision, overwrite=False) as job:
+                detail(f"{take_features(job):,} rows were taken into the feature store")
+                shutil.rmtree(job.path)

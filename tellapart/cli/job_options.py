@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -88,58 +88,62 @@ class JobOptions:
         return Workers(self.workers, self.ray, self.cpus, self.gpus)
 
 
-def begun(
+@contextmanager
+def finished_job(
     request: Request,
     data: Sequence[str],
     out: str,
     options: JobOptions,
+    label: str,
     *,
     overwrite: bool,
     suffix: str,
     replaces: bool = True,
-) -> Job:
-    """The job of a command that writes ``out``, in the folder ``OUT.job`` beside it. Ray is there, or a line says so.
+) -> Iterator[tuple[Job, int]]:
+    """The job of a command that writes ``out``, in the folder ``OUT.job`` beside it, with all shards done; and how many
+    were done before.
+
+    No other process works in that folder until the block, which joins the results, ends.
 
     ``replaces`` False: a result that no job has written is refused, unless ``overwrite``.
 
-    With ``--estimate`` the estimate is printed, and the command ends.
+    With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
+    aside.
     """
     from tellapart.jobs.cluster import load_ray
     from tellapart.jobs.job import SUFFIX, prepare
-    from tellapart.jobs.storage import is_url
-
-    load_ray()
-    if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(f"{out}{SUFFIX}").exists():
-        raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
-    job = prepare(
-        request, list(data), out, f"{out}{SUFFIX}", suffix, shard_items=options.shard_items, overwrite=overwrite
-    )
-    if options.estimate:
-        from tellapart.jobs.plan import estimate
-
-        for line in estimate(job, options.cluster(), options.price).lines():
-            print(line)
-        raise typer.Exit
-    return job
-
-
-def run(job: Job, options: JobOptions, label: str) -> None:
-    """Do the job. Raises `TellapartError` where shards were set aside."""
     from tellapart.jobs.run import refuse_failed, run_job
     from tellapart.jobs.storage import is_url
     from tellapart.utils.locks import locked
 
-    before = len(job.done())
-    items = f", {job.items:,} items" if job.items is not None else ""
-    there = f", {before:,} are done" if before else ""
-    say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
-    with nullcontext() if is_url(job.path) else locked(Path(job.path), wait=False):
+    load_ray()  # or a line says that it is not there
+    path = f"{out}{SUFFIX}"
+    if options.estimate and overwrite:
+        raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
+    if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(path).exists():
+        raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
+    with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
+        job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
+        if options.estimate:
+            from tellapart.jobs.plan import estimate
+
+            for line in estimate(job, options.cluster(), options.price).lines():
+                print(line)
+            raise typer.Exit
+        before = len(job.done())
+        items = f", {job.items:,} items" if job.items is not None else ""
+        there = f", {before:,} are done" if before else ""
+        say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
         run_job(job, options.cluster(), label)
-    refuse_failed(job)
+        refuse_failed(job)
+        yield job, before
 
 
 def told(job: Job) -> dict[str, Any]:
-    """The counts of all shards, and what could not be read, in lines on stderr. Returns the counts."""
+    """The counts of all shards; what could not be read, in lines on stderr.
+
+    Raises `TellapartError` where that is all.
+    """
     from tellapart.data import Skipped
 
     counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
@@ -158,4 +162,18 @@ def told(job: Job) -> dict[str, Any]:
     if (line := left_out.line(counts["items"])) is not None:
         more = counts["left_out"] - len(left_out)
         say(line + (f" (and {more:,} more)" if more > 0 else ""))
+    if not counts["written"]:
+        raise TellapartError(
+            f"{job.path}: not one picture could be read; if they are elsewhere, name their folder: FILE?images=FOLDER"
+        )
     return counts
+
+
+def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
+    """As `Dataset.refuse_mostly_unreadable`, by the counts of a job."""
+    unreadable = counts["items"] - counts["written"]
+    if 2 * unreadable > counts["items"]:
+        raise TellapartError(
+            f"{unreadable:,} of {counts['items']:,} pictures could not be read, more than half; what was made of the "
+            "others is written; mend the pictures, or name those that can be read"
+        )

@@ -12,6 +12,7 @@ from tellapart.inference.writers import json_line
 from tellapart.jobs.merge import merge_lines as join_captions
 from tellapart.jobs.works import Done
 from tellapart.models.device import hardware
+from tellapart.models.packing import packed_linears
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
@@ -57,7 +58,7 @@ class Captions:
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
         )
         written = empty = 0
-        with out.open("w", encoding="utf-8", newline="\n") as file:
+        with packed_linears(self._captioner.model), out.open("w", encoding="utf-8", newline="\n") as file:
             for _, captions in engine.captions(dataset):
                 file.writelines(json_line(one) for one in captions)
                 written += len(captions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,31 +76,46 @@ def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
             f"no Ray cluster {where} ({first}); start one with: ray start --head, or leave out --ray"
         ) from None
     try:
-        yield ray, share(wanted, ray.cluster_resources())
+        yield ray, share(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     finally:
         ray.shutdown()
 
 
-def share(wanted: Workers, there: dict[str, float]) -> Share:
-    """What each worker gets of the resources of a cluster.
+def share(wanted: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
+    """What each worker gets of the resources of a cluster's nodes. A worker is on one node.
 
     GPUs: what was asked for, else one each, or on this machine an equal part of those it has; 0 where there are none.
     CPUs: one, or on this machine an equal part of its cores. Raises `UsageError` for more than the cluster has.
     """
-    cores, gpus = there.get("CPU", 0.0), there.get("GPU", 0.0)
+    gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if wanted.gpus and not gpus:
         raise UsageError(f"--gpus-per-worker {wanted.gpus:g}: this cluster has no GPU; leave it out")
+    if wanted.gpus and wanted.gpus > 1 and wanted.gpus % 1:
+        raise UsageError(f"--gpus-per-worker {wanted.gpus:g}: expected a part of one GPU, or a whole number of them")
+    count = wanted.count or 1
     if wanted.address is None:
-        count = wanted.count or 1
-        each = wanted.gpus if wanted.gpus is not None else min(1.0, gpus / count)
-        return Share(count, wanted.cpus if wanted.cpus is not None else max(1, (os.cpu_count() or 1) // count), each)
-    each = wanted.gpus if wanted.gpus is not None else min(1.0, gpus)
-    cpus = wanted.cpus if wanted.cpus is not None else 1.0
-    room = min(cores // cpus if cpus else math.inf, gpus // each if each else math.inf)
+        cpus = wanted.cpus if wanted.cpus is not None else max(1, (os.cpu_count() or 1) // count)
+        own = 1 / math.ceil(count / gpus) if gpus else 0.0
+    else:
+        cpus, own = wanted.cpus if wanted.cpus is not None else 1.0, min(1.0, gpus)
+    each = wanted.gpus if wanted.gpus is not None else own
+    room = sum(_room(node, cpus, each) for node in nodes)
     if room < 1:
-        raise UsageError(f"the cluster has {cores:g} CPUs and {gpus:g} GPUs, too few for one worker; ask for less")
-    count = wanted.count if wanted.count is not None else int(min(room, 10_000))
+        found = "; ".join(sorted({f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes}))
+        raise UsageError(
+            f"no machine of the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker (there are: {found}); ask for "
+            "less with --cpus-per-worker and --gpus-per-worker"
+        )
+    if wanted.address is not None and wanted.count is None:
+        count = int(min(room, 10_000))
     return Share(count, cpus, each)
+
+
+def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
+    """How many workers of so many CPUs and GPUs a node has room for; parts of a worker's GPU are of one GPU."""
+    by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
+    there = node.get("GPU", 0.0)
+    return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)
 
 
 def alive_nodes(ray: Any) -> set[str]:

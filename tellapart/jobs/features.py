@@ -6,6 +6,7 @@ goes on: what comes after is the plain command, which finds them there.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,17 @@ from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.jobs.job import Job
 from tellapart.jobs.merge import wanted_shards
-from tellapart.jobs.storage import open_folder
+from tellapart.jobs.storage import Folder, open_folder
 from tellapart.jobs.works import Done
 from tellapart.progress import track
 
 if TYPE_CHECKING:
+    from tellapart.features.exchange import EncodedRows
     from tellapart.scorers.base import Scorer
 
 SUFFIX = ".npz"
+ROWS = 2**18  # a file of the result ends with the shard that reaches so many
+WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 
 class Features:
@@ -59,25 +63,57 @@ class Features:
 
 
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """``OUT/000000.npy`` (N×D) and ``OUT/000000.txt`` (an id a line) for each shard. Returns the number of rows."""
-    import numpy as np
+    """``OUT/000000.npy`` (N×D) and ``OUT/000000.txt`` (an id a line), and so on, in the order of the data.
 
+    Files of another job that are there are removed. Returns the number of rows.
+    """
     from tellapart.features.exchange import EncodedRows
 
-    target, count = open_folder(out), 0
+    numbers, target = wanted_shards(job, without_failed), open_folder(out)
+    for name in filter(WRITTEN.fullmatch, target.names("")):
+        target.remove(name)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
-        for number in track(wanted_shards(job, without_failed), label="writing features"):
-            rows = EncodedRows.load(job.folder.local(job.part(number), Path(scratch)))
-            if not rows.ids:
-                continue
-            file = Path(scratch) / "rows.npy"
-            np.save(file, rows.rows_ND, allow_pickle=False)
-            target.write(f"{number:06d}.txt", "".join(f"{id_}\n" for id_ in rows.ids).encode())
-            target.put(file, f"{number:06d}.npy")
-            count += len(rows.ids)
-    if not count:
+        files = _Files(target, Path(scratch))
+        for number in track(numbers, label="writing features"):
+            files.add(EncodedRows.load(job.folder.local(job.part(number), Path(scratch))))
+        files.finish()
+    if not files.count:
         raise UsageError(f"{job.path}: not one picture could be read")
-    return count
+    return files.count
+
+
+class _Files:
+    """Rows of many shards in files of about `ROWS` rows, each brought to ``target`` when it is full."""
+
+    def __init__(self, target: Folder, scratch: Path) -> None:
+        self._target, self._path = target, scratch / "rows.npy"
+        self._ids: list[str] = []
+        self._number = self.count = 0
+
+    def add(self, rows: EncodedRows) -> None:
+        """Write a shard's rows behind the others."""
+        import numpy as np
+
+        if not rows.ids:
+            return
+        with self._path.open("r+b" if self._ids else "wb") as file:
+            self._ids += rows.ids
+            header = np.lib.format.header_data_from_array_1_0(rows.rows_ND)
+            header["shape"] = (len(self._ids), *rows.rows_ND.shape[1:])
+            np.lib.format.write_array_header_1_0(file, header)  # NumPy leaves room for the first axis to grow
+            file.seek(0, 2)
+            file.write(np.ascontiguousarray(rows.rows_ND).data)
+        self.count += len(rows.ids)
+        if len(self._ids) >= ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Bring what was written to its place."""
+        if self._ids:
+            self._target.write(f"{self._number:06d}.txt", "".join(f"{id_}\n" for id_ in self._ids).encode())
+            self._target.put(self._path, f"{self._number:06d}.npy")
+            self._number += 1
+            self._ids = []
 
 
 def take_features(job: Job) -> int:

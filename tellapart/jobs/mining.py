@@ -11,7 +11,6 @@ from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Workers, connected
 
 RETRIES = 5  # of a task whose worker or node died
-AHEAD = 2  # tasks handed over for each worker
 
 
 @contextlib.contextmanager
@@ -22,11 +21,12 @@ def spread_by_ray(wanted: Workers) -> Iterator[Spread]:
 
         def spread(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
             pending: list[Any] = []
+            shared = ray.put(search)  # with what it has read, once for all tasks of the stage
             for number in numbers:
-                if len(pending) >= AHEAD * share.count:
+                if len(pending) >= share.count:
                     pending = _one_done(ray, pending)
                     yield
-                pending.append(perform.remote(search, name, number))
+                pending.append(perform.remote(shared, name, number))
             while pending:
                 pending = _one_done(ray, pending)
                 yield

@@ -7,6 +7,7 @@ upload.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -117,9 +118,12 @@ class DiskFolder:
     def put(self, file: Path, name: str) -> None:
         """See `Folder`. A file of the same disk is renamed; of another it is copied beside its place first."""
         target = self.path / name
-        if file.stat().st_dev == self._made(target.parent).stat().st_dev:
-            _into_place(file, target)
-            return
+        self._made(target.parent)
+        try:
+            return _into_place(file, target)
+        except OSError as error:  # two mounts of a disk look like one, so only trying tells
+            if error.errno != errno.EXDEV:
+                raise
         temporary = self._temporary(target)
         try:
             shutil.copyfile(file, temporary)

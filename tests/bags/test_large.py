@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
 from tellapart.bags.file import read_bags
 from tellapart.bags.large import PAIR, LargeSearch, curate, nearest_pairs
-from tellapart.bags.large_bags import Ids
+from tellapart.bags.large_bags import Ids, mine_folder
 from tellapart.bags.recall import recall
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
@@ -186,7 +187,13 @@ def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "b.npy").unlink()
     (tmp_path / "a.txt").write_text("1\n2\n")
     with pytest.raises(UsageError, match="has 2 ids for 4 rows"):
-        Ids(FeatureShards.open(tmp_path))[0]
+        Ids.open(FeatureShards.open(tmp_path))
+    (tmp_path / "a.txt").write_bytes(b"")
+    with pytest.raises(UsageError, match="has 0 ids for 4 rows"):
+        Ids.open(FeatureShards.open(tmp_path))
+    (tmp_path / "a.txt").write_bytes(b"1\n2\n\xff\n4\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        Ids.open(FeatureShards.open(tmp_path))
     save_file({"x": torch.ones(2, 3, dtype=torch.bfloat16)}, tmp_path / "b.safetensors")
     assert FeatureShards.open(tmp_path).shards[1].read(slice(0, 1)).tolist() == [[1.0, 1.0, 1.0]]
 
@@ -209,6 +216,22 @@ def test_the_command_writes_bags_with_ids_in_bounded_memory(
     assert "leave DATA and --scorer out" in cli("bags", "mine", "photos", "--features", folder).line
     assert "--memory-gb is of --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
     assert "name pictures and --scorer, or --features FOLDER" in cli("bags", "mine").line
+
+
+def test_there_may_be_more_files_than_a_process_may_open(features_ND: np.ndarray, tmp_path: Path) -> None:
+    where = tmp_path / "features"
+    where.mkdir()
+    for number in range(200):
+        np.save(where / f"{number:06}.npy", features_ND[number * 10 : number * 10 + 10])
+        (where / f"{number:06}.txt").write_text("".join(f"{number * 10 + n}.jpg\n" for n in range(10)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 100, hard))
+    try:
+        mine_folder(where, tmp_path / "bags.jsonl", [3], progress=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    expected = curate_bags(mine_bags(features_ND[:2000], 3, ids=[f"{n}.jpg" for n in range(2000)]))
+    assert [bag.ids for bag in read_bags(tmp_path / "bags.jsonl").of_size()[3]] == [bag.ids for bag in expected]
 
 
 @pytest.mark.long

@@ -16,27 +16,34 @@ CORES = os.cpu_count() or 1
 @pytest.mark.parametrize(
     ("wanted", "there", "expected"),
     [
-        (Workers(2), {"CPU": CORES}, Share(2, max(1, CORES // 2), 0.0)),
-        (Workers(8), {"CPU": CORES, "GPU": 4}, Share(8, max(1, CORES // 8), 0.5)),
-        (Workers(2, gpus=0), {"CPU": CORES, "GPU": 4}, Share(2, max(1, CORES // 2), 0)),
-        (Workers(address="auto"), {"CPU": 96, "GPU": 8}, Share(8, 1.0, 1.0)),
-        (Workers(address="auto", gpus=0.25), {"CPU": 96, "GPU": 8}, Share(32, 1.0, 0.25)),
-        (Workers(address="auto", cpus=4), {"CPU": 98}, Share(24, 4, 0.0)),
-        (Workers(5, address="auto"), {"CPU": 2}, Share(5, 1.0, 0.0)),  # the others come as there is room
+        (Workers(2), [{"CPU": CORES}], Share(2, max(1, CORES // 2), 0.0)),
+        (Workers(8), [{"CPU": CORES, "GPU": 4}], Share(8, max(1, CORES // 8), 0.5)),
+        (Workers(6), [{"CPU": CORES, "GPU": 4}], Share(6, max(1, CORES // 6), 0.5)),  # two thirds would leave two out
+        (Workers(2, gpus=0), [{"CPU": CORES, "GPU": 4}], Share(2, max(1, CORES // 2), 0)),
+        (Workers(address="auto"), [{"CPU": 96, "GPU": 8}], Share(8, 1.0, 1.0)),
+        (Workers(address="auto"), [{}, {"CPU": 96, "GPU": 4}, {"CPU": 2, "GPU": 4}, {"CPU": 96}], Share(6, 1.0, 1.0)),
+        (Workers(address="auto", gpus=0.25), [{"CPU": 96, "GPU": 8}], Share(32, 1.0, 0.25)),
+        (Workers(address="auto", gpus=0.4), [{"CPU": 96, "GPU": 2}], Share(4, 1.0, 0.4)),
+        (Workers(address="auto", cpus=4), [{"CPU": 98}], Share(24, 4, 0.0)),
+        (Workers(address="auto", cpus=4), [{"CPU": 6}, {"CPU": 6}], Share(2, 4, 0.0)),
+        (Workers(5, address="auto"), [{"CPU": 2}], Share(5, 1.0, 0.0)),  # the others come as there is room
     ],
 )
-def test_each_worker_has_its_share(wanted: Workers, there: dict[str, float], expected: Share) -> None:
+def test_each_worker_has_its_share(wanted: Workers, there: list[dict[str, float]], expected: Share) -> None:
     assert share(wanted, there) == expected
 
 
 @pytest.mark.parametrize(
     ("wanted", "there", "line"),
     [
-        (Workers(1, gpus=0.5), {"CPU": 2}, "this cluster has no GPU"),
-        (Workers(address="auto", cpus=16), {"CPU": 8}, "too few for one worker"),
+        (Workers(1, gpus=0.5), [{"CPU": 2}], "this cluster has no GPU"),
+        (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "no machine of the cluster has .* and 2 GPUs for a worker"),
+        (Workers(address="auto", gpus=1.5), [{"CPU": 8, "GPU": 4}], "a part of one GPU, or a whole number"),
+        (Workers(address="auto", cpus=16), [{"CPU": 8}], "no machine of the cluster has 16 CPUs"),
+        (Workers(3, address="auto", cpus=16), [{"CPU": 8}] * 4, "there are: 8 CPUs, 0 GPUs"),
     ],
 )
-def test_more_than_there_is_is_refused(wanted: Workers, there: dict[str, float], line: str) -> None:
+def test_more_than_there_is_is_refused(wanted: Workers, there: list[dict[str, float]], line: str) -> None:
     with pytest.raises(UsageError, match=line):
         share(wanted, there)
 

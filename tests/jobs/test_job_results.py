@@ -1,0 +1,83 @@
+"""The results of a job's shards joined, without workers: the shards' files are written here."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_manifest import photo
+
+from tellapart.cli.job_options import refuse_mostly_unreadable, told
+from tellapart.errors import TellapartError, UsageError
+from tellapart.features.exchange import EncodedRows
+from tellapart.jobs import features
+from tellapart.jobs.job import Job, Request, prepare
+from tellapart.jobs.storage import DiskFolder
+from tellapart.jobs.worker import summary_of
+from tellapart.jobs.works import Done
+
+
+def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
+    """A job of as many pictures as ``rows_ND`` has rows, with so many in each shard's result."""
+    photos = folder / "photos"
+    photos.mkdir(parents=True)
+    for number in range(len(counts)):
+        (photos / f"{number}.jpg").write_bytes(photo(number, 30, 20))
+    job = prepare(Request("encode", {}, {}), [str(photos)], "features", str(folder / "features.job"), ".npz",
+                  shard_items=1, overwrite=False)  # fmt: skip
+    first = 0
+    for number, count in enumerate(counts):
+        ids = [f"{row}.jpg" for row in range(first, first + count)]
+        EncodedRows("m", "fp32", ids, ids, rows_ND[first : first + count], []).save(folder / "part.npz")
+        summary = summary_of(Done(4, count, [("x.jpg", "no picture")], 4 - count), 1.0, 1)
+        job.folder.write(job.summary_name(number), json.dumps(summary).encode())
+        job.folder.put(folder / "part.npz", job.part(number))
+        first += count
+    return job
+
+
+def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "ROWS", 11)
+    rows_ND = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float16)
+    out = tmp_path / "features"
+    assert features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
+    assert sorted(path.name for path in out.glob("*.npy")) == ["000000.npy", "000001.npy"]
+    assert np.array_equal(np.concatenate([np.load(out / f"00000{n}.npy") for n in range(2)]), rows_ND)
+    ids = "".join((out / f"00000{n}.txt").read_text() for n in range(2))
+    assert ids == "".join(f"{n}.jpg\n" for n in range(24))
+    (out / "mine.npy").write_bytes(b"")
+    assert features.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
+    assert sorted(path.name for path in out.iterdir()) == ["000000.npy", "000000.txt", "mine.npy"]
+    assert np.array_equal(np.load(out / "000000.npy"), rows_ND[:7])
+    with pytest.raises(UsageError, match="not one picture could be read"):
+        features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
+
+
+def test_a_job_of_hardly_any_picture_ends_with_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows_ND = np.zeros((8, 2), np.float32)
+    refuse_mostly_unreadable(told(encoded(tmp_path / "half", [4, 0], rows_ND)))
+    with pytest.raises(TellapartError, match="5 of 8 pictures could not be read, more than half"):
+        refuse_mostly_unreadable(told(encoded(tmp_path / "less", [3, 0], rows_ND)))
+    with pytest.raises(TellapartError, match=r"not one picture could be read; .*images=FOLDER"):
+        told(encoded(tmp_path / "none", [0, 0], rows_ND))
+    assert "x.jpg (no picture)" in capsys.readouterr().err
+
+
+def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which look like one disk, and refuse to rename."""
+    replace = Path.replace
+
+    def refused(self: Path, target: Path) -> Path:
+        if self.parent != target.parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", refused)
+    (tmp_path / "part").write_text("whole")
+    DiskFolder(tmp_path / "job").put(tmp_path / "part", "parts/0")
+    assert [path.name for path in (tmp_path / "job" / "parts").iterdir()] == ["0"]
+    assert (tmp_path / "job" / "parts" / "0").read_text() == "whole"
