@@ -10,19 +10,22 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from tellapart.rewards.caption_words import RELATIONS, content_words, word_set
+from tellapart.rewards.caption_words import COLOURS, RELATIONS, content_words, word_set
 
 _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("a an the his her their its this that these those some another other each two three four")
 _PREPOSITIONS = word_set("on in at with to from by into onto against inside outside for at under over behind beside")
+_AUXILIARIES = word_set("is are was were")
+_OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """A noun with what stands before it. Numbers are those of the description's `content_words`.
 
-    ``link``: the preposition before it, empty for none. ``spatial``: the link claims where something is
-    (``link_words``: by which of the content words), seen from the phrase before. ``amount``: "group of".
+    ``link``: the preposition before it, or the verb of which it is the object; empty for none. ``spatial``: the link
+    claims something (``link_words``: by which of the content words) of this phrase and the one before. ``amount``:
+    "group of", by ``amount_words``.
     """
 
     head: int
@@ -30,13 +33,15 @@ class Phrase:
     verb: int | None = None
     determiner: str = ""
     amount: str = ""
+    amount_words: tuple[int, ...] = ()
     link: str = ""
     link_words: tuple[int, ...] = ()
 
     @property
     def words(self) -> tuple[int, ...]:
         """The numbers of all its content words."""
-        return (*self.link_words, *self.modifiers, self.head, *(() if self.verb is None else (self.verb,)))
+        verb = () if self.verb is None else (self.verb,)
+        return (*self.link_words, *self.amount_words, *self.modifiers, self.head, *verb)
 
     @property
     def spatial(self) -> bool:
@@ -55,28 +60,39 @@ class Description:
         phrases: list[Phrase] = []
         modifiers: list[int] = []
         determiner, amount, link = "", "", ""
+        amount_words: tuple[int, ...] = ()
         link_words: tuple[int, ...] = ()
+        opening = _OPENING.match(self.caption)
         for number, word in enumerate(self.words):
+            if opening and word.start < opening.end():
+                continue
             before = self._before(number)
             if word.kind == "relation":
                 link, link_words = self.texts[number], (number,)
                 continue
             if word.kind == "verb":
-                phrases[-1:] = [replace(phrase, verb=number) for phrase in phrases[-1:]]
+                if (whose := _subject(phrases, before)) is not None:
+                    phrases[whose] = replace(phrases[whose], verb=number)
                 continue
             if not modifiers and not amount:
                 determiner = before[-1] if before and before[-1] in _DETERMINERS else ""
-                ahead = before[-2:-1] if determiner else before[-1:]
-                if not link and ahead and ahead[0] in _PREPOSITIONS - RELATIONS:
-                    link = ahead[0]
-            if word.kind == "modifier":
+                ahead = before[:-1] if determiner else before
+                if not link and ahead and ahead[-1] in _PREPOSITIONS - RELATIONS:
+                    link = "next to" if ahead[-2:] == ["next", "to"] else ahead[-1]
+                verb = next((n for n, phrase in enumerate(phrases) if phrase.verb == number - 1), None)
+                if verb is not None and not ahead and "," not in self._gap(number):  # "riding a wave"
+                    phrases[verb] = replace(phrases[verb], verb=None)
+                    link, link_words = self.texts[number - 1], (number - 1,)
+            if word.kind == "modifier" or self._is_first_colour(number):
                 modifiers.append(number)
             elif not self.caption[word.end :].startswith(" of "):
-                phrases.append(Phrase(number, tuple(modifiers), None, determiner, amount, link, link_words))
-                modifiers, determiner, amount, link, link_words = [], "", "", "", ()
+                phrases.append(
+                    Phrase(number, tuple(modifiers), None, determiner, amount, amount_words, link, link_words)
+                )
+                modifiers, determiner, amount, amount_words, link, link_words = [], "", "", (), "", ()
             elif determiner in _ARTICLES:
-                amount = " ".join([*(self.texts[one] for one in modifiers), self.texts[number], "of"])
-                modifiers = []
+                amount_words, modifiers = (*modifiers, number), []
+                amount = f"{self.caption[self.words[amount_words[0]].start : word.end]} of"
             else:  # "left of", "to the left of", "in front of"
                 link = " ".join(filter(None, [link, determiner, self.texts[number], "of"]))
                 link_words, modifiers = (*modifiers, number), []
@@ -84,13 +100,33 @@ class Description:
 
     def _before(self, number: int) -> list[str]:
         """The function words between this content word and the one before it."""
-        start = self.words[number - 1].end if number else 0
-        return re.findall(r"\w+", self.caption[start : self.words[number].start].lower())
+        return re.findall(r"\w+", self._gap(number).lower())
+
+    def _gap(self, number: int) -> str:
+        """What stands between this content word and the one before it."""
+        return self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
+
+    def _is_first_colour(self, number: int) -> bool:
+        """ "black" in "a black and white dog"."""
+        after = self.words[number + 1 : number + 2]
+        return (
+            bool(after)
+            and self._gap(number + 1) == " and "
+            and self.texts[number] in COLOURS
+            and (after[0].kind == "modifier" or self.texts[number + 1] in COLOURS)
+        )
+
+    def _modifiers(self, phrase: Phrase, kept: Set[int]) -> list[str]:
+        """The kept ones, with "and" where two colours stand so in the description."""
+        numbers = [number for number in phrase.modifiers if number in kept]
+        joined = {number for number in numbers if self._is_first_colour(number) and number + 1 in numbers}
+        return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
 
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
-        """The noun of each phrase of `condensed`."""
+        """Each noun of `condensed`."""
         standing = [phrase for phrase in self.phrases if not kept.isdisjoint((phrase.head, *phrase.modifiers))]
-        return [self.name(phrase, kept, noun) for phrase in standing]
+        lead = [noun] if standing and standing[0].link and not standing[0].spatial else []
+        return lead + [self.name(phrase, kept, noun) for phrase in standing]
 
     def name(self, phrase: Phrase, kept: Set[int], noun: str) -> str:
         """Its noun where that is kept, else ``noun``, in the plural where it has the noun's form."""
@@ -107,15 +143,16 @@ class Description:
         parts: list[str] = []
         last = -2
         for place, phrase in enumerate(self.phrases):
-            said = [self.texts[number] for number in phrase.modifiers if number in kept]
+            said = self._modifiers(phrase, kept)
             if not said and phrase.head not in kept:
                 continue
             said.append(self.name(phrase, kept, noun))
             if phrase.verb is not None and phrase.verb in kept:
                 said.append(self.texts[phrase.verb])
-            if phrase.amount and phrase.head in kept:
+            of_amount = bool(phrase.amount) and {phrase.head, *phrase.amount_words} <= kept
+            if of_amount:
                 said.insert(0, phrase.amount)
-            if phrase.determiner:
+            if phrase.determiner and (of_amount or not phrase.amount or phrase.head not in kept):
                 said.insert(0, article(said[0]) if phrase.determiner in _ARTICLES else phrase.determiner)
             related = phrase.spatial and last == place - 1 and set(phrase.link_words) <= kept
             if phrase.link and (related or not phrase.spatial):
@@ -126,6 +163,19 @@ class Description:
             parts += said
             last = place
         return " ".join(parts)
+
+
+def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
+    """Which phrase a verb is of; None where it may be of several, as in "a man in a shirt and jeans sitting"."""
+    free = [n for n, phrase in enumerate(phrases) if not phrase.link]
+    if not phrases or (free and free[-1] == len(phrases) - 1 > len(free) - 1):
+        return None
+    return free[0] if len(free) == 1 and not _AUXILIARIES.isdisjoint(before) else len(phrases) - 1
+
+
+def singular(noun: str) -> str:
+    """ "thing" for "things", by the letters."""
+    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
 def article(word: str) -> str:

@@ -23,7 +23,7 @@ import torch
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import Encode, Loss, Stateless
-from tellapart.objectives.descriptions import Description, article
+from tellapart.objectives.descriptions import Description, article, singular
 from tellapart.objectives.mle import mle_of_references
 from tellapart.rewards.caption_words import content_words, words_of_tokens
 from tellapart.rewards.paid_words import shuffled_gates
@@ -238,7 +238,7 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
                 break
             kept |= words
         nouns = description.nouns(kept, belief.noun)
-        if nouns and len(set(nouns)) == len(nouns):  # "a red shape and a blue shape" teaches to repeat
+        if nouns and len(set(map(singular, nouns))) == len(nouns):  # "a red shape and a blue shape" teaches to repeat
             found.append(description.condensed(kept, belief.noun))
     least = description.condensed(belief.said, belief.noun)
     return list(dict.fromkeys(found)) or [least or f"{article(belief.noun)} {belief.noun}"]

@@ -38,6 +38,7 @@ _CLAIM_NOTHING = FUNCTION_WORDS | word_set("""
     very so then than been am will would can could may might must not no
 """)
 _NUMBERS = word_set("two three four")
+COLOURS = word_set("black white red blue green yellow brown gray grey orange pink purple")
 _OPENING = re.compile(r"^\W*(?:an? |the )?(?:picture|photo|photograph|image|view|close-?up|drawing|clip|video) of\b")
 
 
@@ -80,9 +81,13 @@ def content_words(caption: str) -> list[Word]:
             found.append(Word(*match.span(), "relation"))
         elif claims:
             run.append(Word(*match.span(), "head"))
-        if not run:
+        if not run and not (word == "and" and found and _is_colour(caption, found[-1])):  # "a black and white dog"
             before = word
     return [*found, *_with_kinds(run, caption, before)]
+
+
+def _is_colour(caption: str, word: Word) -> bool:
+    return caption[word.start : word.end].lower() in COLOURS
 
 
 def _with_kinds(run: list[Word], caption: str, before: str) -> list[Word]:

@@ -47,7 +47,10 @@ def test_a_caption_of_the_kept_words_only(kept: tuple[str, ...], caption: str) -
         ("a woman to the left of a tree", ("woman", "tree"), "a woman and a tree"),
         ("a woman to the left of a tree", ("woman", "left", "tree"), "a woman to the left of a tree"),
         ("a dog in front of two red cars", ("dog", "front", "red"), "a dog in front of red things"),
-        ("a group of people on an old street", ("people", "old", "street"), "a group of people on an old street"),
+        ("a group of people in a street", ("group", "people", "street"), "a group of people in a street"),
+        ("a group of people on an old street", ("people", "old", "street"), "people on an old street"),
+        ("a large bowl of soup", ("soup",), "soup"),
+        ("a large bowl of soup", ("large", "bowl", "soup"), "a large bowl of soup"),
         ("the cat, a black one, sleeps on the umbrella", ("cat", "umbrella"), "the cat on the umbrella"),
     ],
 )  # fmt: skip
@@ -60,6 +63,39 @@ def test_all_words_of_a_simple_caption_give_that_caption() -> None:
     for text in ("a large red star on the grass", "a small ring above an orange drop", "two black dogs in the water"):
         description = Description(text)
         assert description.condensed(set(range(len(description.words)))) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "caption"),
+    [
+        ("a man riding a wave on top of a surfboard", ""),
+        ("a woman's hand holding a cup", ""),
+        ("a cat sits on a bench next to a dog", ""),
+        ("a black and white dog runs in the grass", ""),
+        ("A man in a red shirt and blue jeans is sitting on a bench", "a man in a red shirt and blue jeans on a bench"),
+        ("In this picture we can see a man in a hat", "a man in a hat"),
+        ("a man in a red shirt is holding a cup", "a man in a red shirt holding a cup"),
+        ("a man is sitting, a dog", "a man sitting and a dog"),
+    ],
+)
+def test_all_words_of_a_photos_caption(text: str, caption: str) -> None:
+    description = Description(text)
+    assert description.condensed(set(range(len(description.words)))) == (caption or text)
+
+
+def test_parts_of_photos_captions_claim_no_more() -> None:
+    wave, jeans = Description("a man riding a wave"), Description("a man in a shirt and blue jeans is sitting")
+    assert wave.condensed(numbers(wave, "man", "riding")) == "a man"
+    assert wave.condensed(numbers(wave, "riding", "wave")) == "a wave"
+    assert jeans.condensed(numbers(jeans, "jeans", "sitting")) == "jeans"
+    dog = Description("a black and white dog runs")
+    assert dog.condensed(numbers(dog, "black", "runs")) == "a black thing runs"
+
+
+def test_the_noun_that_leads_is_counted() -> None:
+    description = Description("a cat on a bench")
+    bench = numbers(description, "bench")
+    assert description.nouns(bench) == ["thing", "bench"] and description.condensed(bench) == "a thing on a bench"
 
 
 def test_articles_follow_their_word() -> None:

@@ -58,6 +58,11 @@ def test_candidates_name_one_object_or_the_first_ones_and_no_noun_twice() -> Non
     )
 
 
+def test_a_noun_and_its_plural_are_one_noun() -> None:
+    found = drawn(belief_in("a red shape and two blue shapes"))
+    assert found and not [text for text in found if text.count("shape") > 1]
+
+
 def test_a_picture_of_which_nothing_is_believed_is_still_captioned() -> None:
     belief = Belief(Description("a red star"), frozenset(), frozenset(), "thing")
     assert drawn(belief) == ["a thing"]
