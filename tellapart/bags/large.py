@@ -10,7 +10,8 @@ that is there is not made again:
     near/S.npy        of file S: the nearest of each of its pictures, of both of its clusters
 
 Then the bags of each size are curated (paper 2, algorithm 2) and written. Memory is bounded by a setting, not by the
-number of pictures; beside it 13 bytes for each picture are held while bags are curated.
+number of pictures. Beside it, 36 bytes for each picture are held while bags are curated (ids included; 10 more for each
+further size), and by a task that assigns or joins the rows of a file, 100 bytes + 12 k for each row of that file.
 """
 
 from __future__ import annotations

@@ -105,6 +105,10 @@ def ledger_of(out: Path) -> Path:
 
 def check_out(out: Path) -> None:
     """A `UsageError` for a name that would not be read again, or a file that boosting did not write."""
+    if out.parts and out.parts[0].endswith(":"):  # s3://bucket/x.jsonl as a path is s3:/bucket/x.jsonl
+        raise UsageError(
+            f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
+        )
     if out.suffix != ".jsonl":
         raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
     if out.exists() and not made_file(out).is_file():

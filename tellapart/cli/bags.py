@@ -101,7 +101,7 @@ def mine(
         typer.Option(help="Features on disk instead of pictures, for 10^6 to 10^8: a folder of .npy or .safetensors."),
     ] = None,
     memory_gb: Annotated[
-        float | None, typer.Option(min=0.1, help="Of --features: memory of the search. Default: 4.")
+        float | None, typer.Option(min=0.1, help="Of --features: memory of the search, in each worker. Default: 4.")
     ] = None,
     cluster_size: Annotated[
         int | None, typer.Option(min=100, help="Of --features: pictures of a cluster, on the mean. Default: 50,000.")

@@ -90,6 +90,7 @@ def caption(
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.inference.server import MAX_TOKENS, is_server
+    from tellapart.jobs.storage import is_url
 
     options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
     path = None if out is None else Path(out)
@@ -103,6 +104,8 @@ def caption(
         _refuse(local, f"is of a model on this machine, and {model.partition('@')[0]} is behind a server")
         if options.wanted:
             raise UsageError("a server has its own workers; leave out --workers and --ray, or raise --concurrency")
+        if out is not None and is_url(out):
+            raise UsageError(f"{out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
         _caption_by_server(model, pictures, path, format, decoding, concurrency, ledger, overwrite)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
@@ -110,7 +113,6 @@ def caption(
     from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures, nothing_left
     from tellapart.inference.writers import recorded_precision
-    from tellapart.jobs.storage import is_url
     from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
 

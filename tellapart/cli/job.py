@@ -8,6 +8,7 @@ import typer
 
 from tellapart.cli.common import HOUSEKEEPING, App
 from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 app = App(name="job", help="Jobs of many workers: how far they are, and their results.", no_args_is_help=True)
@@ -34,17 +35,19 @@ def merge(
     folder: JobFolder,
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", help="captions.jsonl, .csv, .parquet, or .tar. Default: as the job was begun."),
+        typer.Option("--out", "-o", help="captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job."),
     ] = None,
     without_failed: Annotated[
         bool, typer.Option("--without-failed", help="Leave out the shards that were set aside.")
     ] = False,
 ) -> None:
     """Join the results of a job's shards, in the order of the data."""
-    from tellapart.jobs.job import Job
+    from tellapart.jobs.job import SUFFIX, Job
     from tellapart.jobs.works import merge_job
 
     found = Job.open(folder)
-    target = out or found.out
+    target = out or folder.rstrip("/").removesuffix(SUFFIX)
+    if target == folder.rstrip("/"):
+        raise UsageError(f"{folder}: does not end in {SUFFIX}, so name the result: -o captions.jsonl")
     count = merge_job(found, target, without_failed=without_failed)
     say(f"{target}: {count:,} lines of {found.shards:,} shards")

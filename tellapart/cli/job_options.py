@@ -27,7 +27,7 @@ RayAddress = Annotated[
     typer.Option(
         "--ray",
         metavar="[ADDRESS]",
-        help="The Ray cluster of this machine (auto), or the one there: host:6379.",
+        help="The Ray cluster that this machine has joined by ray start.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -14,6 +14,7 @@ from typing import Any
 from tellapart.boost.job import Job as BoostJob
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import FALLBACK, Output, read_records, record
+from tellapart.boost.run import check_out
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError
@@ -91,7 +92,11 @@ class Boosts:
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Join the lines of all shards as one job would have written them. Returns how many there are."""
+    """Join the lines of all shards as one job would have written them. Returns how many there are.
+
+    Raises `UsageError` for a file that boosting did not write.
+    """
+    check_out(Path(out))
     numbers = wanted_shards(job, without_failed)
     stages = job.value["models"]["stages"]
     good: Counter[str] = Counter()

@@ -20,6 +20,7 @@ from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
 SUFFIX = ".job"  # of the folder beside a result
+ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine have no --overwrite
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Job:
         try:
             return cls(folder, path, parse_json(content.decode()))
         except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{path}/{JOB}: damaged; type --overwrite to begin anew") from None
+            raise UsageError(f"{path}/{JOB}: damaged; {ANEW}") from None
 
     def manifest(self) -> Iterator[Shard]:
         """Its shards, in order."""
@@ -76,7 +77,11 @@ class Job:
     def done(self) -> set[int]:
         """The numbers of the shards whose result is there."""
         names = self.folder.names(self.parts)
-        return {int(name[:6]) for name in names if name.endswith(self.suffix) and not name.endswith(".summary.json")}
+        return {
+            int(name.partition(".")[0])
+            for name in names
+            if name.endswith(self.suffix) and not name.endswith(".summary.json")
+        }
 
     def summary(self, number: int) -> dict[str, Any]:
         """What is known of a shard's result."""
@@ -90,9 +95,11 @@ class Job:
         self.folder.write(f"{FAILED}/{shard.number:06d}.json", (json.dumps(value, indent=1) + "\n").encode())
 
     def failed(self) -> list[dict[str, Any]]:
-        """The shards that were set aside, in order."""
+        """The shards that were set aside and are not done since, in order."""
         contents = [self.folder.read(f"{FAILED}/{name}") for name in sorted(self.folder.names(FAILED))]
-        return [parse_json(content.decode()) for content in contents if content]
+        done = self.done() if contents else set()
+        found = [parse_json(content.decode()) for content in contents if content]
+        return [one for one in found if one["shard"] not in done]
 
     def forget_failed(self) -> None:
         """Try again what was set aside."""
@@ -107,7 +114,7 @@ class Job:
             self.folder.write(JOB, _text(self.value))
         elif known != models:
             other = ", ".join(key for key in sorted({*known, *models}) if known.get(key) != models.get(key))
-            raise UsageError(f"{self.path}: was begun with another {other}; type --overwrite to begin it anew")
+            raise UsageError(f"{self.path}: was begun with another {other}; {ANEW}")
 
 
 def prepare(request: Request, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
@@ -133,9 +140,7 @@ def prepare(request: Request, data: list[str], out: str, path: str, suffix: str,
         if before is not None:
             old = before.value["deciding"]
             other = ", ".join(key for key in sorted({*old, *deciding}) if old.get(key) != deciding.get(key))
-            raise UsageError(
-                f"{path}: is a job with another {other}; type --overwrite to begin anew, or -o with another file"
-            )
+            raise UsageError(f"{path}: is a job with another {other}; {ANEW}, or name another result with -o")
         _clear(folder)
         lists = Path(scratch) / "lists"
         for file in sorted(lists.iterdir()) if lists.is_dir() else ():

@@ -129,7 +129,9 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
         try:
             yield Shard.of(json.loads(line))
         except (ValueError, TypeError):
-            raise UsageError(f"manifest.jsonl, line {number}: not a shard; type --overwrite to begin anew") from None
+            raise UsageError(
+                f"manifest.jsonl, line {number}: not a shard; type --overwrite, or remove the job's folder"
+            ) from None
 
 
 def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, made: Manifest) -> Iterator[Shard]:

@@ -248,8 +248,10 @@ def url_errors(url: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise UsageError(f"{url}: no such file or folder ({error})") from None
-    except OSError as error:
-        raise TellapartError(f"{url}: {' '.join(str(error).split())[:200]}") from None
+    except TellapartError:
+        raise
+    except Exception as error:  # each store has its own: NoCredentialsError and HttpError are no OSError
+        raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
 
 
 def below(path: str, name: str) -> str:

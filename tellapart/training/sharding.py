@@ -75,6 +75,11 @@ class ShardedParts(TrainableParts):
         """Keep this rank's share alone. Optimizers are made after it: ``parameters`` are others then."""
         if ranks.count() == 1:
             return
+        if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
+            raise UsageError(
+                f"training.sharding = 'full' needs a newer torch than {torch.__version__}; type: pip install -U torch, "
+                "or leave sharding out"
+            )
         from torch.distributed.device_mesh import init_device_mesh
 
         device = self.parameters[0].device

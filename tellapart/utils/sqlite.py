@@ -72,7 +72,8 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # of a full disk, SQLite may have rolled back by itself
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")

@@ -85,6 +85,18 @@ def test_a_ledger_that_holds_broken_text_is_read_again(cli: Cli, server: FaultSe
     assert all(row["captions"] == [GOOD] for row in rows(tmp_path / "b.jsonl"))
 
 
+@pytest.mark.long
+def test_workers_end_with_the_same_error(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    server.says = lambda body: "I'm sorry, but I cannot do that." if seen(body) else GOOD
+    lines = []
+    for name, options in (("plain", ()), ("workers", ("--workers", 1))):
+        (tmp_path / name).mkdir()
+        status, _, err = boost(cli, server, tmp_path / name / "b.jsonl", *options)
+        lines.append((status, err.splitlines()[-1].replace(f"/{name}/", "/")))
+    assert lines[0] == lines[1] and lines[0][0] == 1 and "stage describe has no good answer" in lines[0][1]
+
+
 @pytest.mark.parametrize(("bad", "instead"), [("describe", "blend"), ("blend", "describe"), ("", "")])
 def test_a_stage_without_a_good_answer_leaves_the_captions_of_the_others(
     cli: Cli, server: FaultServer, tmp_path: Path, bad: str, instead: str

@@ -26,6 +26,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_two_workers_write_the_bytes_of_one_process(
     cli: Cli, photos: Path, tiny_captioner: Path, tmp_path: Path
 ) -> None:

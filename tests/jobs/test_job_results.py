@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Cli
 from test_manifest import photo
 
 from tellapart.cli.job_options import refuse_mostly_unreadable, told
@@ -16,9 +18,11 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.exchange import EncodedRows
 from tellapart.jobs import features
 from tellapart.jobs.job import Job, Request, prepare
-from tellapart.jobs.storage import DiskFolder
+from tellapart.jobs.manifest import Shard
+from tellapart.jobs.storage import DiskFolder, url_errors
 from tellapart.jobs.worker import summary_of
 from tellapart.jobs.works import Done
+from tellapart.utils.sqlite import transaction
 
 
 def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
@@ -65,6 +69,61 @@ def test_a_job_of_hardly_any_picture_ends_with_an_error(tmp_path: Path, capsys: 
     with pytest.raises(TellapartError, match=r"not one picture could be read; .*images=FOLDER"):
         told(encoded(tmp_path / "none", [0, 0], rows_ND))
     assert "x.jpg (no picture)" in capsys.readouterr().err
+
+
+def test_shards_done_since_they_were_set_aside_and_many(tmp_path: Path) -> None:
+    job = encoded(tmp_path, [1, 1], np.zeros((2, 2), np.float32))
+    for shard in (Shard(1, "done since", ""), Shard(7, "not done", "")):
+        job.set_aside(shard, "a reason", 3)
+    assert [one["shard"] for one in job.failed()] == [7]
+    job.folder.write(job.part(1_234_567), b"")
+    assert job.done() == {0, 1, 1_234_567}
+
+
+def test_results_go_where_the_job_lies(cli: Cli, tmp_path: Path) -> None:
+    """Not where its file says."""
+    job = encoded(tmp_path, [2, 2], np.zeros((4, 2), np.float32))
+    (tmp_path / "features.job" / "job.json").write_text(json.dumps(job.value | {"out": str(tmp_path / "elsewhere")}))
+    assert cli("job", "merge", f"{job.path}/").status == 0
+    assert len(np.load(tmp_path / "features" / "000000.npy")) == 4 and not (tmp_path / "elsewhere").exists()
+    (tmp_path / "features.job").rename(tmp_path / "moved")
+    assert "does not end in .job, so name the result" in cli("job", "merge", tmp_path / "moved").line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("caption", "openai:m@http://127.0.0.1:9/v1"),
+        ("boost", "--llm", "scripted", "--mllm", "scripted"),
+        ("boost", "--llm", "scripted", "--mllm", "scripted", "--workers", 1),
+    ],
+)
+def test_an_address_is_no_folder(
+    cli: Cli, command: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ": an address; " in cli(*command, "scenes:plain?n=2", "-o", "s3://bucket/x.jsonl").line
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_store_says_is_one_line() -> None:
+    class NoCredentialsError(Exception):
+        """As botocore's, which is no OSError."""
+
+    with pytest.raises(TellapartError, match="s3://b: NoCredentialsError: Unable to locate"), url_errors("s3://b"):
+        raise NoCredentialsError("Unable to locate credentials")
+
+
+def test_a_transaction_that_the_database_has_ended_keeps_its_error() -> None:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    with pytest.raises(ValueError, match="disk is full"), transaction(db):
+        db.execute("ROLLBACK")  # as SQLite does
+        raise ValueError("disk is full")
+    with pytest.raises(ValueError, match="another"), transaction(db):
+        db.execute("CREATE TABLE t (a)")
+        raise ValueError("another")
+    assert not db.in_transaction and not db.execute("SELECT * FROM sqlite_master").fetchall()
+    db.close()
 
 
 def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,13 @@ def test_sharding_changes_no_fingerprint(tiny_captioner: Path, tiny_scorer: Path
     assert plain.fingerprint == shared.fingerprint
 
 
+def test_a_torch_without_what_is_needed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellapart.training.sharding.FSDPModule", object)
+    monkeypatch.setattr("tellapart.models.ranks.count", lambda: 2)
+    with pytest.raises(UsageError, match=r"needs a newer torch than .*; type: pip install -U torch"):
+        ShardedParts.shard(object.__new__(ShardedParts))
+
+
 def test_what_cannot_be_shared_out_is_one_line(tiny_captioner: Path, tiny_scorer: Path) -> None:
     with pytest.raises(UsageError, match=r"training\.sharding is of a captioner, and this trains a scorer"):
         recipe("contrastive:sharded", tiny_captioner, tiny_scorer)
