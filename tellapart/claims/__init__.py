@@ -82,7 +82,7 @@ def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str
 def run_power(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """The power of these claims (default: all), and the record of it, which is kept where it is of all claims.
+    """The power of these claims (default: all), and the record of it, which is kept where it is of all on ``dev``.
 
     Raises `UsageError` where the arms of these development seeds are not trained.
     """
@@ -94,7 +94,7 @@ def run_power(
     found = measure_power(claims, lab, chosen.numbers)
     typed = shlex.join(["tellapart", "claims", *ids, "--power", "--seeds", chosen.option])
     record = power_record(found, chosen.numbers, settings_digest(claims, lab), typed)
-    if claims == list(all_claims()):
+    if claims == list(all_claims()) and chosen.kind == "dev":
         keep_power(record)
     return found, record
 
@@ -111,17 +111,19 @@ def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
 def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
     from tellapart.claims.page import page_path, write_page
     from tellapart.claims.replay import replay
+    from tellapart.claims.verdict import power_of_claims
     from tellapart.utils.messages import say
 
     ids, known = [claim.id for claim in claims], [claim.id for claim in all_claims()]
     selected = ids if ids != known else []
     total = len(known) + (0 if set(ids) <= set(known) else len(further_claims()))
     page = page_path(lab.folder, seeds.label, selected)
+    power = power_of_claims(all_claims(), lab)
     results: list[ClaimResult] = []
 
     def update_page(result: ClaimResult) -> None:
         results.append(result)
-        written = write_page(results, seeds, page, total, selected)
+        written = write_page(results, seeds, page, total, selected, power)
         if len(results) == 1 and written != page:
             say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tellapart.claims.bootstrap import PartResult
@@ -18,7 +19,7 @@ from tellapart.claims.plot import PartPlot, plot_part
 from tellapart.claims.replay import ClaimResult, Corrected, format_interval
 from tellapart.claims.seeds import Seeds
 from tellapart.claims.stamp import read_verdicts
-from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history, read_power
+from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history
 from tellapart.report.marks import Piece, pieces
 from tellapart.report.pictures import Album
 from tellapart.training.run_folder import write_text
@@ -114,7 +115,12 @@ def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
 
 
 def write_page(
-    results: Sequence[ClaimResult], seeds: Seeds, path: Path, total: int, selected: Sequence[str] = ()
+    results: Sequence[ClaimResult],
+    seeds: Seeds,
+    path: Path,
+    total: int,
+    selected: Sequence[str] = (),
+    power: Mapping[str, float] = MappingProxyType({}),
 ) -> Path:
     """Write the page, whole or not at all, and return its path.
 
@@ -125,7 +131,7 @@ def write_page(
     partial = path.with_suffix(".partial.html")
     missing = ids_on_page(path) - {result.claim.id for result in results}
     written = partial if missing else path
-    write_text(written, render(results, seeds, total, selected))
+    write_text(written, render(results, seeds, total, selected, power))
     if not missing:
         partial.unlink(missing_ok=True)
     return written
@@ -233,9 +239,17 @@ def by_paper(views: Sequence[ClaimView]) -> list[tuple[int, str, list[ClaimView]
 
 
 def render(
-    results: Sequence[ClaimResult], seeds: Seeds, total: int, selected: Sequence[str] = (), records: Path = RECORDS
+    results: Sequence[ClaimResult],
+    seeds: Seeds,
+    total: int,
+    selected: Sequence[str] = (),
+    power: Mapping[str, float] = MappingProxyType({}),
+    records: Path = RECORDS,
 ) -> str:
-    """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``."""
+    """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``.
+
+    power: of claims, by id, see `tellapart.claims.verdict.power_of_claims`.
+    """
     from tellapart.report.page import template
 
     album = Album()
@@ -248,7 +262,7 @@ def render(
         seeds=", ".join(map(str, seeds.numbers)),
         kind=seeds.kind,
         history=history(read_verdicts(records / VERDICT_FILE)),
-        power={one["id"]: one["power"] for one in read_power(records).get("power", [])},
+        power=power,
         verdict_text=verdict_text,
         control_text=control_text,
         format_seconds=format_seconds,

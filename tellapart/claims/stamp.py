@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.locks import locked
 from tellapart.utils.messages import say
 
 PACKAGE = Path(__file__).parents[1]
@@ -44,31 +46,33 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
     if earlier := given_verdict(path, settings):
         say(f"this verdict was given on {earlier['stamp']['date']}; it is not given again for the same settings")
         return earlier
-    given = read_verdicts(path)
-    entry = next((one for one in given if _is_of(one, settings)), None)
-    if entry is None:
-        stamp = {"number": len(given) + 1, "begun": now(), "date": "", "commit": commit(), "settings": settings, **more}
-        entry = {"stamp": stamp}
-        given.append(entry)
-        _write(path, given)
-    else:
-        say(f"verdict {entry['stamp']['number']} was begun on {entry['stamp']['begun']} and is finished now")
-    found = run()
-    entry |= {**found, "stamp": {**entry["stamp"], "date": now()}}
+    with _updating(path) as given:
+        entry = next((one for one in given if _is_of(one, settings)), None)
+        if entry is None:
+            entry = {"stamp": {"number": len(given) + 1, "begun": now(), "date": "", "commit": commit()}}
+            entry["stamp"] |= {"settings": settings, **more}
+            given.append(entry)
+        else:
+            say(f"verdict {entry['stamp']['number']} was begun on {entry['stamp']['begun']} and is finished now")
+    entry |= {**run(), "stamp": {**entry["stamp"], "date": now()}}
     if (last := commit()) != entry["stamp"]["commit"]:
         entry["stamp"]["commit_at_end"] = last
-    _write(path, given)
+    with _updating(path) as given:
+        given[:] = [entry if _is_of(one, settings) else one for one in given]
     return entry
+
+
+@contextmanager
+def _updating(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """All verdicts of the file, written back at the end; other processes wait meanwhile."""
+    with write_errors(path, "the verdict cannot be kept; make the folder writable"), locked(path.parent, wait=True):
+        given = read_verdicts(path)
+        yield given
+        replace_text(path, json.dumps(given, indent=1, ensure_ascii=False) + "\n")
 
 
 def _is_of(entry: Mapping[str, Any], settings: str) -> bool:
     return bool(entry["stamp"]["settings"] == settings)
-
-
-def _write(path: Path, given: list[dict[str, Any]]) -> None:
-    with write_errors(path, "the verdict cannot be kept; make the folder writable"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, json.dumps(given, indent=1, ensure_ascii=False) + "\n")
 
 
 def now() -> str:
@@ -80,6 +84,15 @@ def commit() -> str:
     found = _git("rev-parse", "--short", "HEAD")
     records = ":(exclude)claims/records"
     return found + ("-dirty" if found and _git("status", "--porcelain", "--", ".", records) else "")
+
+
+def require_commit(typed: str) -> None:
+    """Raises `UsageError` outside a clone of the project. typed: the command that is for strangers."""
+    if not commit():
+        raise UsageError(
+            "a verdict is stamped with the commit of a clone of the project, and this is none; to check the findings "
+            f"on seeds that the project never runs, type: {typed} --seeds 100,101,102,103,104"
+        )
 
 
 def _git(*arguments: str) -> str:

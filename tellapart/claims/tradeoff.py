@@ -20,15 +20,18 @@ import numpy as np
 from tellapart.claims.arms import DECODINGS, TEST_SETS, overlap, reward
 from tellapart.claims.bootstrap import PartResult, Statistic, compare_with_bounds, ratio_statistic
 from tellapart.claims.claim import Arm, Measurement, Part, greater
-from tellapart.claims.lab import Lab, digest
+from tellapart.claims.lab import Lab, code_versions, digest
 from tellapart.claims.measures import measure
 from tellapart.claims.seeds import VERDICTS
-from tellapart.claims.stamp import give_verdict
+from tellapart.claims.stamp import give_verdict, given_verdict, require_commit
 from tellapart.claims.test_sets import ArmCaptions
+from tellapart.claims.verdict import RECORDS
 from tellapart.claims.worker_pool import Task, WorkerPool
+from tellapart.metrics.significance import LEVEL, RESAMPLES
 from tellapart.objectives.presets import PRESETS
 
 FOLDER = Path("runs") / "tradeoff"
+VERDICT_FILE = "tradeoff.json"
 STEPS = 70  # the demo's
 RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
@@ -205,22 +208,36 @@ def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
     return compare_with_bounds(part.statement, statistics, part.lower, part.upper)
 
 
-def settings_digest(start: str, steps: int) -> str:
-    """Eight hex digits of all arms' recipes."""
-    tables = {name: arm.table for name, arm in arms(start, steps).items()}
-    return digest(json.dumps([start, tables], sort_keys=True))
+def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
+    """Eight hex digits of all that decides a verdict, as `tellapart.claims.verdict.settings_digest`.
+
+    That is: the fingerprint of every arm's recipe (with the weights that it starts from, its data and the versions of
+    the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
+    """
+    lab = Lab(folder, arms(start, steps), TEST_SETS, DECODINGS)
+    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms)
+    parts = [repr(replace(part, statement="")) for part in PARTS]
+    decodings = {name: decoding.model_dump() for name, decoding in DECODINGS.items()}
+    rule = [LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, code_versions("scenes", "decoding", "boost")]
+    return digest(json.dumps([folders, parts, TEST_SETS, decodings, rule], sort_keys=True))
 
 
 def verdict(
     *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
-    seeds: Sequence[int] = VERDICTS["tradeoff"],
+    seeds: Sequence[int] = VERDICTS["tradeoff"], records: Path = RECORDS,
 ) -> dict[str, Any]:  # fmt: skip
-    """The verdict on seeds 30-34: given once for the same settings, and read again from then on (`stamp`)."""
+    """The verdict on seeds 30-34: given once for the same settings, and read again from then on (`stamp`).
+
+    It is kept in the repository, beside that of the claims. Raises `UsageError` outside a clone of the project.
+    """
+    path, settings = records / VERDICT_FILE, settings_digest(start, steps, folder)
+    if given_verdict(path, settings) is None:
+        require_commit("tellapart tradeoff")
 
     def run() -> dict[str, Any]:
         return run_tradeoff(seeds, start=start, steps=steps, folder=folder, workers=workers).to_json()
 
-    return give_verdict(folder / "verdicts.json", settings_digest(start, steps), run, start=start)
+    return give_verdict(path, settings, run, start=start)
 
 
 def table_lines(found: Mapping[str, Any]) -> list[list[str]]:

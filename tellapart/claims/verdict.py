@@ -15,7 +15,7 @@ from tellapart.claims.claim import Claim
 from tellapart.claims.lab import Lab, code_versions, digest
 from tellapart.claims.replay import ClaimResult
 from tellapart.claims.seeds import VERDICTS
-from tellapart.claims.stamp import commit, give_verdict, given_verdict
+from tellapart.claims.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
 from tellapart.metrics.significance import LEVEL, RESAMPLES
 from tellapart.utils.files import replace_text, write_errors
@@ -56,6 +56,14 @@ def read_power(records: Path = RECORDS) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
+def power_of_claims(claims: Sequence[Claim], lab: Lab, records: Path = RECORDS) -> dict[str, float]:
+    """The power that was kept, by the id of the claim; empty where it is of other settings than these of all claims."""
+    kept = read_power(records)
+    if not kept or kept["settings"] != settings_digest(claims, lab):
+        return {}
+    return {one["id"]: one["power"] for one in kept["power"]}
+
+
 def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
     """Keep the power in the repository, where a verdict looks for it; nothing outside a clone."""
     if not commit():
@@ -77,11 +85,7 @@ def claims_verdict(
     """
     path, settings = records / VERDICT_FILE, settings_digest(claims, lab)
     if given_verdict(path, settings) is None:
-        if not commit():
-            raise UsageError(
-                "a verdict is stamped with the commit of a clone of the project, and this is none; to check the "
-                "findings on seeds that the project never runs, type: tellapart claims --seeds 100,101,102,103,104"
-            )
+        require_commit("tellapart claims")
         if read_power(records).get("settings") != settings:
             raise UsageError(
                 f"the power of these settings ({settings}) is not in {records / POWER_FILE}; before a verdict type: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from tellapart.claims.bootstrap import PartResult
 from tellapart.claims.front import front_svg
 from tellapart.claims.lab import Lab
 from tellapart.claims.stamp import read_verdicts
+from tellapart.errors import UsageError
 from tellapart.objectives.registry import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
@@ -83,18 +85,44 @@ def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Pa
     return tiny_captioner
 
 
+def test_the_settings_of_a_verdict_are_all_that_decides_it(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tradeoff.settings_digest(str(small), 2, tmp_path)
+    found = {tradeoff.settings_digest(str(small), 1, tmp_path)}
+    parts = tradeoff.PARTS
+    monkeypatch.setattr(tradeoff, "PARTS", (replace(parts[0], statement="in other words"), *parts[1:]))
+    assert tradeoff.settings_digest(str(small), 2, tmp_path) == first
+    monkeypatch.setattr(tradeoff, "PARTS", (replace(parts[0], lower=-3.0), *parts[1:]))
+    found.add(tradeoff.settings_digest(str(small), 2, tmp_path))
+    monkeypatch.setattr(tradeoff, "PARTS", parts)
+    monkeypatch.setattr(tradeoff, "TEST_SETS", {"plain": "scenes:plain?split=test&n=61&seed=31"})
+    found.add(tradeoff.settings_digest(str(small), 2, tmp_path))
+    assert len(found) == 3 and first not in found
+    monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "")
+    with pytest.raises(UsageError, match=r"this is none.*tellapart tradeoff --seeds 100"):
+        tradeoff.verdict(start=str(small), steps=2, folder=tmp_path, records=tmp_path)
+
+
 @pytest.mark.long
-def test_a_verdict_is_given_once_and_a_second_one_is_marked(small: Path, tmp_path: Path) -> None:
+def test_a_verdict_is_given_once_and_a_second_one_is_marked(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = tmp_path / "tradeoff"
-    first = tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(30,))
+    monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "1a2b3c4")
+    first = tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(30,), records=kept)
     assert len(first["parts"]) == 6 and set(first["systems"]) == set(tradeoff.arms())
     assert first["stamp"]["number"] == 1 and set(first["closed"]) == {"hard", "hallucination"}
     runs = sorted(kept.glob("*-s30-*"))
     before = [run.stat().st_mtime_ns for run in runs]
-    assert tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(31,)) == first, "the settings are the same"
+    assert tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(31,), records=kept) == first, (
+        "the settings are the same"
+    )
     assert [run.stat().st_mtime_ns for run in runs] == before and not list(kept.glob("*-s31-*"))
-    second = tradeoff.verdict(start=str(small), steps=1, folder=kept, seeds=(30,))
-    assert second["stamp"]["number"] == 2 and [v["stamp"]["number"] for v in read_verdicts(kept / "verdicts.json")] == [
+    second = tradeoff.verdict(start=str(small), steps=1, folder=kept, seeds=(30,), records=kept)
+    assert second["stamp"]["number"] == 2 and [
+        v["stamp"]["number"] for v in read_verdicts(kept / tradeoff.VERDICT_FILE)
+    ] == [
         1,
         2,
     ]

@@ -15,7 +15,7 @@ from tellapart.claims.lab import Lab
 from tellapart.claims.replay import replay
 from tellapart.claims.seeds import VERDICTS, parse_seeds
 from tellapart.claims.stamp import give_verdict, read_verdicts, stamp_line
-from tellapart.claims.verdict import claims_verdict, history, keep_power, settings_digest
+from tellapart.claims.verdict import claims_verdict, history, keep_power, power_of_claims, settings_digest
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 
@@ -83,6 +83,19 @@ def test_a_verdict_that_was_stopped_stays_on_record_and_is_finished_by_the_same_
         read_verdicts(path)
 
 
+def test_a_verdict_that_another_process_began_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+
+    def run() -> dict[str, Any]:
+        give_verdict(path, "bbbb", lambda: {"held": 2, "claims": []})
+        return {"held": 1, "claims": []}
+
+    give_verdict(path, "aaaa", run)
+    found = read_verdicts(path)
+    assert [(one["stamp"]["number"], one["held"]) for one in found] == [(1, 1), (2, 2)]
+    assert all(one["stamp"]["date"] for one in found) and [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 TEST_SETS = {"plain": "scenes:plain?n=30&split=test"}
 DECODINGS = {"greedy": Decoding(kind="greedy", max_tokens=6)}
 
@@ -128,17 +141,19 @@ def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
     with pytest.raises(UsageError, match=r"the power of these settings .* is not in .*tellapart claims --power"):
         claims_verdict(claims, lab, lambda: pytest.fail("without power"), records)
     keep_power({"settings": settings_digest(claims, lab), "power": []}, records)
-    monkeypatch.setattr(module, "commit", lambda: "")
+    monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "")
     with pytest.raises(UsageError, match=r"no clone|this is none.*--seeds 100"):
         claims_verdict(claims, lab, lambda: pytest.fail("without commit"), records)
-    monkeypatch.setattr(module, "commit", lambda: "1a2b3c4")
+    monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "1a2b3c4")
     found = claims_verdict(claims, lab, lambda: replay(claims, lab, (0, 1)), records)
     assert [one["id"] for one in found["claims"]] == ["tiny"] and found["stamp"]["number"] == 1
     assert {"p", "p_holm", "low_holm", "test"} <= set(found["claims"][0]["parts"][0])
     assert found["claims"][0]["parts"][1]["test"] == "tost"
     again = claims_verdict(claims, lab, lambda: pytest.fail("given twice"), records)
     assert again == json.loads(json.dumps(found))
+    keep_power({"settings": settings_digest(claims, lab), "power": [{"id": "tiny", "power": 0.9}]}, records)
     changed = tiny_lab(rate=1e-3)
+    assert power_of_claims(claims, lab, records) == {"tiny": 0.9} and not power_of_claims(claims, changed, records)
     with pytest.raises(UsageError, match="the power of these settings"):
         claims_verdict(claims, changed, lambda: pytest.fail("another power"), records)
 
