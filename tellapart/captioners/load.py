@@ -54,6 +54,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         return made
     where = checked_model_folder(bare, "captioner")
     if (maker := saved_options(where).get("made_by")) is not None:
+        if written:
+            raise UsageError(f"{bare} was saved by a captioner of its own, with its options; leave '?{written}' out")
         made = load_custom(str(maker), {}, where)
         if precision != "auto":
             set_precision(made.model, chosen)
@@ -151,7 +153,7 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
 
 
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
-    """``key=value&key=value`` as options that are ``known``. Raises `UsageError` for others."""
+    """``key=value&key=value`` as options that are ``known``; see `quoted`. Raises `UsageError` for others."""
     options: dict[str, Any] = {}
     for pair in filter(None, written.split("&")):
         key, equals, value = pair.partition("=")
@@ -160,10 +162,15 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
                 f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
             )
         try:
-            options[key] = known[key](value)
+            options[key] = known[key](value.replace("%26", "&").replace("%25", "%"))
         except ValueError:
             raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
     return options
+
+
+def quoted(value: str) -> str:
+    """The value of an option as it stands in a captioner's name."""
+    return value.replace("%", "%25").replace("&", "%26")
 
 
 def load_vision(name: str) -> tuple[Any, Any]:

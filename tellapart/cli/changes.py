@@ -58,7 +58,7 @@ def changes(
     if not by_truth:
         check_tagger()
     first, second = ([own[0] for own in lists_of(name, captions[name], ids)] for name in ("before", "after"))
-    falls, fallen = find_falls(items, known, first, second, top)
+    falls, kinds = find_falls(items, known, first, second, top)
     retrieval: dict[str, int] = {}
     only: list[OnlyRight] = []
     if scorer is not None:
@@ -71,7 +71,7 @@ def changes(
         text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
         retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
     judged_by = "the truth" if by_truth else "references: a claim that none makes counts as false"
-    found = Changes(len(ids), fallen, judged_by, falls, retrieval, only[:top])
+    found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls, retrieval, only[:top])
     show(found.to_json(), lambda: changes_tables(found), as_json)
 
 
@@ -81,7 +81,7 @@ def changes_tables(found: Changes) -> Group:
     from rich.table import Table
 
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
-    title = f"CIDEr falls on {found.fallen:,} of {found.pictures:,} pictures; the largest {len(found.falls)}: {kinds}"
+    title = f"CIDEr falls on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest of each kind"
     falls = Table(title=f"{title} (by {found.judged_by})")
     for name in ("picture", "kind", "CIDEr", "correct", "false", "before", "after"):
         falls.add_column(name)

@@ -7,16 +7,16 @@ caption of DiscriTune alone.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import random_pools, retrieve
 from tellapart.metrics.cider import cider_d
+from tellapart.progress import Progress
 from tellapart.types import Item
 
 Kind = Literal["better", "equal", "hallucinated"]
@@ -47,42 +47,45 @@ class OnlyRight:
 
 @dataclass(frozen=True)
 class Changes:
-    """falls: the largest, the largest first. fallen: how many fall at all. retrieval: pictures by who is right."""
+    """falls: the largest of each kind, the largest first. kinds: how many of each kind there are, of all ``fallen``.
+
+    retrieval: pictures by who is right.
+    """
 
     pictures: int
     fallen: int
+    kinds: dict[str, int]
     judged_by: str
     falls: list[Fall]
     retrieval: dict[str, int]
     only_after: list[OnlyRight]
 
-    @property
-    def kinds(self) -> dict[str, int]:
-        found = Counter(fall.kind for fall in self.falls)
-        return {kind: found[kind] for kind in ("better", "equal", "hallucinated")}
-
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "kinds": self.kinds}
+        return asdict(self)
 
 
 def find_falls(
     items: Sequence[Item], references: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str], top: int
-) -> tuple[list[Fall], int]:
-    """The ``top`` largest falls of CIDEr-D from ``before`` to ``after``, and how many pictures fall.
+) -> tuple[list[Fall], dict[str, int]]:
+    """The ``top`` largest falls of CIDEr-D of each kind from ``before`` to ``after``, and how many there are of each.
 
     "hallucinated": more false claims than before. "better": no more of them, and more correct ones. "equal": the rest.
     """
     value_N = [100 * cider_d(texts, references)[1] for texts in (before, after)]
     change_N = value_N[1] - value_N[0]
     order = [int(n) for n in np.argsort(change_N, kind="stable") if change_N[n] < 0]
-    falls = []
-    for n in order[:top]:
-        counts = [count_claims(text, items[n], references[n]) for text in (before[n], after[n])]
-        (correct, more_correct), (false, more_false) = zip(*counts, strict=True)
-        kind: Kind = "hallucinated" if more_false > false else "better" if more_correct > correct else "equal"
-        ciders = round(float(value_N[0][n]), 2), round(float(value_N[1][n]), 2)
-        falls.append(Fall(items[n].id, kind, before[n], after[n], ciders, (correct, more_correct), (false, more_false)))
-    return falls, len(order)
+    falls, kinds = [], dict.fromkeys(get_args(Kind), 0)
+    with Progress(len(order), "falls") as progress:
+        for n in order:
+            counts = [count_claims(text, items[n], references[n]) for text in (before[n], after[n])]
+            correct, false = zip(*counts, strict=True)
+            kind: Kind = "hallucinated" if false[1] > false[0] else "better" if correct[1] > correct[0] else "equal"
+            kinds[kind] += 1
+            if kinds[kind] <= top:
+                ciders = round(float(value_N[0][n]), 2), round(float(value_N[1][n]), 2)
+                falls.append(Fall(items[n].id, kind, before[n], after[n], ciders, correct, false))
+            progress.advance()
+    return falls, kinds
 
 
 def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:

@@ -7,8 +7,10 @@ at every call, which costs more than multiplying a few rows. What is computed is
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -54,7 +56,37 @@ class PackedLinear:
 @contextmanager
 def packed_linears(model: torch.nn.Module) -> Iterator[None]:
     """For the moment the linear layers of ``model`` are `PackedLinear`, where that is faster: on a CPU of x86, in fp32,
-    and in bf16 where it multiplies in it. Weights must not change meanwhile."""
+    and in bf16 where it multiplies in it. Weights must not change meanwhile. Several threads may do so with one model:
+    the last one to end gives the layers back."""
+    with _LOCK:
+        use = _IN_USE.get(model)
+        if use is None:
+            use = _IN_USE[model] = _Use(_replaced(model))
+        use.threads += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            use.threads -= 1
+            if not use.threads:
+                del _IN_USE[model]
+                _give_back(use.changed)
+
+
+@dataclass
+class _Use:
+    """The modules of a model whose forward is replaced, and how many threads need that."""
+
+    changed: list[torch.nn.Module]
+    threads: int = 0
+
+
+_LOCK = threading.Lock()
+_IN_USE: dict[torch.nn.Module, _Use] = {}
+
+
+def _replaced(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules whose forward is replaced from now on."""
     changed: list[torch.nn.Module] = []
     room = MOST_BYTES
     try:
@@ -66,10 +98,15 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
                     cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
                     changed.append(module)
         changed += [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
-        yield
-    finally:
-        for module in changed:
-            del cast(Any, module).forward
+    except BaseException:
+        _give_back(changed)
+        raise
+    return changed
+
+
+def _give_back(changed: list[torch.nn.Module]) -> None:
+    for module in changed:
+        del cast(Any, module).forward
 
 
 def fused_activation(module: Any) -> torch.nn.Module | None:

@@ -182,6 +182,8 @@ class Recipe(Strict):
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
                 "evaluation.eval_scorers need its name"
             )
+        if self.objective.kind == "self_distillation" and self.training.augment == "crop-flip":
+            yield f"training.augment flips pictures, and {writes}, learns one caption of each; set it to 'crop'"
         if own and self.training.captions_per_picture > 1:
             yield f"training.captions_per_picture is of no use to {writes}"
         if own and self.training.max_reference_tokens is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tellapart.captioners import Captioner, load_captioner
+from tellapart.captioners.load import quoted
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
@@ -148,7 +149,7 @@ class TrainingSetup:
         """
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
         name = self.upstream(self.recipe.captioner.name)
-        asked = f"{name}{'&' if '?' in name else '?'}prompt={prompt}" if prompt else name
+        asked = f"{name}{'&' if '?' in name else '?'}prompt={quoted(prompt)}" if prompt else name
         captioner = self._with_frames(load_captioner(asked, self.device, "fp32"))
         if weights_of is not None:
             captioner.share_weights(weights_of)

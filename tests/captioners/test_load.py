@@ -12,6 +12,7 @@ from families import FAMILIES, LLAMA, decoder, tokenizer
 from test_official import save_clip
 
 from tellapart.captioners import load_captioner
+from tellapart.captioners.load import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
 
 
@@ -39,6 +40,18 @@ def settings(path: Path, change: dict[str, Any]) -> None:
 
 def test_a_model_that_is_no_captioner(tmp_path: Path) -> None:
     assert "is a clip model, which is no captioner known here" in told(str(save_clip(tmp_path)))
+
+
+def test_a_saved_captioner_of_its_own_takes_no_options(copy: Path) -> None:
+    (copy / "tellapart.json").write_text(json.dumps({"made_by": "mine:captioner"}))
+    assert "leave '?prompt=a' out" in told(f"{copy}?prompt=a", UsageError)
+
+
+def test_a_prompt_may_have_any_sign() -> None:
+    prompt = "cats & dogs, 100% true, %26?"
+    assert parse_options(f"prompt={quoted(prompt)}&frames=3", {"prompt": str, "frames": int}, "x") == {
+        "prompt": prompt, "frames": 3,
+    }  # fmt: skip
 
 
 def test_a_model_type_that_transformers_does_not_know(copy: Path) -> None:

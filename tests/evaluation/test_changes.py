@@ -24,9 +24,9 @@ def test_falls_are_sorted_by_the_truth_of_scenes() -> None:
     before = [item.references[0] for item in items]
     after = full[:30] + full[31:] + full[30:31]  # the second half describes the next picture
     references = [list(item.references[1:]) for item in items]
-    falls, fallen = find_falls(items, references, before, after, 60)
+    falls, counts = find_falls(items, references, before, after, 60)
     values = [100 * cider_d(texts, references)[1] for texts in (before, after)]
-    assert fallen == len(falls) == int(np.count_nonzero(values[1] < values[0])) > 30
+    assert sum(counts.values()) == len(falls) == int(np.count_nonzero(values[1] < values[0])) > 30
     sizes = [fall.cider[1] - fall.cider[0] for fall in falls]
     assert sizes == sorted(sizes) and sizes[-1] < 0
     rows = {item.id: n for n, item in enumerate(items)}
@@ -37,7 +37,10 @@ def test_falls_are_sorted_by_the_truth_of_scenes() -> None:
             assert fall.kind == "hallucinated"
     kinds = [fall.kind for fall in falls]
     assert kinds.count("better") > 10 and kinds.count("hallucinated") > 10
-    assert find_falls(items, references, before, before, 60) == ([], 0)
+    few, same = find_falls(items, references, before, after, 2)
+    assert same == counts and [fall.kind for fall in few].count("better") == 2
+    assert few == [fall for fall in falls if fall in [one for one in falls if one.kind == fall.kind][:2]]
+    assert find_falls(items, references, before, before, 60) == ([], {"better": 0, "equal": 0, "hallucinated": 0})
 
 
 def test_without_a_truth_a_claim_is_correct_where_a_reference_makes_it() -> None:

@@ -71,6 +71,18 @@ def test_an_error_inside_gives_the_layers_back() -> None:
 
 
 @CPU_HAS_IT
+def test_the_last_of_two_that_use_a_model_gives_the_layers_back() -> None:
+    module = layer("Linear", torch.float32)
+    first, second = packed_linears(module), packed_linears(module)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert isinstance(vars(module)["forward"], PackedLinear)
+    second.__exit__(None, None, None)
+    assert "forward" not in vars(module)
+
+
+@CPU_HAS_IT
 def test_what_replaces_a_layer_for_a_moment_leaves_it_packed() -> None:
     module, x = layer("Linear", torch.float32), torch.ones(2, 48)
     with packed_linears(module), torch.no_grad():
