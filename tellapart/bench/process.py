@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,25 +24,37 @@ class CompletedRun:
     peak_mb: float
 
 
+# A program's peak memory is never below that of the process that started it, until that one is small: this one.
+_MEASURED = """\
+import json, os, sys, time
+start = time.perf_counter()
+pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, status, usage = os.wait4(pid, 0)
+seconds = time.perf_counter() - start
+os.write(int(sys.argv[1]), json.dumps([os.waitstatus_to_exitcode(status), seconds, usage.ru_maxrss]).encode())
+"""
+
+
 def run(command: Sequence[str]) -> CompletedRun:
     """Run a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as measured:
+        number = measured.fileno()
+        measuring = [sys.executable, "-I", "-S", "-c", _MEASURED, str(number), *command]
+        process = subprocess.Popen(
+            measuring, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[number], start_new_session=True
+        )
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            process.wait()
         except BaseException:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        err.seek(0)
-        if process.returncode:
+        for file in (out, err, measured):
+            file.seek(0)
+        found = measured.read()
+        status, seconds, peak = json.loads(found) if found else (process.returncode, 0.0, 0)
+        if status:
             lines = err.read().decode(errors="replace").strip().split("\n")
-            raise TellapartError(f"{' '.join(command)}: failed with status {process.returncode}: {lines[-1]}")
-        # In kB on Linux, in bytes on macOS. Never below the memory of this process when it started the other.
-        return CompletedRun(
-            json.loads(out.read()), seconds, usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-        )
+            raise TellapartError(f"{' '.join(command)}: failed with status {status}: {lines[-1]}")
+        # In kB on Linux, in bytes on macOS.
+        return CompletedRun(json.loads(out.read()), seconds, peak / (1e6 if sys.platform == "darwin" else 1e3))
