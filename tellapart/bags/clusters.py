@@ -1,7 +1,7 @@
 """Which pictures are compared with which, where there are too many for all pairs: k-means, two clusters for each.
 
 Two pictures are compared where they share one of their two nearest clusters. So a picture at the edge of a cluster
-meets those beyond it.
+meets those beyond it. What that misses `tellapart.bags.refine` finds.
 """
 
 from __future__ import annotations
@@ -17,23 +17,32 @@ from tellapart.bags.shards import FeatureShards
 from tellapart.errors import MissingExtra, UsageError
 
 NEAREST = 2  # clusters of each picture
-PICTURES = 50_000  # of a cluster, on the mean
+WHOLE = 50_000  # pictures, each counted for both clusters: up to so many are compared with each other, all of them
+PICTURES = 5_000  # of a cluster, on the mean, where there are more: refinement finds what these miss
+TOGETHER = 50_000  # pictures of the clusters that one task searches
 SAMPLED = 64  # pictures for each cluster that k-means sees
 STEPS = 10  # of k-means
 BLOCK = 8192
+QUERIES = 256  # pictures of a block that is refined
 NOT_FOUND = -1
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many clusters, and how many pictures one may have: more are searched in parts."""
+    """How many clusters, and how many pictures one may have: more are searched in parts.
+
+    together: clusters of one task. candidates: pictures with which a block of others is compared at once.
+    """
 
     clusters: int
     largest: int
+    together: int = 1
+    candidates: int = 100_000
 
 
-def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int = PICTURES) -> Sizes:
-    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` (of 10⁹ bytes) asks for it.
+def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
+    """Clusters of about ``mean`` pictures (default: one up to `WHOLE`, then `PICTURES`), fewer where ``memory_gb``
+    asks for it (of 10⁹ bytes).
 
     A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
     and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
@@ -47,7 +56,14 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int = P
             f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
             f"expected {least:.1f} or more"
         )
-    return Sizes(max(1, math.ceil(NEAREST * pictures / min(mean, largest / 2))), largest)
+    if mean is None:
+        mean = WHOLE if NEAREST * pictures <= WHOLE else PICTURES
+    size = min(mean, largest / 2)
+    # A candidate: its features as they are on disk, as float32, in another order; its cosines with a block.
+    candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
+    return Sizes(
+        max(1, math.ceil(NEAREST * pictures / size)), largest, max(1, int(TOGETHER / size)), max(QUERIES, candidates)
+    )
 
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:

@@ -1,45 +1,48 @@
-"""Bags among any number of pictures, from features on disk: k-means, then exact search within clusters.
+"""Bags among any number of pictures, from features on disk: k-means, exact search within clusters, refinement.
 
-Four kinds of tasks, each of which leaves a file in the work folder, under a temporary name until it is whole; a file
-that is there is not made again:
+Each task leaves a file in the work folder, under a temporary name until it is whole; a file that is there is not made
+again:
 
     plan.json         what the work is for: other features or settings are refused
     centroids.npy     C×D
     order/S.npy       of file S: its rows by cluster; where each cluster begins is in begin/S.npy
-    found/C.npy       of cluster C: the nearest of each of its pictures, and their cosines
+    before.npy        for each file and cluster, how many pictures of the files before it are in the cluster
+    found/G.npy       of a group of clusters: the nearest of each of its pictures, and their cosines
     near/S.npy        of file S: the nearest of each of its pictures, of both of its clusters
+    moved/G.npy       of a group of clusters: its pictures are in the files by place (`tellapart.bags.refine`)
+    round-R/G.npy     of a group: how many neighbours round R changed, and of how many; they are in by-place/round-R
+    refined/S.npy     of file S: the nearest of each of its pictures after the last round
 
-Then the bags of each size are curated (paper 2, algorithm 2) and written. Memory is bounded by a setting, not by the
-number of pictures. Beside it, 36 bytes for each picture are held while bags are curated (ids included; 10 more for each
-further size), and by a task that assigns or joins the rows of a file, 100 bytes + 12 k for each row of that file.
+The last three are only there where there are several clusters: one cluster is an exact search. Then the bags of each
+size are curated (paper 2, algorithm 2) and written. Memory is bounded by a setting, not by the number of pictures.
+Beside it, 36 bytes for each picture are held while bags are curated (ids included; 10 more for each further size), and
+by a task that assigns or joins the rows of a file, 100 bytes + 12 k for each row of that file.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tellapart.bags.clusters import NEAREST, NOT_FOUND, Sizes, centroids_of, nearest_clusters, unit
+from tellapart.bags.clusters import NEAREST, NOT_FOUND, QUERIES, Sizes, centroids_of, nearest_clusters, unit
+from tellapart.bags.disk import PAIR, RowFile, disk_errors, save_array, write_file
+from tellapart.bags.refine import ENTRY, KEPT, ROUNDS, SETTLED, Placed, Round, changed, no_entries
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
 from tellapart.features.nearest import DIGITS, Vectors
 from tellapart.progress import Progress
-from tellapart.utils.files import write_errors
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
 
 BLOCK = 65536  # pictures assigned, merged and curated at a time
-PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
+ROUND = "round-"
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
 
@@ -61,6 +64,7 @@ class LargeSearch:
     sizes: Sizes
     max_cosine: float | None = None
     seed: int = 0
+    rounds: int = ROUNDS  # of refinement, at most
 
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
@@ -76,6 +80,7 @@ class LargeSearch:
             with Progress(len(todo), label, enabled=progress) as shown:
                 for _ in (spread or one_by_one)(self, name, todo):
                     shown.advance()
+            self._drop_before(name)
             seconds[name] = time.perf_counter() - started
         return seconds
 
@@ -84,25 +89,54 @@ class LargeSearch:
         tasks: dict[str, Callable[[int], None]] = {
             "centroids": self.place,
             "order": self.assign,
+            "before": self.count,
             "found": self.search,
             "near": self.join,
+            "moved": self.move,
+            "refined": self.finish,
         }
-        tasks[name](number)
+        if name.startswith(ROUND):
+            self.improve(int(name.removeprefix(ROUND)), number)
+        else:
+            tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
         """What is shown, the files' name, and the tasks' numbers; a stage needs all files of those before it."""
         files = range(len(self.features.shards))
-        return [
+        first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
             ("placing clusters", "centroids", lambda: range(1)),
             ("assigning pictures to clusters", "order", lambda: files),
-            ("searching clusters", "found", lambda: np.flatnonzero(self.count_SC.sum(0)).tolist()),
+            ("counting pictures of clusters", "before", lambda: range(1)),
+            ("searching clusters", "found", lambda: self.groups),
             ("joining neighbours", "near", lambda: files),
+        ]
+        if not self.refines:
+            return first
+        return [
+            *first,
+            ("ordering features by cluster", "moved", lambda: self.groups),
+            *(
+                (f"neighbours of neighbours, round {number}", f"{ROUND}{number}", partial(self._groups_of, number))
+                for number in range(1, self.rounds + 1)
+            ),
+            ("writing neighbours", "refined", lambda: files),
         ]
 
     def neighbours(self, shard: int) -> np.ndarray:
-        """`PAIR` N×k of a file's pictures, nearest first; read where it is indexed."""
-        found: np.ndarray = np.load(self._file("near", shard), mmap_mode="r", allow_pickle=False)
+        """`PAIR` N×K of a file's pictures, nearest first, K ≥ k; read where it is indexed."""
+        name = "refined" if self.refines else "near"
+        found: np.ndarray = np.load(self._file(name, shard), mmap_mode="r", allow_pickle=False)
         return found
+
+    @property
+    def refines(self) -> bool:
+        """Whether there are rounds after the search within clusters: one cluster is exact."""
+        return self.rounds > 0 and self.sizes.clusters > 1
+
+    @property
+    def kept(self) -> int:
+        """K: neighbours that are kept on the way."""
+        return max(self.k, KEPT) if self.refines else self.k
 
     # The tasks
     def place(self, _: int = 0) -> None:
@@ -121,35 +155,69 @@ class LargeSearch:
         place_M = place_M[np.searchsorted(flat[place_M], 0) :]  # without NOT_FOUND
         count_C = np.bincount(flat[place_M], minlength=len(self.centre_CD))
         begin_C = np.concatenate([[0], np.cumsum(count_C)])
+        save_array(self.folder / "clusters" / f"{shard:06}.npy", cluster_N2)
         save_array(self.folder / "begin" / f"{shard:06}.npy", begin_C)
         save_array(self._file("order", shard), place_M.astype(np.int64))
 
-    def search(self, cluster: int) -> None:
-        """The nearest of each picture of a cluster among its others: exact."""
-        row_M = np.concatenate([first + rows for first, rows in self._rows_of(cluster)])
-        found_MK = nothing_found(len(row_M), self.k)
+    def count(self, _: int = 0) -> None:
+        """How many pictures of the files before each are in each cluster: of both kinds, and as the nearest."""
+        shape = (len(self.features.shards) + 1, 2, len(self.centre_CD))
+
+        def write(temporary: Path) -> None:
+            before_S2C = np.lib.format.open_memmap(temporary, "w+", np.int64, shape)
+            before_S2C[0] = 0
+            for shard in range(len(self.features.shards)):
+                place_M, begin_C = self._order(shard)
+                cluster_M = np.repeat(np.arange(shape[2]), np.diff(begin_C))
+                before_S2C[shard + 1, 0] = before_S2C[shard, 0] + np.diff(begin_C)
+                home_C = np.bincount(cluster_M[place_M % NEAREST == 0], minlength=shape[2])
+                before_S2C[shard + 1, 1] = before_S2C[shard, 1] + home_C
+            before_S2C.flush()
+
+        with disk_errors(self._file("before", 0)):
+            write_file(self._file("before", 0), write)
+
+    def search(self, group: int) -> None:
+        """The nearest of each picture of some clusters among the others of its cluster: exact."""
+        row_M, cluster_M, _ = self._members(group)
+        found_MK = nothing_found(len(row_M), self.kept)
+        for cluster in np.unique(cluster_M):
+            begin, end = np.searchsorted(cluster_M, [cluster, cluster + 1])
+            self._search_cluster(int(cluster), row_M[begin:end], found_MK[begin:end])
+        save_array(self._file("found", group), found_MK)
+
+    def _search_cluster(self, cluster: int, row_M: np.ndarray, found_MK: np.ndarray) -> None:
         parts = -(-len(row_M) // self.sizes.largest)
         if parts > 1:
             say(f"cluster {cluster}: {len(row_M):,} pictures, memory for {self.sizes.largest:,}: in {parts} parts")
         for part_P in np.array_split(np.arange(len(row_M)), parts):
             own_P = row_M[part_P]
             vectors = Vectors.of(self.read(own_P))
-            near = nearest_neighbours(vectors, self.k, max_cosine=self.max_cosine, approximate=False, progress=False)
+            near = nearest_neighbours(vectors, self.kept, max_cosine=self.max_cosine, approximate=False, progress=False)
             kept = slice(0, near.rows_NK.shape[1])  # fewer in a small cluster
             found_MK["row"][part_P, kept] = np.where(near.rows_NK >= 0, own_P[near.rows_NK], NOT_FOUND)
             found_MK["cosine"][part_P, kept] = near.cosine_NK
-        save_array(self._file("found", cluster), found_MK)
 
     def join(self, shard: int) -> None:
-        """The nearest of each picture of a file, of both of its clusters."""
-        rows, k = self.features.shards[shard].rows, self.k
+        """The nearest of each picture of a file, of both of its clusters, and its place."""
+        rows, k = self.features.shards[shard].rows, self.kept
         place_M, begin_C = self._order(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
-        before_C = self.count_SC[:shard].sum(0)
-        # Where a row's neighbours lie in its cluster's file.
-        at_M = np.arange(len(place_M)) - begin_C[cluster_M] + before_C[cluster_M]
+        before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
+        # Where a row's neighbours lie in the file of its cluster's group.
+        start_C = np.cumsum(total_2C[0]) - total_2C[0]
+        group_C = np.arange(len(start_C)) // self.sizes.together
+        start_C -= start_C[group_C * self.sizes.together]
+        at_M = np.arange(len(place_M)) - begin_C[cluster_M] + (before_2C[0] + start_C)[cluster_M]
         inverse = np.full(rows * NEAREST, NOT_FOUND, np.int64)
         inverse[place_M] = np.arange(len(place_M))
+        if self.refines:
+            home_M = place_M % NEAREST == 0
+            row_H, cluster_H = place_M[home_M] // NEAREST, cluster_M[home_M]
+            begin_H = np.searchsorted(cluster_H, np.arange(len(start_C)))
+            place_N = np.empty(rows, np.int64)
+            place_N[row_H] = np.arange(rows) + (self.home_C[:-1] + before_2C[1] - begin_H)[cluster_H]
+            self.places.write(self.features.first_S[shard], place_N)
         near_NK = np.empty((rows, k), PAIR)
         block = max(1, min(BLOCK, 2**26 // k))
         for start in range(0, rows, block):
@@ -157,12 +225,114 @@ class LargeSearch:
             of_B2 = inverse[start * NEAREST : stop * NEAREST].reshape(-1, NEAREST)
             pair_BA = nothing_found(stop - start, NEAREST, k)
             known = of_B2 >= 0
-            for cluster in np.unique(cluster_M[of_B2[known]]):
-                here = known & (cluster_M[np.maximum(of_B2, 0)] == cluster)
-                found = np.load(self._file("found", int(cluster)), mmap_mode="r", allow_pickle=False)
+            group_B2 = group_C[cluster_M[np.maximum(of_B2, 0)]]
+            for group in np.unique(group_B2[known]):
+                here = known & (group_B2 == group)
+                found = np.load(self._file("found", int(group)), mmap_mode="r", allow_pickle=False)
                 pair_BA[here] = found[at_M[of_B2[here]]]
             near_NK[start:stop] = nearest_pairs(pair_BA.reshape(stop - start, -1), k)
         save_array(self._file("near", shard), near_NK)
+
+    def move(self, group: int) -> None:
+        """The pictures that are nearest to some clusters, and their neighbours, into the files by place."""
+        row_M, cluster_M, home_M = self._members(group)
+        row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self._first_place(group)
+        chunk = max(1, min(BLOCK, self.sizes.largest, 2**24 // self.kept))
+        for start in range(0, len(row_M), chunk):
+            row_P = row_M[start : start + chunk]
+            order = np.argsort(row_P, kind="stable")
+            back = np.argsort(order, kind="stable")
+            ascending_P = row_P[order]
+            vectors = Vectors.of(self.read(ascending_P))
+            self.placed.features.write(first + start, vectors.given_ND[back])
+            self.placed.length.write(first + start, vectors.length_N[back])
+            self.placed.row.write(first + start, row_P)
+            second_P = self._of_files("clusters", ascending_P)[back, 1]
+            turn_P = np.lexsort((row_P, second_P, cluster_M[start : start + chunk]))
+            self.placed.turn.write(first + start, first + start + turn_P)
+            pair_PK = self._of_files("near", ascending_P)[back]
+            entry_PK = no_entries(*pair_PK.shape)
+            there_PK = pair_PK["row"] >= 0
+            entry_PK["place"][there_PK] = self.places.read(pair_PK["row"][there_PK])
+            entry_PK["cosine"], entry_PK["new"] = pair_PK["cosine"], there_PK
+            self._round(0).write(first + start, entry_PK)
+        save_array(self._file("moved", group), np.array([len(row_M)]))
+
+    def improve(self, number: int, group: int) -> None:
+        """A round for the pictures that are nearest to some clusters."""
+        first, end = self._first_place(group), self._first_place(group + 1)
+        before, after = self._round(number - 1), self._round(number)
+        step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
+        chunk = max(QUERIES, min(BLOCK, 2**24 // self.kept))
+        new = of = 0
+        for start in range(first, end, chunk):
+            part = slice(start, min(start + chunk, end))
+            turn_P = self.placed.turn.read(part)
+            entry_PK = np.empty((part.stop - start, self.kept), ENTRY)
+            for at in range(0, len(turn_P), QUERIES):
+                own_B = turn_P[at : at + QUERIES]
+                known_BK = before.read(own_B)
+                entry_BK = entry_PK[own_B - start] = step.block(own_B, known_BK)
+                new += changed(known_BK[:, : self.k], entry_BK[:, : self.k])
+                of += int((entry_BK["place"][:, : self.k] >= 0).sum())
+            after.write(start, entry_PK)
+        save_array(self._file(f"{ROUND}{number}", group), np.array([new, of]))
+
+    def finish(self, shard: int) -> None:
+        """The nearest of each picture of a file after the last round, as rows."""
+        first, rows = self.features.first_S[shard], self.features.shards[shard].rows
+        near_NK = np.empty((rows, self.k), PAIR)
+        last = self._round(self._rounds_done())
+        chunk = max(1, min(BLOCK, 2**24 // self.kept))
+        for start in range(0, rows, chunk):
+            stop = min(start + chunk, rows)
+            entry_BK = last.read(self.places.read(slice(first + start, first + stop)))[:, : self.k]
+            there_BK = entry_BK["place"] >= 0
+            pair_BK = nothing_found(*entry_BK.shape)
+            pair_BK["row"][there_BK] = self.placed.row.read(entry_BK["place"][there_BK])
+            pair_BK["cosine"] = entry_BK["cosine"]
+            near_NK[start:stop] = pair_BK
+        save_array(self._file("refined", shard), near_NK)
+
+    # The rounds
+    def _groups_of(self, number: int) -> Sequence[int]:
+        """The tasks of a round: none where the one before changed little."""
+        if number == 1 or not self._complete(number - 1):
+            return self.groups if number == 1 else []
+        new, of = sum(np.load(self._file(f"{ROUND}{number - 1}", group)) for group in self.groups)
+        return self.groups if new > SETTLED * of else []
+
+    def _complete(self, number: int) -> bool:
+        return all(self._file(f"{ROUND}{number}", group).is_file() for group in self.groups)
+
+    def _rounds_done(self) -> int:
+        return max((number for number in range(1, self.rounds + 1) if self._complete(number)), default=0)
+
+    def _drop_before(self, name: str) -> None:
+        """The neighbours before a round that is done are of no use."""
+        if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
+            self._round(number - 1).path.unlink(missing_ok=True)
+
+    def _round(self, number: int) -> RowFile:
+        return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
+
+    @property
+    def placed(self) -> Placed:
+        """Features by place."""
+        half = all(shard.dtype == "<f2" for shard in self.features.shards)
+        return Placed.at(self._by_place, len(self.features), self.features.width, half)
+
+    @property
+    def places(self) -> RowFile:
+        """The place of each row."""
+        return RowFile(self._by_place / "place", len(self.features), (), np.dtype("<i8"))
+
+    @property
+    def _by_place(self) -> Path:
+        return self.folder / "by-place"
+
+    def _first_place(self, group: int) -> int:
+        return int(self.home_C[min(group * self.sizes.together, len(self.home_C) - 1)])
 
     # What lies in the folder
     @cached_property
@@ -171,20 +341,51 @@ class LargeSearch:
         centre_CD: np.ndarray = np.load(self._file("centroids", 0), allow_pickle=False)
         return centre_CD
 
+    @property
+    def before_S2C(self) -> np.ndarray:
+        """How many pictures of the files before each are in each cluster; all of them stand last (`count`)."""
+        before_S2C: np.ndarray = np.load(self._file("before", 0), mmap_mode="r", allow_pickle=False)
+        return before_S2C
+
     @cached_property
-    def count_SC(self) -> np.ndarray:
-        """How many pictures of each file are in each cluster."""
-        return np.stack([np.diff(self._order(shard)[1]) for shard in range(len(self.features.shards))])
+    def home_C(self) -> np.ndarray:
+        """The place of the first picture that is nearest to each cluster; the number of all stands last."""
+        return np.concatenate([[0], np.cumsum(self.before_S2C[-1, 1])])
+
+    @property
+    def groups(self) -> range:
+        """Clusters of which a task is made: so many together as `Sizes` says."""
+        return range(-(-len(self.centre_CD) // self.sizes.together))
 
     def _order(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
         place_M = np.load(self._file("order", shard), mmap_mode="r", allow_pickle=False)
-        return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", allow_pickle=False)
+        return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
-    def _rows_of(self, cluster: int) -> Iterator[tuple[int, np.ndarray]]:
-        """For every file the number of its first row, and its rows in the cluster, ascending."""
-        for shard, first in enumerate(self.features.first_S[:-1]):
+    def _members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
+        first = group * self.sizes.together
+        last = min(first + self.sizes.together, len(self.centre_CD))
+        row_F, cluster_F, home_F = [], [], []
+        for shard, before in enumerate(self.features.first_S[:-1]):
             place_M, begin_C = self._order(shard)
-            yield first, place_M[begin_C[cluster] : begin_C[cluster + 1]] // NEAREST
+            own_M = np.array(place_M[begin_C[first] : begin_C[last]])
+            row_F.append(before + own_M // NEAREST)
+            home_F.append(own_M % NEAREST == 0)
+            cluster_F.append(np.repeat(np.arange(first, last), np.diff(begin_C[first : last + 1])))
+        cluster_M = np.concatenate(cluster_F)
+        order = np.argsort(cluster_M, kind="stable")
+        return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
+
+    def _of_files(self, name: str, row_M: np.ndarray) -> np.ndarray:
+        """What the files of a stage have for ascending rows."""
+        parts, begin = [], 0
+        for shard, after in enumerate(self.features.first_S[1:]):
+            end = int(np.searchsorted(row_M, after))
+            if end > begin:
+                found = np.load(self._file(name, shard), mmap_mode="r", allow_pickle=False)
+                parts.append(found[row_M[begin:end] - self.features.first_S[shard]])
+            begin = end
+        return np.concatenate(parts)
 
     def read(self, row_M: np.ndarray) -> np.ndarray:
         """Features of ascending rows of all files."""
@@ -199,14 +400,15 @@ class LargeSearch:
         )
 
     def _file(self, name: str, number: int) -> Path:
-        if name == "centroids":
-            return self.folder / "centroids.npy"
+        if name in ("centroids", "before"):
+            return self.folder / f"{name}.npy"
         return self.folder / name / f"{number:06}.npy"
 
     def _check_plan(self) -> None:
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
-            "largest": self.sizes.largest, "max_cosine": self.max_cosine, "seed": self.seed,
+            "largest": self.sizes.largest, "together": self.sizes.together, "candidates": self.sizes.candidates,
+            "max_cosine": self.max_cosine, "seed": self.seed, "rounds": self.rounds,
         }  # fmt: skip
         path = self.folder / "plan.json"
         with disk_errors(path):
@@ -286,32 +488,3 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
                 count += 1
     rows_MS = rows_MS[:count]
     return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
-
-
-def save_array(path: Path, array: np.ndarray) -> None:
-    """A ``.npy`` file, whole or not at all."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-
-    with disk_errors(path):
-        write_file(path, write)
-
-
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name, flush to disk, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return write_errors(path, "mend that and run the same command again; what is whole is kept")

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.clusters import PICTURES, sizes_for
+from tellapart.bags.clusters import sizes_for
+from tellapart.bags.disk import disk_errors, write_file
 from tellapart.bags.file import FORMAT, KIND, Header
-from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate, disk_errors, write_file
+from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate
 from tellapart.bags.make import check_sizes
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
@@ -67,7 +68,7 @@ def mine_folder(
     memory_gb: float = MEMORY_GB,
     max_cosine: float | None = None,
     scorer: tuple[str, str] = ("", ""),
-    pictures: int = PICTURES,
+    pictures: int | None = None,
     spread: Spread | None = None,
     progress: bool = True,
 ) -> MinedFolder:

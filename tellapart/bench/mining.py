@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 
 from tellapart.bags.clusters import NEAREST, SAMPLED, STEPS, sizes_for
+from tellapart.bags.disk import PAIR
+from tellapart.bags.refine import ENTRY, KEPT
 from tellapart.bench import process
 from tellapart.bench.bags import D
 from tellapart.bench.rows import Row
@@ -24,6 +26,8 @@ TOP, TOP_TO = 200, 1_000_000  # sought up to so many pictures: its files are 7 K
 BAGS_GOAL = 95.0  # percent of the neighbours of bags
 MEMORY_GB = 4.0
 LARGE, WORKERS = 10**8, 64
+# Bytes of a picture: features twice, its clusters, found in two clusters and joined, two rounds, numbers by place.
+ON_DISK = 2 * 2 * D + 16 + 8 + 3 * KEPT * PAIR.itemsize + 2 * KEPT * ENTRY.itemsize + 4 * 8 + 6 * PAIR.itemsize
 
 
 def rows(repeat: int, only: str = "", *, to: float = SIZES[-1]) -> list[Row]:
@@ -71,7 +75,8 @@ def _share(work: str, share: float, goal: float) -> Row:
 def for_large(count: int, seconds: Mapping[str, float]) -> list[Row]:
     """What 10⁸ pictures would take, from ``count``: all grows with the pictures, and two stages with the clusters too.
 
-    How fast numbers are multiplied is that of the search of clusters, where it decides.
+    How fast numbers are multiplied is that of the search of clusters, where it decides. Rounds of refinement take the
+    same time for each picture, as many of them as at ``count``.
     """
     times, clusters, before = LARGE / count, *(sizes_for(n, D, 6, MEMORY_GB).clusters for n in (LARGE, count))
     products = before * (NEAREST * count / before) ** 2 * D
@@ -86,8 +91,8 @@ def for_large(count: int, seconds: Mapping[str, float]) -> list[Row]:
     return [
         *(Row(f"{work}: {stage}", [own], [], 0.0, "h") for stage, own in hours.items()),
         Row(f"{work}: on this machine", [alone + shared], [], 0.0, "h"),
-        Row(f"{work}: with {WORKERS} such machines for assigning, searching and joining",
+        Row(f"{work}: with {WORKERS} such machines for assigning, searching, joining and refining",
             [alone + shared / WORKERS], [], 0.0, "h"),
-        Row(f"{work}: features in float16, and files on the way", [LARGE * (2 * 512 + 16 + 12 * 6 * 3) / 1e9], [], 0.0,
+        Row(f"{work}: features in float16, and files on the way", [LARGE * ON_DISK / 1e9], [], 0.0,
             "GB"),
     ]  # fmt: skip

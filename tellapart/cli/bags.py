@@ -104,7 +104,11 @@ def mine(
         float | None, typer.Option(min=0.1, help="Of --features: memory of the search, in each worker. Default: 4.")
     ] = None,
     cluster_size: Annotated[
-        int | None, typer.Option(min=100, help="Of --features: pictures of a cluster, on the mean. Default: 50,000.")
+        int | None,
+        typer.Option(
+            min=100,
+            help="Of --features: pictures of a cluster, on the mean. Default: 5,000, or all up to 25,000.",
+        ),
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
@@ -157,7 +161,6 @@ def _mine_features(
 ) -> None:
     from contextlib import nullcontext
 
-    from tellapart.bags.clusters import PICTURES
     from tellapart.bags.large_bags import MEMORY_GB, mine_folder
 
     spreading: Any = nullcontext()
@@ -172,7 +175,7 @@ def _mine_features(
             sizes_of(size),
             memory_gb=memory_gb or MEMORY_GB,
             max_cosine=max_cosine,
-            pictures=cluster_size or PICTURES,
+            pictures=cluster_size,
             spread=spread,
         )
     show({"bags": str(out), **mined.to_json()}, lambda: "\n".join([*mined.lines(), f"bags: {out}"]), as_json)

@@ -16,8 +16,9 @@ from safetensors.torch import save_file
 
 from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
+from tellapart.bags.disk import PAIR
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import PAIR, LargeSearch, curate, nearest_pairs
+from tellapart.bags.large import LargeSearch, curate, nearest_pairs
 from tellapart.bags.large_bags import Ids, mine_folder
 from tellapart.bags.recall import recall
 from tellapart.bags.search import nearest_neighbours
@@ -73,7 +74,7 @@ def test_one_cluster_is_the_exact_search(
 
 def test_neighbours_are_the_nearest_that_share_a_cluster(folder: Path, features_ND: np.ndarray, tmp_path: Path) -> None:
     """Against the definition, all pairs at once."""
-    search = search_in(folder, tmp_path / "work", 12)
+    search = search_in(folder, tmp_path / "work", 12, rounds=0)
     cluster_N2 = nearest_clusters(features_ND, search.centre_CD)
     assert len(search.centre_CD) == 12 and (cluster_N2[:, 0] != cluster_N2[:, 1]).all()
     member_NC = np.zeros((N, 12))
@@ -106,7 +107,7 @@ def test_what_is_done_is_not_done_again_and_a_kill_anywhere_changes_nothing(
     monkeypatch.setattr(Path, "replace", killed)
     starts = 0
     while True:
-        left[0], starts = 2, starts + 1
+        left[0], starts = 3, starts + 1
         try:
             search = search_in(folder, tmp_path / "work", 8)
             break
@@ -155,9 +156,11 @@ def test_a_picture_of_both_clusters_counts_once() -> None:
 
 
 def test_memory_says_how_many_clusters() -> None:
-    assert sizes_for(10**8, 512, 6, 4.0).clusters == 4000
-    assert sizes_for(10**8, 512, 6, 0.6).clusters > 4000
-    assert sizes_for(1000, 512, 6, 4.0).clusters == 1
+    assert sizes_for(10**8, 512, 6, 4.0).clusters == 40_000
+    assert sizes_for(10**8, 512, 6, 4.0, mean=50_000).clusters == 4000
+    assert sizes_for(10**8, 512, 6, 0.52).clusters > 40_000
+    assert sizes_for(10**8, 512, 6, 0.6).candidates < sizes_for(10**8, 512, 6, 4.0).candidates
+    assert sizes_for(25_000, 512, 6, 4.0).clusters == 1, "all pairs"
     with pytest.raises(UsageError, match=r"--memory-gb 0.5 is too little .*; expected 0\.\d or more"):
         sizes_for(10**8, 512, 200, 0.5)
 

@@ -1,0 +1,72 @@
+"""Files that are there whole or not at all, and files of rows that several tasks fill."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.utils.files import write_errors
+
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """Rows of one shape and type. Tasks write ranges of their own; it is read once all of them are written."""
+
+    path: Path
+    rows: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def write(self, first: int, array: np.ndarray) -> None:
+        """Rows from ``first`` on, on disk before this returns."""
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+            with self.path.open("r+b") as file:
+                file.seek(first * math.prod(self.shape) * self.dtype.itemsize)
+                file.write(np.ascontiguousarray(array, self.dtype).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+
+    def read(self, index: np.ndarray | slice) -> np.ndarray:
+        """Some rows, copied. The file is mapped for the moment only, so that its pages do not count as memory."""
+        return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """A ``.npy`` file, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+
+    with disk_errors(path):
+        write_file(path, write)
+
+
+def write_file(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write under a temporary name, flush to disk, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """An error of the disk as a line that says what to do."""
+    return write_errors(path, "mend that and run the same command again; what is whole is kept")
