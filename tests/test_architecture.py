@@ -124,15 +124,25 @@ def test_nothing_unpickles() -> None:
                 assert "weights_only=True" in ast.unparse(node), file
 
 
+def printed(script: str) -> str:
+    """What a script prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def test_importing_is_light() -> None:
     script = "import tellapart, sys; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert printed(script) == "[]"
 
 
-def test_text_metrics_and_help_do_not_load_torch() -> None:
-    script = (
-        "import sys, tellapart.cli.app, tellapart.evaluation.evaluate, tellapart.metrics; print('torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import tellapart.cli.app, tellapart.evaluation.evaluate, tellapart.metrics; tellapart.cli.app.whole_app()",
+        # The driver of a job: its workers load it, which takes seconds.
+        "import tellapart.inference.caption, tellapart.jobs.run, tellapart.jobs.merge, tellapart.cli.caption",
+    ],
+    ids=["text metrics and help", "the driver of a job"],
+)
+def test_torch_is_not_loaded(script: str) -> None:
+    assert printed(f"{script}; import sys; print('torch' in sys.modules)") == "False"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
 import io
 import os
-import pkgutil
 import sys
 from copy import copy
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -26,14 +24,8 @@ app = App(
     help="Teach an image captioner to say what tells a picture apart, and measure honestly whether it does.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
+)  # without its commands: `whole_app` and `app_with_one_command` add them
 FOLDER = __name__.rpartition(".")[0]
-# A module with an `app` is a command, or a group of them. An underscore in its name says that it is a part of one.
-for entry in pkgutil.iter_modules(import_module(FOLDER).__path__):
-    if entry.name != "app" and "_" not in entry.name:
-        module = import_module(f"{FOLDER}.{entry.name}")
-        if isinstance(group := getattr(module, "app", None), App):
-            app.add_typer(group)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,9 +55,6 @@ def common(
 
 def main() -> None:
     """Run a command. An error is one line on stderr; the exit code is 2 for wrong usage and 1 for a failure."""
-    # Objects made at start-up stay alive. Without this, garbage collection takes longer than a short command's work.
-    gc.set_threshold(100_000)
-    atexit.register(gc.freeze)
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -88,12 +77,38 @@ def main() -> None:
         fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
 
 
-def app_with_one_command(arguments: list[str]) -> typer.Typer:
-    """The app with only the typed command, where it exists: building all commands takes longer than some run."""
-    typed = next((argument for argument in arguments if not argument.startswith("-")), None)
-    single = copy(app)
-    single.registered_groups = [group for group in app.registered_groups if typed in _names(group.typer_instance)]
-    return single if single.registered_groups else app
+def whole_app() -> App:
+    """The app with every command."""
+    return _app_of(_modules())
+
+
+def app_with_one_command(arguments: list[str]) -> App:
+    """The app with only the typed command, where it exists, else with all: to load all takes longer than some run."""
+    typed = next((argument for argument in arguments if not argument.startswith("-")), "")
+    known = _modules()
+    for modules in ([typed] if typed in known else [], known):
+        filled = _app_of(modules)
+        if groups := [group for group in filled.registered_groups if typed in _names(group.typer_instance)]:
+            filled.registered_groups = groups
+            break
+    return filled
+
+
+def _modules() -> list[str]:
+    """A module with an `app` is a command, or a group of them. An underscore in its name: a part of a command."""
+    found = sorted(file.stem for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py"))
+    return [name for name in found if name != "app" and "_" not in name]
+
+
+def _app_of(modules: list[str]) -> App:
+    """The app with the commands of these modules."""
+    filled = copy(app)
+    groups = (getattr(import_module(f"{FOLDER}.{name}"), "app", None) for name in modules)
+    filled.registered_groups = []
+    for group in groups:
+        if isinstance(group, App):
+            filled.add_typer(group)
+    return filled
 
 
 def _names(group: Any) -> list[str]:

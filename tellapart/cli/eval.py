@@ -59,7 +59,7 @@ def evaluate(
     chance: Annotated[bool, typer.Option("--chance", help="Add random chance as a system.")] = False,
     lookalike: Annotated[int, typer.Option(min=2, help="Pictures in a look-alike set.")] = 10,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples behind each interval.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap, and of the shuffled pools of 100.")] = 0,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Score the ids that all files have.")] = False,
     min_overlap: Annotated[
         float, typer.Option(min=0, max=1, help="Refuse files that share a smaller part of their ids.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import signal
@@ -41,6 +40,8 @@ def in_processes(count: int | None) -> None:
     """
     if count is None or count == 1 or os.environ.get(LAUNCHED):
         return
+    import logging  # here: a short command starts sooner without it
+
     import torch
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -52,7 +52,6 @@ from tellapart.evaluation.slots import (
     system_slots,
 )
 from tellapart.metrics.results import WORDS, Results
-from tellapart.metrics.words import associated_words, check_words, tagger_signature
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
@@ -153,6 +152,8 @@ def evaluate(
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
+        from tellapart.metrics.words import associated_words, tagger_signature
+
         texts_by_system = {
             name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
         }
@@ -247,6 +248,8 @@ def run_eval(
         raise UsageError(f"--pairs is '{pairs}'; expected one of {', '.join(PAIRS)}")
     objects = read_object_inputs(synonyms, instances)
     if words:
+        from tellapart.metrics.words import check_words
+
         check_words(len(captions) + (human is not None))
     check_scorer_options(scorer, long_texts, emscore_idf)
     if (device, precision) != ("auto", "auto") and not (scorer or language_model or bertscore):

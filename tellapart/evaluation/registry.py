@@ -118,7 +118,6 @@ class Metric(Entry[Callable[..., Any]]):
         return MetricInfo(label, help, self.direction, self.group)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ContextMetric(Metric):
     """A metric that reads more than texts: ``factory(context, slot) -> Measurement``."""
 

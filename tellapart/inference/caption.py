@@ -103,7 +103,7 @@ def caption_pictures(
             chooser = BestOf.among(dataset, scorer, store, wanted=[item.id for item in todo], progress=progress)
             todo = [item for item in todo if item.id in chooser.places]
             decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
-        engine = CaptionEngine(captioner, decoding, store, dataset.unreadable, features, batch_size)
+        engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size)
         if truthful and todo:
             engine.doubt_words(list(dataset), dataset.spec)
         written = empty = 0

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tellapart.captioners.base import Captioner
     from tellapart.features.store import FeatureStore
+    from tellapart.features.views import View
     from tellapart.models.decoding import Decoding
 
 WINDOW = 4  # batches that are sorted by length together, and written to the file together
@@ -36,30 +37,45 @@ CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the sta
 
 
 class CaptionEngine:
-    """Captions of items by one captioner. ``store``: keeps features; None: pictures are encoded and forgotten."""
+    """Captions of items by one captioner. ``view``: how it sees them; ``encoder``: in its place, keeps nothing."""
 
     def __init__(
         self,
+        captioner: Captioner,
+        decoding: Decoding,
+        view: View,
+        skipped: Skipped,
+        encoder: Encoder | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
+        self._view, self._encoder = view, encoder
+        self._window = batch_size * (WINDOW if captioner.lengths_differ else 1)
+        on_cpu = captioner.device.type == "cpu"
+        self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
+        self._writing = BatchSize(batch_size, "writing captions")
+        self._beliefs: Beliefs | None = None
+
+    @classmethod
+    def open(
+        cls,
         captioner: Captioner,
         decoding: Decoding,
         store: FeatureStore | None,
         skipped: Skipped,
         features: str | None = None,
         batch_size: int = 32,
-    ) -> None:
+    ) -> CaptionEngine:
+        """The captions' engine. ``store``: keeps features; None: pictures are encoded and forgotten.
+
+        ``features``: files that take the place of the captioner's encoder, or "off".
+        """
         from tellapart.features.store import FeatureStore
         from tellapart.features.views import EncodedView, make_view
 
-        self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
-        self._view = make_view(captioner, store or FeatureStore(), features, progress=False)
-        self._encoder: Encoder | None = None
-        if isinstance(self._view, EncodedView) and store is None:
-            self._encoder = self._view.encoder
-        self._window = batch_size * (WINDOW if captioner.lengths_differ else 1)
-        on_cpu = captioner.device.type == "cpu"
-        self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
-        self._writing = BatchSize(batch_size, "writing captions")
-        self._beliefs: Beliefs | None = None
+        view = make_view(captioner, store or FeatureStore(), features, progress=False)
+        encoder = view.encoder if isinstance(view, EncodedView) and store is None else None
+        return cls(captioner, decoding, view, skipped, encoder, batch_size)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
         """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.

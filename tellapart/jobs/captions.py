@@ -9,7 +9,6 @@ from tellapart.data import Dataset
 from tellapart.inference.caption import weights_of
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.writers import json_line
-from tellapart.jobs.merge import merge_lines as join_captions
 from tellapart.jobs.works import Done
 from tellapart.models.device import hardware
 from tellapart.models.packing import packed_linears
@@ -54,7 +53,7 @@ class Captions:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `tellapart.jobs.works.Work`."""
-        engine = CaptionEngine(
+        engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
         )
         written = empty = 0
@@ -64,6 +63,3 @@ class Captions:
                 written += len(captions)
                 empty += sum(not one.caption for one in captions)
         return Done.of(dataset, written, empty=empty)
-
-
-__all__ = ["Captions", "join_captions"]

@@ -46,11 +46,11 @@ class Work(Protocol):
 
 
 MOST_NAMED = 100  # pictures that could not be read, named for each shard
-# By name: the module, what is done with a shard there, and what joins the results of all shards.
+# By name: what is done with a shard, and what joins the results of all shards.
 WORKS = {
-    "caption": ("tellapart.jobs.captions", "Captions", "join_captions"),
-    "encode": ("tellapart.jobs.features", "Features", "write_features"),
-    "boost": ("tellapart.jobs.boosts", "Boosts", "merge_boosted"),
+    "caption": ("tellapart.jobs.captions:Captions", "tellapart.jobs.merge:merge_lines"),
+    "encode": ("tellapart.jobs.features:Features", "tellapart.jobs.features:write_features"),
+    "boost": ("tellapart.jobs.boosts:Boosts", "tellapart.jobs.boosts:merge_boosted"),
 }
 
 
@@ -58,13 +58,17 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
     """The work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
     if name not in WORKS:
         raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
-    module, made, _ = WORKS[name]
-    make: Callable[..., Work] = getattr(importlib.import_module(module), made).open
+    make: Callable[..., Work] = _named(WORKS[name][0]).open
     return make(**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Join the results of a job, in the way of its work. Returns how many items there are."""
-    module, _, join = WORKS[job.work]
-    joined: int = getattr(importlib.import_module(module), join)(job, out, without_failed=without_failed)
+    joined: int = _named(WORKS[job.work][1])(job, out, without_failed=without_failed)
     return joined
+
+
+def _named(place: str) -> Any:
+    """What stands in a module, which is loaded now: the driver loads no model."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

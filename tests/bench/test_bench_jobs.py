@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.bench.jobs import SHARDS_EACH, SLOWER, efficiency, rows
+from tellapart.bench.jobs import EACH, SHARDS_EACH, SLOWER, efficiency, rows
 from tellapart.errors import UsageError
 
 
@@ -24,11 +24,11 @@ def test_longer_shards_waste_more() -> None:
 
 @pytest.mark.slow
 def test_the_commands_are_compared() -> None:
-    found = rows(1, pictures=400)
-    assert [row.unit for row in found] == ["s", "s"] + 6 * ["%"]
+    found = rows(1, pictures=2 * EACH)
+    assert [row.unit for row in found] == ["s", "s", "s"] + 6 * ["%"]
     assert all(0 < row.ours <= 100 for row in found if row.unit == "%") and all(row.ours > 0 for row in found)
 
 
 def test_too_few_pictures_are_refused() -> None:
-    with pytest.raises(UsageError, match="at least 400"):
+    with pytest.raises(UsageError, match="at least 2,000"):
         rows(1, pictures=10)

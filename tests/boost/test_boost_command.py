@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tellapart.boost import statistics as counted
 from tellapart.boost.template import BUILTIN
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
@@ -28,7 +28,7 @@ def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def boost(out: Path, *more: str) -> dict[str, Any]:
     done = CliRunner().invoke(
-        app, ["boost", DATA, *(SCRIPTED if "--llm" not in more else ()), *more, "-o", str(out), "--json"]
+        whole_app(), ["boost", DATA, *(SCRIPTED if "--llm" not in more else ()), *more, "-o", str(out), "--json"]
     )
     assert done.exit_code == 0, done.exception
     return dict(json.loads(done.stdout))
@@ -63,7 +63,7 @@ def test_parts_are_counted_again_as_a_whole(tmp_path: Path) -> None:
     for part in ("1/2", "2/2"):
         parts.append(tmp_path / f"part{part[0]}.jsonl")
         assert boost(parts[-1], "--shard", part)["statistics"]["items"] == 6
-    done = CliRunner().invoke(app, ["boost-merge", *map(str, parts), "-o", str(tmp_path / "m.jsonl"), "--json"])
+    done = CliRunner().invoke(whole_app(), ["boost-merge", *map(str, parts), "-o", str(tmp_path / "m.jsonl"), "--json"])
     merged = json.loads(done.stdout)["statistics"]
     for kind, own in merged["captions"].items():
         assert (
@@ -92,6 +92,6 @@ def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
         ([*SCRIPTED, "--tokenizer", str(tmp_path)], "has no tokenizer"),
         (["--llm", "scripted", "--mllm", "scripted:error=2"], "expected a probability"),
     ):
-        error = CliRunner().invoke(app, ["boost", DATA, *arguments, *out]).exception
+        error = CliRunner().invoke(whole_app(), ["boost", DATA, *arguments, *out]).exception
         assert isinstance(error, UsageError) and line in str(error), (arguments, error)
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ from tellapart.claims.replay import replay
 from tellapart.claims.setting_tables import markdown
 from tellapart.claims.stand_ins import STAND_INS
 from tellapart.claims.tradeoff import MEASURED
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.errors import UsageError
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -46,9 +46,9 @@ def test_further_claims_use_their_arms_and_what_there_is(tmp_path: Path) -> None
                 claim.id,
                 one,
             )
-    shown = CliRunner().invoke(app, ["claims", "--list", "--further", "--json"])
+    shown = CliRunner().invoke(whole_app(), ["claims", "--list", "--further", "--json"])
     assert [c["id"] for c in json.loads(shown.stdout)["claims"]] == [c.id for c in further_claims()]
-    assert "sle-alpha" in CliRunner().invoke(app, ["claims", "sle-alpha", "--list"]).stdout
+    assert "sle-alpha" in CliRunner().invoke(whole_app(), ["claims", "sle-alpha", "--list"]).stdout
 
 
 @pytest.mark.slow
@@ -157,9 +157,9 @@ def test_no_control_compares_an_arm_with_itself() -> None:
 
 
 def test_the_list_is_shown_as_json_and_for_people() -> None:
-    shown = CliRunner().invoke(app, ["claims", "--list", "--json"])
+    shown = CliRunner().invoke(whole_app(), ["claims", "--list", "--json"])
     assert [c["id"] for c in json.loads(shown.stdout)["claims"]] == [c.id for c in all_claims()]
-    assert "smile-length" in CliRunner().invoke(app, ["claims", "smile-length", "--list"]).stdout
+    assert "smile-length" in CliRunner().invoke(whole_app(), ["claims", "smile-length", "--list"]).stdout
 
 
 def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
         (["--power", "--seeds", "verdict"], "before a verdict"),
         (["--power", "--seeds", "0"], "two of them or more"),
     ):
-        error = CliRunner().invoke(app, ["claims", *arguments]).exception
+        error = CliRunner().invoke(whole_app(), ["claims", *arguments]).exception
         assert isinstance(error, UsageError) and line in str(error)
 
 
@@ -179,7 +179,7 @@ def test_pending_claims_alone_train_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     waiting = Claim("later", 1, "Table 99", "says", "9", pending="comes with part Z")
     monkeypatch.setattr("tellapart.claims.all_claims", lambda: (waiting,))
-    shown = CliRunner().invoke(app, ["claims", "later", "--json"])
+    shown = CliRunner().invoke(whole_app(), ["claims", "later", "--json"])
     told = json.loads(shown.stdout)["claims"]
     assert [(c["id"], c["holds"]) for c in told] == [("later", None)] and "part Z" in told[0]["ours"]
     assert (tmp_path / "runs/claims/claims-dev.html").is_file()

@@ -19,7 +19,7 @@ from PIL import Image
 from typer.main import get_command
 
 from tellapart import __version__
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.cli.common import refuse_repeats
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
@@ -76,7 +76,7 @@ def all_commands() -> list[tuple[str, Any]]:
         inner = getattr(command, "commands", {})
         return [(name, command), *(found for key, one in inner.items() for found in below(f"{name} {key}", one))]
 
-    return below("tellapart", get_command(app))
+    return below("tellapart", get_command(whole_app()))
 
 
 @pytest.mark.parametrize(("name", "command"), all_commands(), ids=lambda part: part if isinstance(part, str) else "")

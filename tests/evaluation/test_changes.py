@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.changes import count_claims, find_falls, find_only_right
@@ -77,12 +77,12 @@ def test_the_command_reads_photos_and_files(tmp_path: Path, tiny_scorer: Path) -
     (tmp_path / "references.json").write_text(json.dumps(references))
     arguments = ["changes", str(tmp_path / "before.json"), str(tmp_path / "after.json")]
     arguments += ["--data", f"folder:{tmp_path / 'photos'}"]
-    error = CliRunner().invoke(app, arguments).exception
+    error = CliRunner().invoke(whole_app(), arguments).exception
     assert isinstance(error, UsageError) and "give them with --references" in str(error)
     arguments += ["--references", str(tmp_path / "references.json"), "--scorer", str(tiny_scorer)]
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = CliRunner().invoke(whole_app(), [*arguments, "--json"])
     found = json.loads(done.stdout)
     assert [(fall["before"], fall["kind"]) for fall in found["falls"]] == [("a cat", "hallucinated")]
     assert found["kinds"] == {"better": 0, "equal": 0, "hallucinated": 1} and sum(found["retrieval"].values()) == 3
-    shown = CliRunner().invoke(app, arguments).stdout
+    shown = CliRunner().invoke(whole_app(), arguments).stdout
     assert "CIDEr falls on 1 of 3 pictures" in shown and "a brown horse" in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.data.caption_files import read_references
 from tellapart.errors import UsageError
 from tellapart.evaluation.simplify import simplify, simplify_all
@@ -55,14 +55,14 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     (tmp_path / "captions.json").write_text(json.dumps(coco))
     out = tmp_path / "simpler.jsonl"
     arguments = ["data", "simplify", str(tmp_path / "captions.json"), "-o", str(out)]
-    done = CliRunner().invoke(app, [*arguments, "--json"])
+    done = CliRunner().invoke(whole_app(), [*arguments, "--json"])
     told = json.loads(done.stdout)
     assert (told["captions"], told["kept"], told["dropped"]) == (3, 3, 0) and told["words"] == pytest.approx(3.33)
     assert read_references(out) == {"7": ["a man riding a wave", "a surfer"], "9": ["a dog running"]}
     assert json.loads(out.read_text().splitlines()[0])["image"] == "7.jpg"
-    assert isinstance(CliRunner().invoke(app, arguments).exception, UsageError), "the file exists"
-    shown = CliRunner().invoke(app, [*arguments, "--overwrite", "--keep", "subject"])
+    assert isinstance(CliRunner().invoke(whole_app(), arguments).exception, UsageError), "the file exists"
+    shown = CliRunner().invoke(whole_app(), [*arguments, "--overwrite", "--keep", "subject"])
     assert "3 captions of 2.0 words" in shown.stdout
     assert read_references(out)["7"] == ["a man", "a surfer"]
-    error = CliRunner().invoke(app, [*arguments, "--keep", "subjcet"]).exception
+    error = CliRunner().invoke(whole_app(), [*arguments, "--keep", "subjcet"]).exception
     assert isinstance(error, UsageError) and "did you mean 'subject'" in str(error)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.language_model import LanguageModel, load_language_model
@@ -133,7 +133,9 @@ def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_
 def test_the_command(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "said.txt").write_text("\n".join(CAPTIONS))
     command = ["eval", "--captions", str(tmp_path / "said.txt"), "--language-model", str(folder), "--json"]
-    found = json.loads(CliRunner().invoke(app, [*command, "--metrics", "ppl,ppl_corpus", "--resamples", "5"]).stdout)
+    found = json.loads(
+        CliRunner().invoke(whole_app(), [*command, "--metrics", "ppl,ppl_corpus", "--resamples", "5"]).stdout
+    )
     assert found["systems"]["said"]["ppl"]["n"] == 5 and found["systems"]["said"]["ppl_corpus"]["value"] > 1
 
 

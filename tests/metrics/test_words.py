@@ -14,7 +14,7 @@ from real_data import DATA
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tellapart.cli.app import app
+from tellapart.cli.app import whole_app
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.read_results import results_from_json
@@ -98,9 +98,9 @@ def test_the_command_prints_them(tmp_path: Path) -> None:
     (tmp_path / "rich.txt").write_text("\n".join(RICH[:3]))
     command = ["eval", "--captions", str(tmp_path / "plain.txt"), "--captions", str(tmp_path / "rich.txt")]
     command += ["--metrics", "length", "--resamples", "5", "--words", "2"]
-    found = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    found = json.loads(CliRunner().invoke(whole_app(), [*command, "--json"]).stdout)
     assert found["words"]["rich"][0]["lemma"] == "red" and found["words"]["rich"][0]["pos"] == "adjective"
-    assert "nouns most associated with each system" in CliRunner().invoke(app, command).stdout
+    assert "nouns most associated with each system" in CliRunner().invoke(whole_app(), command).stdout
 
 
 @pytest.mark.data
