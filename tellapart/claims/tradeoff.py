@@ -36,6 +36,7 @@ STEPS = 70  # the demo's
 RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
 SHARE = 1 / 3  # of self-retrieval's false claims that may remain
+TEST_SET = "many"  # 2,000 pictures: of 500, R@1 is known to five points, and the rule asks for two
 SPEAKERS = (0.004, 0.008, 0.012)  # beside the recipe's own: how much the start's likelihood of a caption counts
 
 
@@ -61,24 +62,31 @@ def words_per_caption(captions: ArmCaptions) -> Statistic:
 
 
 MEASURED = ("hard", "listener", "hallucination", "bindings", "precision", "cider", "repetitions", "words")
+
+
+def of(arm: str, name: str, factor: float = 1.0) -> Measurement:
+    """A measure of an arm's captions of the test pictures."""
+    return Measurement(arm, name, TEST_SET, factor=factor)
+
+
 PARTS = (
     greater(
-        "R@1 among look-alikes is no lower", Measurement("truthful", "hard"), Measurement("sr", "hard"),
+        "R@1 among look-alikes is no lower", of("truthful", "hard"), of("sr", "hard"),
         tolerance=TOLERANCE,
     ),
     greater(
-        "at most a third of its hallucinations", Measurement("sr", "hallucination", factor=SHARE),
-        Measurement("truthful", "hallucination"),
+        "at most a third of its hallucinations", of("sr", "hallucination", factor=SHARE),
+        of("truthful", "hallucination"),
     ),
     greater(
-        "at most a third of its wrong bindings", Measurement("sr", "bindings", factor=SHARE),
-        Measurement("truthful", "bindings"),
+        "at most a third of its wrong bindings", of("sr", "bindings", factor=SHARE),
+        of("truthful", "bindings"),
     ),
-    greater("higher CIDEr", Measurement("truthful", "cider"), Measurement("sr", "cider")),
-    greater("higher exact listener's accuracy", Measurement("truthful", "listener"), Measurement("sr", "listener")),
+    greater("higher CIDEr", of("truthful", "cider"), of("sr", "cider")),
+    greater("higher exact listener's accuracy", of("truthful", "listener"), of("sr", "listener")),
     Part(
         "no more repetitions than the start",
-        (Measurement("truthful", "repetitions"), Measurement("start", "repetitions", factor=-1.0)),
+        (of("truthful", "repetitions"), of("start", "repetitions", factor=-1.0)),
         lower=-math.inf, upper=0.1,
     ),
 )  # fmt: skip
@@ -185,15 +193,15 @@ def run_tradeoff(
     chosen = [known[name] for name in names] if names else list(known.values())
     lab = Lab(folder, known, TEST_SETS, DECODINGS)
     lineage = dict.fromkeys(one for arm in chosen for one in lab.lineage(arm.name))
-    tasks = [Task(one, seed, (("plain", "greedy"),)) for seed in seeds for one in lineage]
+    tasks = [Task(one, seed, ((TEST_SET, "greedy"),)) for seed in seeds for one in lineage]
     if workers > 1:
         with WorkerPool(lab, tasks, workers) as pool:
             pool.finish({task.key for task in tasks})
     result = TradeoffResult(tuple(seeds))
     for arm in chosen:
         for seed in seeds:
-            lab.prepare(Measurement(arm.name, "hard"), seed)
-        result.table[arm.name] = {name: _measured(lab, seeds, Measurement(arm.name, name)) for name in MEASURED}
+            lab.prepare(of(arm.name, "hard"), seed)
+        result.table[arm.name] = {name: _measured(lab, seeds, of(arm.name, name)) for name in MEASURED}
     if {"start", "sr", "truthful"} <= set(result.table):
         result.parts = [_part(lab, seeds, part) for part in PARTS]
     return result

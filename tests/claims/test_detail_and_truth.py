@@ -81,7 +81,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Pa
         return type(arm)(arm.name, table, arm.start)
 
     monkeypatch.setattr(tradeoff, "reward", reward)
-    monkeypatch.setattr(tradeoff, "TEST_SETS", {"plain": "scenes:plain?split=test&n=60&seed=31"})
+    monkeypatch.setattr(tradeoff, "TEST_SETS", {tradeoff.TEST_SET: "scenes:plain?split=test&n=60&seed=31"})
     return tiny_captioner
 
 
@@ -96,7 +96,7 @@ def test_the_settings_of_a_verdict_are_all_that_decides_it(
     monkeypatch.setattr(tradeoff, "PARTS", (replace(parts[0], lower=-3.0), *parts[1:]))
     found.add(tradeoff.settings_digest(str(small), 2, tmp_path))
     monkeypatch.setattr(tradeoff, "PARTS", parts)
-    monkeypatch.setattr(tradeoff, "TEST_SETS", {"plain": "scenes:plain?split=test&n=61&seed=31"})
+    monkeypatch.setattr(tradeoff, "TEST_SETS", {tradeoff.TEST_SET: "scenes:plain?split=test&n=61&seed=31"})
     found.add(tradeoff.settings_digest(str(small), 2, tmp_path))
     assert len(found) == 3 and first not in found
     monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "")
