@@ -57,7 +57,7 @@ class Ours:
 
     @cached_property
     def engine(self) -> CaptionEngine:
-        return CaptionEngine(self.captioner, self.decoding, None, Skipped(), batch_size=BATCH)
+        return CaptionEngine.open(self.captioner, self.decoding, None, Skipped(), batch_size=BATCH)
 
 
 def dataset_of(paths: Sequence[Path]) -> Dataset:

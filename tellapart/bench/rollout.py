@@ -110,7 +110,7 @@ class _RolloutStep:
         """The mean over tokens of log p; its gradient is in the parameters."""
         import torch
 
-        from tellapart.objectives.base import token_log_probs
+        from tellapart.objectives.reinforce import token_log_probs
 
         logits_RTV = (padded if reference else type(self.captioner).logits)(
             self.captioner, self.visual, rollout.tokens_RT, rollout.valid_RT

@@ -23,8 +23,7 @@ from tellapart.bench.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.base import token_log_probs
-from tellapart.objectives.reinforce import Reinforce, RewardTerm
+from tellapart.objectives.reinforce import Reinforce, RewardTerm, token_log_probs
 from tellapart.recipe.schema import Training
 from tellapart.rewards.baselines import leave_one_out
 from tellapart.rewards.retrieval import SelfRetrieval

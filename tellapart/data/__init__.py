@@ -13,6 +13,7 @@ last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, ap
     split=test        also val, dev, validation, …; several: split=train,val
     part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
     limit=100         the first hundred
+    describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.descriptions`)
 
 Files of rows (JSONL, CSV, TSV, Parquet, tars) are read once from end to end, and their items made when they are asked
 for: a million rows need no more memory than a thousand. An unknown kind or key, an unknown split, ids that stand in a

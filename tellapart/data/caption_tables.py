@@ -10,7 +10,6 @@ from typing import Any
 
 from tellapart.data.caption_records import CaptionEntry, entry_of
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key
-from tellapart.data.spreadsheet import sheet_rows
 from tellapart.errors import MissingExtra, UsageError
 
 _SEPARATORS = ",;\t|"
@@ -33,6 +32,8 @@ def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionE
 
 def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
     """The entries of an Excel file's first sheet. Raises `UsageError` with the row's number."""
+    from tellapart.data.spreadsheet import sheet_rows
+
     return _read_rows(path, sheet_rows(path), names)
 
 

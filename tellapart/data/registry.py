@@ -58,6 +58,7 @@ COMMON_KEYS: Mapping[str, str] = {
     "split": "`test`; `dev`, `valid` and `validation` are `val`; several: `train,val`",
     "part": "`1/3`: one of three disjoint parts, the same on every machine; two of them: `1,2/3`",
     "limit": "`100`: the first hundred",
+    "describe": "`in this picture`: each picture's references joined to one text behind this prompt, in place of them",
 }
 IMAGES = {"images": "the folder of the pictures; by default where the layout usually has them"}
 

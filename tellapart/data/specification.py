@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from tellapart.data.base import Options, check_unique_ids, choose_part, read_json
 from tellapart.data.dataset import Dataset, Skipped
+from tellapart.data.descriptions import Described
 from tellapart.data.images.clips import CLIP_SUFFIXES
 from tellapart.data.images.pictures import SUFFIXES
 from tellapart.data.registry import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
@@ -26,6 +27,8 @@ def open_data(spec: str) -> Dataset:
         items = items[: options.integer("limit", 0, least=1)]
     if not len(items):
         raise UsageError(_nothing(spec, kind, options, missing))
+    if prompt := options.text("describe").strip():
+        items = Described(items, prompt)
     return Dataset(spec, items, missing)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tellapart.rewards.caption_words import RELATIONS, content_words, word_set
+from tellapart.rewards.caption_words import RELATIONS, content_words
+from tellapart.utils.text import word_set
 
 if TYPE_CHECKING:
     import torch
@@ -91,8 +92,8 @@ def soften(caption: str, doubted: Sequence[bool]) -> str:
     "and" where every word of it is doubted. Any other doubted head becomes "thing", "things" or "something", a doubted
     spatial preposition "and". "a" and "an" follow the next word.
 
-    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are known where they
-    end in -ing, and in -s behind "a"; others are taken for nouns.
+    Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are known by
+    their endings and a list of common ones; others are taken for nouns.
     """
     if not any(doubted):
         return caption

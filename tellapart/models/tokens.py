@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 
 
-def word_tokenizer(texts: Iterable[str], *, min_count: int = 1, max_length: int = 77) -> PreTrainedTokenizerFast:
+def word_tokenizer(
+    texts: Iterable[str], *, min_count: int = 1, max_length: int = 77, sentences: bool = False
+) -> PreTrainedTokenizerFast:
     """A lower-casing tokenizer of whole words that occur at least ``min_count`` times in ``texts``.
 
-    Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in.
+    Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in. ``sentences``: but for
+    the ends of sentences before others, which are the word ".".
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+    letters = [(r"[^\p{L}\p{N}' ]+", " ")]
+    if sentences:  # an end before a further word, then all but letters and the ends
+        letters = [(r"[\s.!?]*[.!?]\s+(?=.*[\p{L}\p{N}])", " . "), (r"[^\p{L}\p{N}'. ]+|(?<! )\.|\.(?! )", " ")]
     normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"[^\p{L}\p{N}' ]+"), " ")]
+        [normalizers.NFKC(), normalizers.Lowercase(), *(normalizers.Replace(Regex(old), new) for old, new in letters)]
     )
     splitter = pre_tokenizers.WhitespaceSplit()
     words = frequent_words(texts, normalizer, splitter, min_count)

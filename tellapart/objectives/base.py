@@ -57,9 +57,13 @@ class Stateless(Generic[LearnerT]):
             loss = self(learner, part if encode is None else replace(part, visual=encode(part.visual)))
             share = 1.0
             if len(part.rows_B) < len(batch.rows_B):
-                assert part.valid_RT is not None and batch.valid_RT is not None
-                share = float(part.valid_RT.sum()) / float(batch.valid_RT.sum())
+                share = float(self.learned(part).sum()) / float(self.learned(batch).sum())
             yield Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()})
+
+    def learned(self, batch: Batch) -> torch.Tensor:
+        """The tokens of the references that the loss is a mean over, R×T."""
+        assert batch.valid_RT is not None
+        return batch.valid_RT
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -67,9 +71,3 @@ class Stateless(Generic[LearnerT]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             raise ValueError(f"this objective has no state; found {sorted(state)}")
-
-
-def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
-    logits_RTV = (logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()) / temperature
-    return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)

@@ -1,7 +1,8 @@
 """Short captions out of a long description: which phrases and words of it are kept, in English, without a tagger.
 
 Leaving a claim out of a true caption leaves it true. So all that can be said with the words of a true description is
-true, and a caption can be chosen by what it is worth.
+true, and a caption can be chosen by what it is worth. Sentences may describe the same things again, as several people
+do: a caption is made of one of them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ import re
 from collections.abc import Set
 from dataclasses import dataclass, replace
 
-from tellapart.rewards.caption_words import COLOURS, RELATIONS, content_words, word_set
+from tellapart.rewards.caption_words import COLOURS, RELATIONS, STOP, content_words
+from tellapart.utils.text import word_set
 
 _ARTICLES = ("a", "an")
-_DETERMINERS = word_set("a an the his her their its this that these those some another other each two three four")
-_PREPOSITIONS = word_set("on in at with to from by into onto against inside outside for at under over behind beside")
+_DETERMINERS = word_set("""
+    a an the his her their its this that these those some another other each both all one two three four
+""")
+_PREPOSITIONS = word_set("""
+    on in at with to from by into onto upon against for up down toward towards past during among as
+    inside outside under over behind beside
+""")
+_PAIRS = (["next", "to"], ["out", "of"])  # prepositions of two words
+_LIGHT_VERBS = word_set("do does doing has have having")  # what claims something is their object
+_CONJUNCTIONS = word_set("and but or while whilst as who which that")
+_INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
+_WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" is said of all that is named
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
 
@@ -25,7 +37,7 @@ class Phrase:
 
     ``link``: the preposition before it, or the verb of which it is the object; empty for none. ``spatial``: the link
     claims something (``link_words``: by which of the content words) of this phrase and the one before. ``amount``:
-    "group of", by ``amount_words``.
+    "group of", by ``amount_words``. ``sentence``: the number of its sentence.
     """
 
     head: int
@@ -36,6 +48,7 @@ class Phrase:
     amount_words: tuple[int, ...] = ()
     link: str = ""
     link_words: tuple[int, ...] = ()
+    sentence: int = 0
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -48,63 +61,105 @@ class Phrase:
         return bool(self.link_words)
 
 
+@dataclass
+class _Begun:
+    """What was read of a phrase before its noun."""
+
+    modifiers: tuple[int, ...] = ()
+    determiner: str = ""
+    amount: str = ""
+    amount_words: tuple[int, ...] = ()
+    link: str = ""
+    link_words: tuple[int, ...] = ()
+
+
 class Description:
     """A description cut into phrases. ``texts``: its content words, in the order in which kept words are numbered."""
 
     def __init__(self, caption: str) -> None:
         self.caption, self.words = caption, content_words(caption)
         self.texts = [caption[word.start : word.end] for word in self.words]
+        stops = [stop.start() for stop in STOP.finditer(caption)]
+        self.sentences = [sum(stop < word.start for stop in stops) for word in self.words]
         self.phrases = self._cut()
+
+    def by_sentence(self) -> list[list[Phrase]]:
+        """The phrases of each sentence that has some."""
+        numbers = dict.fromkeys(phrase.sentence for phrase in self.phrases)
+        return [[phrase for phrase in self.phrases if phrase.sentence == number] for number in numbers]
 
     def _cut(self) -> list[Phrase]:
         phrases: list[Phrase] = []
-        modifiers: list[int] = []
-        determiner, amount, link = "", "", ""
-        amount_words: tuple[int, ...] = ()
-        link_words: tuple[int, ...] = ()
+        begun = _Begun()
         opening = _OPENING.match(self.caption)
         for number, word in enumerate(self.words):
             if opening and word.start < opening.end():
                 continue
-            before = self._before(number)
+            if number and self.sentences[number] != self.sentences[number - 1]:
+                begun = _Begun()
             if word.kind == "relation":
-                link, link_words = self.texts[number], (number,)
-                continue
-            if word.kind == "verb":
-                if (whose := _subject(phrases, before)) is not None:
-                    phrases[whose] = replace(phrases[whose], verb=number)
-                continue
-            if not modifiers and not amount:
-                determiner = before[-1] if before and before[-1] in _DETERMINERS else ""
-                ahead = before[:-1] if determiner else before
-                if not link and ahead and ahead[-1] in _PREPOSITIONS - RELATIONS:
-                    link = "next to" if ahead[-2:] == ["next", "to"] else ahead[-1]
-                verb = next((n for n, phrase in enumerate(phrases) if phrase.verb == number - 1), None)
-                if verb is not None and not ahead and "," not in self._gap(number):  # "riding a wave"
-                    phrases[verb] = replace(phrases[verb], verb=None)
-                    link, link_words = self.texts[number - 1], (number - 1,)
-            if word.kind == "modifier" or self._is_first_colour(number):
-                modifiers.append(number)
-            elif not self.caption[word.end :].startswith(" of "):
-                phrases.append(
-                    Phrase(number, tuple(modifiers), None, determiner, amount, amount_words, link, link_words)
-                )
-                modifiers, determiner, amount, amount_words, link, link_words = [], "", "", (), "", ()
-            elif determiner in _ARTICLES:
-                amount_words, modifiers = (*modifiers, number), []
-                amount = f"{self.caption[self.words[amount_words[0]].start : word.end]} of"
-            else:  # "left of", "to the left of", "in front of"
-                link = " ".join(filter(None, [link, determiner, self.texts[number], "of"]))
-                link_words, modifiers = (*modifiers, number), []
+                begun.link, begun.link_words = self.texts[number], (number,)
+            elif word.kind == "verb":
+                self._give_verb(phrases, number)
+            else:
+                if not begun.modifiers and not begun.amount:
+                    self._join(phrases, begun, number)
+                begun = self._grow(phrases, begun, number)
         return phrases
+
+    def _give_verb(self, phrases: list[Phrase], number: int) -> None:
+        """A verb goes to its subject; of two that are joined by "and" the first."""
+        before, sentence = self._before(number), self.sentences[number]
+        first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
+        subject = _subject(phrases[first:], before)
+        if subject is not None and not (phrases[first + subject].verb is not None and before[-1:] == ["and"]):
+            phrases[first + subject] = replace(phrases[first + subject], verb=number)
+
+    def _join(self, phrases: list[Phrase], begun: _Begun, number: int) -> None:
+        """How the phrase whose first word this is joins what stands before it."""
+        begun.determiner, ahead = _determiner(self._before(number))
+        if begun.link and not _CONJUNCTIONS.isdisjoint(ahead):  # "runs around while others look"
+            begun.link, begun.link_words = "", ()
+        if begun.link and ahead and _PREPOSITIONS.issuperset(ahead):  # "standing around in the water"
+            begun.link = " ".join([begun.link, *ahead])
+        elif not begun.link:
+            begun.link = _preposition(ahead)
+        verb = next((n for n, phrase in enumerate(phrases) if phrase.verb == number - 1), None)
+        if verb is not None and not ahead and "," not in self._gap(number):  # "riding a wave"
+            phrases[verb] = replace(phrases[verb], verb=None)
+            begun.link, begun.link_words = self._verb(number - 1), (number - 1,)
+
+    def _grow(self, phrases: list[Phrase], begun: _Begun, number: int) -> _Begun:
+        """The phrase with one more word; a new one where it is whole."""
+        word = self.words[number]
+        if word.kind == "modifier" or self._is_first_colour(number):
+            begun.modifiers += (number,)
+            return begun
+        if not self.caption[word.end :].startswith(" of "):
+            phrases.append(Phrase(head=number, sentence=self.sentences[number], **vars(begun)))
+            return _Begun()
+        words = (*begun.modifiers, number)
+        begun.modifiers = ()
+        if begun.determiner in _ARTICLES:
+            begun.amount, begun.amount_words = f"{self.caption[self.words[words[0]].start : word.end]} of", words
+        else:  # "left of", "to the left of", "in front of"
+            texts = (self.texts[n] for n in words)
+            begun.link, begun.link_words = " ".join(filter(None, [begun.link, begun.determiner, *texts, "of"])), words
+        return begun
 
     def _before(self, number: int) -> list[str]:
         """The function words between this content word and the one before it."""
         return re.findall(r"\w+", self._gap(number).lower())
 
     def _gap(self, number: int) -> str:
-        """What stands between this content word and the one before it."""
-        return self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
+        """What stands between this content word and the one before it, in its sentence."""
+        gap = self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
+        return STOP.split(gap)[-1]
+
+    def _verb(self, number: int) -> str:
+        """ "and reads" in "sits on a bench and reads"."""
+        joined = self._before(number)[-1:] == ["and"]
+        return f"and {self.texts[number]}" if joined else self.texts[number]
 
     def _is_first_colour(self, number: int) -> bool:
         """ "black" in "a black and white dog"."""
@@ -122,10 +177,14 @@ class Description:
         joined = {number for number in numbers if self._is_first_colour(number) and number + 1 in numbers}
         return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
 
+    def stands(self, phrase: Phrase, kept: Set[int], noun: str) -> bool:
+        """Whether it is part of `condensed`."""
+        return not kept.isdisjoint((phrase.head, *phrase.modifiers) if noun else (phrase.head,))
+
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
         """Each noun of `condensed`."""
-        standing = [phrase for phrase in self.phrases if not kept.isdisjoint((phrase.head, *phrase.modifiers))]
-        lead = [noun] if standing and standing[0].link and not standing[0].spatial else []
+        standing = [phrase for phrase in self.phrases if self.stands(phrase, kept, noun)]
+        lead = [noun] if noun and standing and standing[0].link and not standing[0].spatial else []
         return lead + [self.name(phrase, kept, noun) for phrase in standing]
 
     def name(self, phrase: Phrase, kept: Set[int], noun: str) -> str:
@@ -137,32 +196,58 @@ class Description:
     def condensed(self, kept: Set[int], noun: str = "thing") -> str:
         """A caption of the kept content words only; empty where none is kept.
 
-        A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Relations are
-        kept between phrases that stand side by side in both texts, else "and" takes their place.
+        A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Without a
+        ``noun``, phrases stand whose noun is kept. Relations are kept between phrases that stand side by side in both
+        texts, prepositions behind what they are said of; else "and" takes their place.
         """
         parts: list[str] = []
-        last = -2
+        last, of = -2, -1  # of: the last phrase that may have others said of it
         for place, phrase in enumerate(self.phrases):
-            said = self._modifiers(phrase, kept)
-            if not said and phrase.head not in kept:
+            of = of if phrase.link else place
+            if not self.stands(phrase, kept, noun):
                 continue
-            said.append(self.name(phrase, kept, noun))
+            said = [*self._modifiers(phrase, kept), self.name(phrase, kept, noun)]
             if phrase.verb is not None and phrase.verb in kept:
-                said.append(self.texts[phrase.verb])
+                said.append(self._verb(phrase.verb))
             of_amount = bool(phrase.amount) and {phrase.head, *phrase.amount_words} <= kept
             if of_amount:
                 said.insert(0, phrase.amount)
             if phrase.determiner and (of_amount or not phrase.amount or phrase.head not in kept):
                 said.insert(0, article(said[0]) if phrase.determiner in _ARTICLES else phrase.determiner)
             related = phrase.spatial and last == place - 1 and set(phrase.link_words) <= kept
-            if phrase.link and (related or not phrase.spatial):
-                parts += [] if parts else [f"{article(noun)} {noun}"]
-                parts.append(phrase.link)
+            if phrase.link and (related or not (phrase.spatial or (parts and self._is_lost(of, kept, noun)))):
+                parts += [f"{article(noun)} {noun}"] if noun and not parts else []
+                parts += [phrase.link] if parts else []
             elif parts:
                 parts.append("and")
             parts += said
             last = place
         return " ".join(parts)
+
+    def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
+        """Whether a preposition's phrase was said of this one, which does not stand, and of none before it.
+
+        "a dog and a man in a hat" without the man is no "dog in a hat". Nor is "a man in a hat on a horse" a "hat on a
+        horse", where no ``noun`` takes the place of the man.
+        """
+        if place < 0 or self.stands(phrase := self.phrases[place], kept, noun):
+            return False
+        joined = not _CONJUNCTIONS.isdisjoint(self._before(min(phrase.words)))
+        return (joined or not noun) and self.texts[phrase.head].lower() not in _WHOLE
+
+
+def _determiner(before: list[str]) -> tuple[str, list[str]]:
+    """The last of the function words where it is a determiner, and those before it; "very" is left out."""
+    while before and before[-1] in _INTENSIFIERS:
+        before = before[:-1]
+    return (before[-1], before[:-1]) if before and before[-1] in _DETERMINERS else ("", before)
+
+
+def _preposition(ahead: list[str]) -> str:
+    """With what a phrase is joined to what stands before it, by the function words in front of it; "" for nothing."""
+    if ahead[-2:] in _PAIRS:
+        return " ".join(ahead[-2:])
+    return ahead[-1] if ahead and ahead[-1] in (_PREPOSITIONS | _LIGHT_VERBS) - RELATIONS else ""
 
 
 def _subject(phrases: list[Phrase], before: list[str]) -> int | None:

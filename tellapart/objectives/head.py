@@ -218,7 +218,7 @@ class SubsetTerm:
         scores_BTK.masked_fill_(~self.keep_BTK & self.counted_BT[..., None], -torch.inf)
         log_p_BTK = scores_BTK.log_softmax(-1)
         right_BT1 = log_p_BTK.gather(2, self.slot_BT[..., None])
-        loss = -self.share * right_BT1[self.counted_BT].sum()
+        loss = -self.share * right_BT1[self.counted_BT].sum()  # eq. 3 of paper 1
         if layer.learns:
             share_BT1 = self.share * self.counted_BT[..., None].to(layer.wide)
             slope_BTK = log_p_BTK.exp_().mul_(share_BT1).scatter_add_(2, self.slot_BT[..., None], -share_BT1)

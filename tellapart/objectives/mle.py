@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -102,22 +104,39 @@ def mle_of_references(
     labels_RT: torch.Tensor,
     valid_RT: torch.Tensor,
     label_smoothing: float = 0.0,
+    learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores."""
+    """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores.
+
+    learned_RT: the valid tokens that count; None: all of them. The others are read only.
+    """
+    counted_RT = valid_RT if learned_RT is None else learned_RT
     if (head := learner.head()) is None:
         logits_RTV = learner.logits(visual, labels_RT, valid_RT)
-        return mle_loss(logits_RTV, labels_RT, valid_RT, label_smoothing=label_smoothing)
+        return mle_loss(logits_RTV, labels_RT, counted_RT, label_smoothing=label_smoothing)
     weight_VH, bias_V = head
     hidden_RTH = learner.hidden(visual, labels_RT, valid_RT)
-    return mle_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, label_smoothing=label_smoothing)
+    return mle_head_loss(hidden_RTH, weight_VH, labels_RT, counted_RT, bias_V, label_smoothing=label_smoothing)
 
 
 class Mle(Stateless[CaptionerLike]):
-    """`mle_loss` of the batch's references."""
+    """`mle_loss` of the batch's references. Those that begin with the tokens of ``prompt`` count from its end on."""
 
-    def __init__(self, label_smoothing: float = 0.0) -> None:
-        self.label_smoothing = label_smoothing
+    def __init__(self, label_smoothing: float = 0.0, prompt: Sequence[int] = ()) -> None:
+        self.label_smoothing, self.prompt = label_smoothing, list(prompt)
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT, self.label_smoothing))
+        tokens_RT, valid_RT, learned_RT = batch.tokens_RT, batch.valid_RT, self.learned(batch)
+        return Loss(mle_of_references(learner, batch.visual, tokens_RT, valid_RT, self.label_smoothing, learned_RT))
+
+    def learned(self, batch: Batch) -> torch.Tensor:
+        """Which tokens count, R×T."""
+        assert batch.tokens_RT is not None
+        valid_RT, P = super().learned(batch), len(self.prompt)
+        if not 0 < P <= valid_RT.shape[1]:
+            return valid_RT
+        prompt_P = torch.tensor(self.prompt, device=valid_RT.device)
+        learned_RT = valid_RT.clone()
+        learned_RT[(batch.tokens_RT[:, :P] == prompt_P).all(1), :P] = False
+        return learned_RT

@@ -13,7 +13,7 @@ from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import Encode, Loss, token_log_probs
+from tellapart.objectives.base import Encode, Loss
 from tellapart.objectives.exploration import Exploration
 from tellapart.objectives.token_credit import (
     EPSILON,
@@ -21,7 +21,6 @@ from tellapart.objectives.token_credit import (
     group_deviation,
     leave_one_out_tokens,
     like_class_means,
-    sum_of_gains,
 )
 from tellapart.rewards.base import Baseline, Reward, StatefulBaseline
 from tellapart.rewards.baselines import leave_one_out
@@ -263,6 +262,16 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
     return reward
 
 
+def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
+    """Gains B×S and B×S×T added up: B×S where all are, else B×S×T; NaN where all abstain, and on padding."""
+    if all(gain.ndim == 2 for gain in gains):
+        stacked = torch.stack(gains)
+    else:
+        stacked = torch.stack([(gain if gain.ndim == 3 else gain[..., None]).expand(valid_BST.shape) for gain in gains])
+        stacked = stacked.masked_fill(~valid_BST, math.nan)
+    return stacked.nansum(dim=0).masked_fill(stacked.isnan().all(dim=0), torch.nan)
+
+
 def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
     """class_BST of the tokens, as the reward says; all are of one class where it does not."""
     classes_RT = torch.zeros_like(rollout.tokens_RT)
@@ -289,6 +298,12 @@ def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], ro
         "length": float(rollout.valid_RT.sum(1).float().mean()),
         "distinct": len(set(rollout.texts)) / len(rollout.texts),
     }
+
+
+def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """Log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
+    logits_RTV = (logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()) / temperature
+    return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)
 
 
 def caption_log_probs(

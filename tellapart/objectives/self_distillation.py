@@ -23,7 +23,7 @@ import torch
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import Encode, Loss, Stateless
-from tellapart.objectives.descriptions import Description, article, singular
+from tellapart.objectives.descriptions import Description, Phrase, article, singular
 from tellapart.objectives.mle import mle_of_references
 from tellapart.rewards.caption_words import content_words, words_of_tokens
 from tellapart.rewards.paid_words import shuffled_gates
@@ -44,7 +44,7 @@ class Choice:
     which one is chosen, by the probability that the listener picks the picture + ``speaker`` · log-probability of the
     caption under the start model − ``rent`` · words. A probability, not its logarithm: words are then spent where they
     decide whether the picture is found. noun: stands for one that is in doubt, where the picture's plain caption has
-    none that fits any picture.
+    none that fits any picture; "" leaves out what is said of such a noun.
     """
 
     confidence: float = 0.95
@@ -58,12 +58,13 @@ class Choice:
 @dataclass(frozen=True)
 class Belief:
     """A picture's description, and the numbers of its content words that are believed; of these ``said`` are in the
-    picture's plain caption, too. ``noun``: one that says nothing of this picture."""
+    picture's ``plain`` caption, too. ``noun``: one that says nothing of this picture, or ""."""
 
     description: Description
     words: frozenset[int]
     said: frozenset[int]
     noun: str
+    plain: str = ""
 
 
 class Describer:
@@ -97,11 +98,11 @@ class Describer:
         beliefs = []
         for r, (one, short) in enumerate(zip(found, plain, strict=True)):
             believed = [number for number in range(len(one.words)) if sure_RW[r, number]]
-            first = {one.texts[number]: number for number in reversed(believed)}
+            first = {(one.sentences[number], one.texts[number]): number for number in reversed(believed)}
             empty = [phrase.head for phrase in short.phrases if says_RW[r, phrase.head] < choice.evidence]
-            noun = short.texts[empty[0]] if empty else choice.noun
-            said = frozenset(first[text] for text in short.texts if text in first)
-            beliefs.append(Belief(one, frozenset(believed), said, noun))
+            noun = short.texts[empty[0]] if empty and choice.noun else choice.noun
+            said = frozenset(number for (_, text), number in first.items() if text in short.texts)
+            beliefs.append(Belief(one, frozenset(believed), said, noun, short.caption))
         return beliefs
 
     def _describe(
@@ -218,27 +219,38 @@ def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
 def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
     """Captions of the believed words that name no noun twice; at least one, each once.
 
-    They name a single object of the description, or its first ones in its order: of others a learner loses count, and
-    repeats itself. What the plain caption says of them is kept, and each candidate draws which share of their other
-    words, and of their nouns.
+    They name a single object of a sentence of the description, or its first ones in its order: of others a learner
+    loses count, and repeats itself. What the plain caption says of them is kept, and each candidate draws which share
+    of their other words, and of their nouns. Where nothing is believed, the plain caption is all that there is.
     """
     description, W = belief.description, len(belief.description.words)
-    settings = [phrase for phrase in description.phrases if phrase.link and not phrase.spatial]
-    objects = [phrase for phrase in description.phrases if phrase not in settings]
     uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
+    sentences = description.by_sentence()
+    turn_K = seed.uniform("self-distillation sentences", 1, choice.candidates)[:, 0].tolist()
     found: list[str] = []
-    for number, which, heads, others, *draws in uniform_KU:
+    for turn, (number, which, heads, others, *draws) in zip(turn_K, uniform_KU, strict=True):
+        phrases = sentences[int(turn * len(sentences))] if sentences else []
+        settings = [phrase for phrase in phrases if phrase.link and not phrase.spatial]
+        objects = [phrase for phrase in phrases if phrase not in settings]
         many = 1 + int(number * len(objects))
         first = int(which * len(objects)) if many == 1 else 0
         kept: set[int] = set()
         for phrase in (*settings, *objects[first : first + many]):
             drawn = {word for word in phrase.words if draws[word] < (heads if word == phrase.head else others)}
             words = belief.words & (drawn | belief.said.intersection(phrase.words))
-            if phrase in objects and words.isdisjoint((phrase.head, *phrase.modifiers)):
+            if phrase in objects and not description.stands(phrase, words, belief.noun):
                 break
             kept |= words
         nouns = description.nouns(kept, belief.noun)
         if nouns and len(set(map(singular, nouns))) == len(nouns):  # "a red shape and a blue shape" teaches to repeat
             found.append(description.condensed(kept, belief.noun))
-    least = description.condensed(belief.said, belief.noun)
-    return list(dict.fromkeys(found)) or [least or f"{article(belief.noun)} {belief.noun}"]
+    return list(dict.fromkeys(found)) or [_least(belief, sentences)]
+
+
+def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
+    """What the plain caption says and the first sentence that says some of it; else what there is."""
+    for phrases in sentences:
+        words = belief.said & {word for phrase in phrases for word in phrase.words}
+        if least := belief.description.condensed(words, belief.noun):
+            return least
+    return f"{article(belief.noun)} {belief.noun}" if belief.noun else belief.plain

@@ -6,7 +6,6 @@ tokens of its caption, so that a token's advantage is the sum of both.
 
 from __future__ import annotations
 
-import math
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -66,13 +65,3 @@ def group_deviation(reward: torch.Tensor) -> torch.Tensor:
     shape = (-1, *[1] * (reward.ndim - 1))
     variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
     return variance_B.sqrt().view(shape)
-
-
-def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
-    """Gains B×S and B×S×T added up: B×S where all are, else B×S×T; NaN where all abstain, and on padding."""
-    if all(gain.ndim == 2 for gain in gains):
-        stacked = torch.stack(gains)
-    else:
-        stacked = torch.stack([(gain if gain.ndim == 3 else gain[..., None]).expand(valid_BST.shape) for gain in gains])
-        stacked = stacked.masked_fill(~valid_BST, math.nan)
-    return stacked.nansum(dim=0).masked_fill(stacked.isnan().all(dim=0), torch.nan)

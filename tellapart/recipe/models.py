@@ -23,6 +23,9 @@ class NewCaptioner(Strict):
     dropout: float = Field(0.1, ge=0, lt=1)
     min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
     max_tokens: int = Field(64, ge=4, description="positions of the language model, prefix included")
+    sentences: bool = Field(
+        False, description="full stops between sentences are words; else all punctuation is dropped"
+    )
 
     @model_validator(mode="after")
     def divides_its_width(self) -> NewCaptioner:

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from tellapart.errors import MissingExtra
 from tellapart.metrics.lexical import FUNCTION_WORDS
+from tellapart.rewards.verbs import COPULAS, verb_place
 from tellapart.types import Rollout
+from tellapart.utils.text import word_set
+
+if TYPE_CHECKING:
+    import torch
 
 Kind = Literal["modifier", "head", "verb", "relation"]
 KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 NO_WORD = -1
 
 
-def word_set(text: str) -> frozenset[str]:
-    """The words of a text."""
-    return frozenset(text.split())
-
-
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+_WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # "farmer 's" is one, as PTB's tokenizer writes it
+STOP = re.compile(r"[.!?]+(?=\s|$)")  # the end of a sentence
 # Prepositions that claim where something is; the other function words claim nothing.
 RELATIONS = word_set("""
-    over under above below behind beside beneath underneath between across along around through near off
+    over under above below behind beside beneath underneath between across along around through near off inside outside
 """)
 _CLAIM_NOTHING = FUNCTION_WORDS | word_set("""
     i we you me us them see sees seen show shows shown there here what where when how both all next do does did also
-    very so then than been am will would can could may might must not no
+    very so then than been am will would can could may might must not no doing whilst toward towards upon past during
+    among too quite nearby together away apart forward backwards ahead
 """)
 _NUMBERS = word_set("two three four")
 COLOURS = word_set("black white red blue green yellow brown gray grey orange pink purple")
@@ -64,8 +64,8 @@ def content_words(caption: str) -> list[Word]:
     """The content words of an English caption, without a tagger.
 
     All words but function words and the opening "a picture of". One that stands directly before another is its
-    modifier ("red" in "a red star"), others are heads. The last of several is a verb where it ends in -ing ("a dog
-    running"), and in -s behind "a" ("a dog sits"); other verbs are taken for nouns.
+    modifier ("red" in "a red star"), others are heads. Verbs are known by their endings and by a list of those that
+    captions use (`verbs`), others are taken for nouns. What something is ("asleep" in "is asleep") counts as a verb.
     """
     opening = opening_end(caption)
     found: list[Word] = []
@@ -74,9 +74,10 @@ def content_words(caption: str) -> list[Word]:
     for match in _WORD.finditer(caption, opening):
         word = match.group().lower()
         claims = word in _NUMBERS or re.split("['’]", word)[0] not in _CLAIM_NOTHING
-        if run and (not claims or word in RELATIONS or caption[run[-1].end : match.start()].strip()):
+        gap = caption[run[-1].end : match.start()] if run else ""
+        if run and (not claims or word in RELATIONS or gap.strip()):
             found += _with_kinds(run, caption, before)
-            run = []
+            run, before = [], "" if STOP.search(gap) else before
         if word in RELATIONS:
             found.append(Word(*match.span(), "relation"))
         elif claims:
@@ -91,17 +92,24 @@ def _is_colour(caption: str, word: Word) -> bool:
 
 
 def _with_kinds(run: list[Word], caption: str, before: str) -> list[Word]:
-    """Words side by side: modifiers and a head, or a head and a verb. before: the word in front of them."""
-    if not run:
-        return []
-    last = caption[run[-1].start : run[-1].end].lower()
-    singular = before in ("a", "an") and last.endswith("s") and not last.endswith(("ss", "us", "is"))
-    participle = last.endswith("ing") and len(last) > 5
-    verb_last = (participle and before in ("is", "are", "was", "were")) or (len(run) > 1 and (participle or singular))
-    ending: tuple[Kind, ...] = ("head", "verb") if verb_last else ("modifier", "head")
-    modifier: Kind = "modifier"
-    kinds = [*(modifier for _ in run[2:]), *ending[-len(run) :]]
-    return [Word(word.start, word.end, kind) for word, kind in zip(run, kinds, strict=True)]
+    """Words side by side: modifiers and a head, and perhaps a verb, and what follows it."""
+    words = [caption[word.start : word.end].lower() for word in run]
+    place = verb_place(words, before)
+    if run and place is None and _is_predicate(words, caption[run[-1].end :], before):
+        place = 0
+    if place is None:
+        return _noun_phrase(run)
+    verb = replace(run[place], kind="verb")
+    return [*_noun_phrase(run[:place]), verb, *_with_kinds(run[place + 1 :], caption, "")]
+
+
+def _noun_phrase(run: list[Word]) -> list[Word]:
+    return [replace(word, kind="modifier" if place < len(run) - 1 else "head") for place, word in enumerate(run)]
+
+
+def _is_predicate(words: list[str], after: str, before: str) -> bool:
+    """ "asleep" in "a cat is asleep"; not "left" in "is left of"."""
+    return before in COPULAS and len(words) == 1 and words[0] not in COLOURS and not after.startswith(" of ")
 
 
 def opening_end(caption: str) -> int:
@@ -194,6 +202,8 @@ def words_of_tokens(
 
     A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
     """
+    import torch  # here: the driver of a job reads words without it
+
     word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
     unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}

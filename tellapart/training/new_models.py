@@ -50,7 +50,7 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
     """A ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
     from transformers import GPT2Config
 
-    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
+    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens, sentences=new.sentences)
     text = GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=new.max_tokens,

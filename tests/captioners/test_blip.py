@@ -13,7 +13,7 @@ from tiny_blip import save_blip
 from tellapart.captioners import load_captioner
 from tellapart.captioners.blip import Blip, attention
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.base import token_log_probs
+from tellapart.objectives.reinforce import token_log_probs
 
 WORDS = ["a", "picture", "of", "red", "dog", "on", "grass", "cat"]
 

@@ -15,7 +15,7 @@ from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.base import token_log_probs
+from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.loop import train_step

@@ -32,7 +32,7 @@ from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
 from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.base import token_log_probs
+from tellapart.objectives.reinforce import token_log_probs
 
 WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2
 

@@ -85,7 +85,9 @@ def main(out: Path, model: str, scorer: str, captioner: str) -> None:
         train_dataset=dataset,
         processing_class=processing_class(model),
     ).train()
-    (out / f"rank-{PartialState().process_index}.json").write_text(json.dumps(calls))
+    state = PartialState()
+    (out / f"rank-{state.process_index}.json").write_text(json.dumps(calls))
+    state.destroy_process_group()  # else gloo's threads may outlive Python, and abort the process
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding, token_samplers
 from tellapart.objectives import Mle, Reinforce, mle_loss
-from tellapart.objectives.base import token_log_probs
-from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, whitened
+from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, token_log_probs, whitened
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout

@@ -107,7 +107,7 @@ def test_awkward_text_survives_the_round_trip(tmp_path: Path) -> None:
         (REINFORCE, "objective.temprature=1", "'objective.temprature'; did you mean 'objective.decoding.temperature'?"),
         (REINFORCE, "validation.lookalikes=1", "'validation.lookalikes'; did you mean 'evaluation.lookalike'?"),
         # one of another objective is no help; nor is one that is far from all
-        (MLE, "objective.normalise='x'", "unknown key 'objective.normalise'; known: kind, label_smoothing"),
+        (MLE, "objective.normalise='x'", "unknown key 'objective.normalise'; known: kind, label_smoothing, prompt"),
         (REINFORCE, "data.lr=1", "unknown key 'data.lr'; known: test, train, validation"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from tellapart.errors import UsageError
 from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.rewards.base import RunParts
 
@@ -14,16 +15,29 @@ if TYPE_CHECKING:
 
 
 class Mle(ObjectiveOptions):
-    """Maximum likelihood of the references."""
+    """Maximum likelihood of the references.
+
+    ``prompt``: of references that begin with it, only what follows is learned. So a captioner learns to answer the
+    prompt, and its captions without one do not begin with it (data sets have ``describe=PROMPT``).
+    """
 
     kind: Literal["mle"] = "mle"
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    prompt: str = ""
 
 
 def build(options: Mle, parts: RunParts) -> MleObjective:
     from tellapart.objectives.mle import Mle as MleObjective
 
-    return MleObjective(options.label_smoothing)
+    if not options.prompt:
+        return MleObjective(options.label_smoothing)
+    if not any(text.startswith(options.prompt) for item in parts.train_items for text in item.references):
+        raise UsageError(
+            f"objective.prompt is '{options.prompt}', and no training reference begins with it; add a data set with "
+            f"describe={options.prompt}, or leave the prompt out"
+        )
+    (prompt,) = parts.captioner.tokenize([options.prompt])
+    return MleObjective(options.label_smoothing, prompt[:-1])  # without the end token
 
 
 OBJECTIVES.register(

@@ -21,7 +21,8 @@ class SelfDistillation(ObjectiveOptions):
     least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
     ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture among
     its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, − ``rent`` for
-    each word. ``noun`` stands for one that is in doubt, where the plain caption offers none. Controls:
+    each word. ``noun`` stands for one that is in doubt, where the plain caption offers none; "" leaves out what is said
+    of such a noun, as photos want it. Controls:
     ``select`` = "random" takes any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
     """
 

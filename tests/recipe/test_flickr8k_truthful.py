@@ -1,0 +1,124 @@
+"""The recipes of Flickr8k's truthful pair, a few steps each, on drawn pictures in Flickr8k's own file layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw
+
+from tellapart.data import open_data
+from tellapart.objectives.self_distillation import SelfDistillation
+from tellapart.recipe.find import find_recipe
+from tellapart.recipe.reading import read_recipe
+from tellapart.training.run_folder import Run
+from tellapart.training.runs import train
+from tellapart.training.setup import TrainingSetup
+
+TOOLS = Path(__file__).parent.parent.parent / "tools"
+COLOURS = ("red", "green", "blue", "yellow")
+PLACES = ("grass", "snow", "water")
+SIZES = {"train": 48, "dev": 8, "test": 100}
+SMALL = ["training.batch_size=8", "training.log_every=1", "training.warmup=0", "validation.every=2"]
+SCORER = [
+    "training.steps=2", "scorer.new.image_size=32", "scorer.new.width=4", "scorer.new.text_width=16",
+    "scorer.new.text_layers=1", "scorer.new.text_heads=2", "scorer.new.projection=16", "scorer.new.min_count=1",
+]  # fmt: skip
+FULL = [
+    "training.steps=30", "training.learning_rate=0.01", "captioner.new.width=16", "captioner.new.layers=1",
+    "captioner.new.heads=2", "captioner.new.min_count=2", "captioner.new.dropout=0", "training.batch_size=24",
+]  # fmt: skip
+
+
+def five_references(colour: str, place: str) -> list[str]:
+    return [
+        f"A dog with a {colour} collar runs through the {place} .",
+        f"A {colour} ball is in the {place} .",
+        f"Two people in {colour} jackets are standing in the {place} , a dog behind them .",
+        f"a dog with a {colour} collar runs through the {place}",  # the first once more
+        f"The brown dog is running after a {colour} ball .",
+    ]
+
+
+@pytest.fixture
+def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """$TELLAPART_DATA with Flickr8k's files, of small 3:2 pictures."""
+    folder = tmp_path / "data" / "flickr8k"
+    (folder / "images").mkdir(parents=True)
+    lines: list[str] = []
+    for split, size in SIZES.items():
+        names = [f"{split}_{number:03}.jpg" for number in range(size)]
+        for number, name in enumerate(names):
+            colour, place = COLOURS[number % 4], PLACES[number % 3]
+            picture = Image.new("RGB", (48, 32), ("green", "white", "navy")[number % 3])
+            ImageDraw.Draw(picture).ellipse((4 + number % 20, 8, 24 + number % 20, 28), fill=colour)
+            picture.save(folder / "images" / name)
+            lines += [f"{name}#{k}\t{text}" for k, text in enumerate(five_references(colour, place))]
+        (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names) + "\n")
+    (folder / "Flickr8k.token.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.setenv("TELLAPART_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def run_of(name: str, settings: Sequence[str], evaluate: bool = False) -> Run:
+    return train(read_recipe(find_recipe(name), [*SMALL, *settings]), evaluate=evaluate)
+
+
+def test_start_and_both_arms_are_trained_and_measured(
+    flickr: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scorer, judge = run_of("flickr8k_scorer", SCORER).folder, run_of("flickr8k_judge", SCORER).folder
+    full = run_of("flickr8k_full", [*FULL, f"captioner.new.vision={scorer}", f"scorer.name={scorer}"])
+
+    monkeypatch.syspath_prepend(TOOLS)
+    import flickr8k_truthful as tool
+
+    settings = [*SMALL, "training.steps=2", "validation.select=loss", f"captioner.name={full.folder}"]
+    settings += [f"scorer.name={scorer}", f"evaluation.eval_scorers=['{judge}']", "evaluation.decoding.max_tokens=6"]
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    own = ["objective.nearest=3", "objective.decoding.max_tokens=40", "objective.confidence=0.1"]
+    arguments += [argument for setting in own for argument in ("--truthful", setting)]
+    monkeypatch.setattr("sys.argv", ["flickr8k_truthful.py", *arguments])
+    capsys.readouterr()
+    tool.main()
+    printed = capsys.readouterr().out
+    rows = {
+        cells[1].strip(" `"): cells[2:-1] for cells in (line.split("|") for line in printed.splitlines()) if cells[1:]
+    }
+    assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 5 for metric in tool.METRICS)
+    assert "[" in rows["facts_precision"][-1] and any(name.startswith("test_") for name in rows)
+
+    recipe = read_recipe(find_recipe("flickr8k_truthful"), [*settings, *own])
+    setup = TrainingSetup(recipe, lambda name: name)
+    objective = setup.objective()
+    assert isinstance(objective, SelfDistillation)
+    asked, plain = objective.describer.asked, objective.describer.plain
+    batch = setup.training_set().batch(0)
+    described = asked.generate(batch.visual, objective.describer.decoding).texts
+    short = plain.generate(batch.visual, objective.describer.decoding).texts
+    assert all(" . " in text and len(text.split()) > 18 for text in described), described
+    assert all(" . " not in text and not text.startswith("in this picture") for text in short), short
+    assert all(" . " not in text and text for text in objective.captions(batch))
+
+
+def test_the_arms_must_have_one_start(flickr: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(TOOLS)
+    import flickr8k_truthful as tool
+
+    with pytest.raises(SystemExit, match="differ in their start or their steps"):
+        tool.arms(0, [], ["training.steps=3"])
+
+
+def test_descriptions_of_the_real_layout(flickr: Path) -> None:
+    described = open_data(f"flickr8k:{flickr}?split=train&part=1/2&describe=in this picture")
+    plain: Any = open_data(f"flickr8k:{flickr}?split=train&part=1/2")
+    assert [item.id for item in described] == [f"{item.id}#description" for item in plain]
+    text = described[0].references[0]
+    assert (
+        text.startswith("in this picture a dog with a ") and text.count(". ") == 3 and len(described[0].references) == 4
+    )
+    assert json.dumps(text).count("runs through") == 1
