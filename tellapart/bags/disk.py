@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tellapart.utils.files import write_errors
+from tellapart.utils.files import replace_file, write_errors
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
 
@@ -50,21 +49,8 @@ def save_array(path: Path, array: np.ndarray) -> None:
             np.save(file, array, allow_pickle=False)
 
     with disk_errors(path):
-        write_file(path, write)
-
-
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name, flush to disk, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
 
 
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:

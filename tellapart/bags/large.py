@@ -31,13 +31,14 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.bags.clusters import NEAREST, NOT_FOUND, QUERIES, Sizes, centroids_of, nearest_clusters, unit
-from tellapart.bags.disk import PAIR, RowFile, disk_errors, save_array, write_file
-from tellapart.bags.refine import ENTRY, KEPT, ROUNDS, SETTLED, Placed, Round, changed, no_entries
+from tellapart.bags.disk import PAIR, RowFile, disk_errors, save_array
+from tellapart.bags.refine import ENTRY, EXPANDED, KEPT, ROUNDS, SETTLED, Placed, Round, changed, no_entries
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
 from tellapart.features.nearest import DIGITS, Vectors
 from tellapart.progress import Progress
+from tellapart.utils.files import replace_file, replace_text
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
 
@@ -175,7 +176,7 @@ class LargeSearch:
             before_S2C.flush()
 
         with disk_errors(self._file("before", 0)):
-            write_file(self._file("before", 0), write)
+            replace_file(self._file("before", 0), write)
 
     def search(self, group: int) -> None:
         """The nearest of each picture of some clusters among the others of its cluster: exact."""
@@ -306,7 +307,8 @@ class LargeSearch:
         return all(self._file(f"{ROUND}{number}", group).is_file() for group in self.groups)
 
     def _rounds_done(self) -> int:
-        return max((number for number in range(1, self.rounds + 1) if self._complete(number)), default=0)
+        """The last round: the only one whose neighbours `_drop_before` left."""
+        return max(number for number in range(self.rounds + 1) if self._round(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
         """The neighbours before a round that is done are of no use."""
@@ -409,6 +411,7 @@ class LargeSearch:
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
             "largest": self.sizes.largest, "together": self.sizes.together, "candidates": self.sizes.candidates,
             "max_cosine": self.max_cosine, "seed": self.seed, "rounds": self.rounds,
+            "expanded": EXPANDED, "settled": SETTLED,
         }  # fmt: skip
         path = self.folder / "plan.json"
         with disk_errors(path):
@@ -425,7 +428,7 @@ class LargeSearch:
                         "another result"
                     )
             else:
-                write_file(path, lambda temporary: temporary.write_text(json.dumps(plan), encoding="utf-8"))
+                replace_text(path, json.dumps(plan))
 
 
 def nothing_found(*shape: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.bags.clusters import sizes_for
-from tellapart.bags.disk import disk_errors, write_file
+from tellapart.bags.disk import disk_errors
 from tellapart.bags.file import FORMAT, KIND, Header
 from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate
 from tellapart.bags.make import check_sizes
@@ -23,6 +23,7 @@ from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
 from tellapart.bags.shards import FeatureShards, Shard
 from tellapart.errors import UsageError
+from tellapart.utils.files import replace_file
 
 MEMORY_GB = 4.0
 OPEN_LISTS = 64  # lists of ids that are open at a time
@@ -99,7 +100,7 @@ def mine_folder(
         "target",
     )  # fmt: skip
     with disk_errors(out):
-        write_file(out, lambda temporary: _write(temporary, header, bags, ids))
+        replace_file(out, lambda temporary: _write(temporary, header, bags, ids))
     clusters = len(search.centre_CD)
     shutil.rmtree(work, ignore_errors=True)
     return MinedFolder(header, bags, clusters)

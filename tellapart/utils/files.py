@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tellapart.errors import TellapartError
 
@@ -26,17 +27,21 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
 
 
 def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
-    """Write a UTF-8 file atomically: readers see the old content or the new, never a part.
+    """`replace_file` with UTF-8 text. ``errors``: the error handler of `str.encode`."""
+    replace_file(path, lambda new: new.write_text(text, encoding="utf-8", errors=errors, newline="\n"), sync=sync)
 
-    Writes a temporary file beside ``path``, flushes it to disk (skip this with ``sync=False`` for very many files) and
-    renames it. ``errors``: the error handler of `str.encode`. Raises `OSError`; see `write_errors`.
+
+def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
+    """Write a file atomically: readers see the old content or the new, never a part.
+
+    ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
+    many files) and renamed. Raises `OSError`; see `write_errors`.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8", errors=errors, newline="\n") as file:
-            file.write(text)
-            if sync:
-                file.flush()
+        write(temporary)
+        if sync:
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
         temporary.replace(path)
     finally:
