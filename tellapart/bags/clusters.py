@@ -1,7 +1,7 @@
-"""Which pictures are compared with which, where there are too many for all pairs: k-means, two clusters for each.
+"""Which pictures are compared with which, where there are too many for all pairs: k-means, several clusters for each.
 
-Two pictures are compared where they share one of their two nearest clusters. So a picture at the edge of a cluster
-meets those beyond it. What that misses `tellapart.bags.refine` finds.
+Two pictures are compared where they share one of their nearest clusters. So a picture at the edge of a cluster meets
+those beyond it. What that misses `tellapart.bags.refine` finds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import MissingExtra, UsageError
 
-NEAREST = 2  # clusters of each picture
-WHOLE = 50_000  # pictures, each counted for both clusters: up to so many are compared with each other, all of them
-PICTURES = 5_000  # of a cluster, on the mean, where there are more: refinement finds what these miss
+KEPT = 20  # neighbours of each picture that are kept on the way, where fewer are wanted
+NEAREST, PICTURES = 8, 5_000  # clusters of each picture, pictures of a cluster on the mean: refinement finds the others
+# Where more than `KEPT` are wanted: their lists are too long to keep for eight clusters, and to refine.
+NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
+WHOLE = 25_000  # pictures: up to so many are compared with each other, all of them
 TOGETHER = 50_000  # pictures of the clusters that one task searches
 SAMPLED = 64  # pictures for each cluster that k-means sees
 STEPS = 10  # of k-means
@@ -31,18 +33,23 @@ NOT_FOUND = -1
 class Sizes:
     """How many clusters, and how many pictures one may have: more are searched in parts.
 
-    together: clusters of one task. candidates: pictures with which a block of others is compared at once.
+    nearest: clusters of each picture. together: clusters of one task. candidates: pictures with which a block of others
+    is compared at once. refined: whether neighbours of neighbours are sought.
     """
 
     clusters: int
     largest: int
+    nearest: int = NEAREST
     together: int = 1
     candidates: int = 100_000
+    refined: bool = True
 
 
 def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
-    """Clusters of about ``mean`` pictures (default: one up to `WHOLE`, then `PICTURES`), fewer where ``memory_gb``
-    asks for it (of 10⁹ bytes).
+    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` asks for it (of 10⁹ bytes).
+
+    Default: one cluster up to `WHOLE` pictures, then `PICTURES` in each; √pictures where that is more: to find the
+    clusters of all pictures then costs as much as to search them.
 
     A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
     and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
@@ -56,14 +63,15 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
             f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
             f"expected {least:.1f} or more"
         )
+    refined = k <= KEPT
+    nearest, usual = (NEAREST, PICTURES) if refined else (NEAREST_OF_MANY, PICTURES_OF_MANY)
     if mean is None:
-        mean = WHOLE if NEAREST * pictures <= WHOLE else PICTURES
+        mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
     size = min(mean, largest / 2)
     # A candidate: its features as they are on disk, as float32, in another order; its cosines with a block.
     candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
-    return Sizes(
-        max(1, math.ceil(NEAREST * pictures / size)), largest, max(1, int(TOGETHER / size)), max(QUERIES, candidates)
-    )
+    clusters = max(1, math.ceil(nearest * pictures / size))
+    return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
 
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
@@ -75,14 +83,14 @@ def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.nda
     centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
     limit = max(2, sizes.largest * len(sample_FD) / len(features))
     for attempt in range(1, 4):
-        cluster_F2 = nearest_clusters(sample_FD, centre_CD)
-        count_C = np.bincount(cluster_F2[cluster_F2 >= 0], minlength=len(centre_CD))
+        cluster_FM = nearest_clusters(sample_FD, centre_CD, sizes.nearest)
+        count_C = np.bincount(cluster_FM[cluster_FM >= 0], minlength=len(centre_CD))
         large = np.flatnonzero(count_C > limit)
         if not len(large):
             break
         parts = [np.delete(centre_CD, large, 0)]
         for cluster in large:
-            inside_MD = sample_FD[(cluster_F2 == cluster).any(1)]
+            inside_MD = sample_FD[(cluster_FM == cluster).any(1)]
             parts.append(kmeans(inside_MD, math.ceil(2 * count_C[cluster] / limit), seed + attempt))
         centre_CD = np.concatenate(parts)
     return centre_CD
@@ -113,17 +121,17 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     return unit(centre_CD)
 
 
-def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray) -> np.ndarray:
-    """The two nearest centres of each row, N×2 int32, nearest first; −1 where there is only one."""
+def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
+    """The M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
     import torch
 
-    found_N2 = np.full((len(unit_ND), NEAREST), NOT_FOUND, np.int32)
+    found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
     centre = torch.from_numpy(centre_CD)
-    kept = min(NEAREST, len(centre_CD))
+    kept = min(nearest, len(centre_CD))
     for start in range(0, len(unit_ND), BLOCK):
         cosine_BC = torch.from_numpy(unit_ND[start : start + BLOCK]) @ centre.T
-        found_N2[start : start + BLOCK, :kept] = cosine_BC.topk(kept, 1).indices.numpy()
-    return found_N2
+        found_NM[start : start + BLOCK, :kept] = cosine_BC.topk(kept, 1).indices.numpy()
+    return found_NM
 
 
 def unit(rows_ND: np.ndarray) -> np.ndarray:

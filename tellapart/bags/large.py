@@ -5,10 +5,10 @@ again:
 
     plan.json         what the work is for: other features or settings are refused
     centroids.npy     C×D
-    order/S.npy       of file S: its rows by cluster; where each cluster begins is in begin/S.npy
+    order/S.npy       of file S: each row once for each of its clusters, by cluster; where one begins is in begin/S.npy
     before.npy        for each file and cluster, how many pictures of the files before it are in the cluster
     found/G.npy       of a group of clusters: the nearest of each of its pictures, and their cosines
-    near/S.npy        of file S: the nearest of each of its pictures, of both of its clusters
+    near/S.npy        of file S: the nearest of each of its pictures, of all of its clusters
     moved/G.npy       of a group of clusters: its pictures are in the files by place (`tellapart.bags.refine`)
     round-R/G.npy     of a group: how many neighbours round R changed, and of how many; they are in by-place/round-R
     refined/S.npy     of file S: the nearest of each of its pictures after the last round
@@ -16,7 +16,7 @@ again:
 The last three are only there where there are several clusters: one cluster is an exact search. Then the bags of each
 size are curated (paper 2, algorithm 2) and written. Memory is bounded by a setting, not by the number of pictures.
 Beside it, 36 bytes for each picture are held while bags are curated (ids included; 10 more for each further size), and
-by a task that assigns or joins the rows of a file, 100 bytes + 12 k for each row of that file.
+by a task that assigns or joins the rows of a file, 400 bytes and 12 for each neighbour kept, for each of its rows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tellapart.bags.clusters import NEAREST, NOT_FOUND, QUERIES, Sizes, centroids_of, nearest_clusters, unit
+from tellapart.bags.clusters import KEPT, NOT_FOUND, QUERIES, Sizes, centroids_of, nearest_clusters, unit
 from tellapart.bags.disk import PAIR, RowFile, disk_errors, save_array
-from tellapart.bags.refine import ENTRY, EXPANDED, KEPT, ROUNDS, SETTLED, Placed, Round, changed, no_entries
+from tellapart.bags.refine import ENTRY, EXPANDED, ROUNDS, SETTLED, Placed, Round, changed, no_entries
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
@@ -132,7 +132,7 @@ class LargeSearch:
     @property
     def refines(self) -> bool:
         """Whether there are rounds after the search within clusters: one cluster is exact."""
-        return self.rounds > 0 and self.sizes.clusters > 1
+        return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property
     def kept(self) -> int:
@@ -145,18 +145,19 @@ class LargeSearch:
         save_array(self._file("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """The rows of a file in the order of their clusters (each row twice), and where each cluster begins."""
+        """The rows of a file by cluster, each row once for each of its clusters, and where each cluster begins."""
         rows = self.features.shards[shard].rows
-        cluster_N2 = np.empty((rows, NEAREST), np.int32)
+        cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, BLOCK):
             part = slice(start, min(start + BLOCK, rows))
-            cluster_N2[part] = nearest_clusters(unit(self.features.shards[shard].read(part)), self.centre_CD)
-        flat = cluster_N2.ravel()
+            own_BD = unit(self.features.shards[shard].read(part))
+            cluster_NM[part] = nearest_clusters(own_BD, self.centre_CD, self.sizes.nearest)
+        flat = cluster_NM.ravel()
         place_M = np.argsort(flat, kind="stable")
         place_M = place_M[np.searchsorted(flat[place_M], 0) :]  # without NOT_FOUND
         count_C = np.bincount(flat[place_M], minlength=len(self.centre_CD))
         begin_C = np.concatenate([[0], np.cumsum(count_C)])
-        save_array(self.folder / "clusters" / f"{shard:06}.npy", cluster_N2)
+        save_array(self.folder / "clusters" / f"{shard:06}.npy", cluster_NM)
         save_array(self.folder / "begin" / f"{shard:06}.npy", begin_C)
         save_array(self._file("order", shard), place_M.astype(np.int64))
 
@@ -171,7 +172,7 @@ class LargeSearch:
                 place_M, begin_C = self._order(shard)
                 cluster_M = np.repeat(np.arange(shape[2]), np.diff(begin_C))
                 before_S2C[shard + 1, 0] = before_S2C[shard, 0] + np.diff(begin_C)
-                home_C = np.bincount(cluster_M[place_M % NEAREST == 0], minlength=shape[2])
+                home_C = np.bincount(cluster_M[place_M % self.sizes.nearest == 0], minlength=shape[2])
                 before_S2C[shard + 1, 1] = before_S2C[shard, 1] + home_C
             before_S2C.flush()
 
@@ -200,8 +201,8 @@ class LargeSearch:
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """The nearest of each picture of a file, of both of its clusters, and its place."""
-        rows, k = self.features.shards[shard].rows, self.kept
+        """The nearest of each picture of a file, of all of its clusters, and its place."""
+        rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self._order(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
@@ -210,27 +211,27 @@ class LargeSearch:
         group_C = np.arange(len(start_C)) // self.sizes.together
         start_C -= start_C[group_C * self.sizes.together]
         at_M = np.arange(len(place_M)) - begin_C[cluster_M] + (before_2C[0] + start_C)[cluster_M]
-        inverse = np.full(rows * NEAREST, NOT_FOUND, np.int64)
+        inverse = np.full(rows * nearest, NOT_FOUND, np.int64)
         inverse[place_M] = np.arange(len(place_M))
         if self.refines:
-            home_M = place_M % NEAREST == 0
-            row_H, cluster_H = place_M[home_M] // NEAREST, cluster_M[home_M]
+            home_M = place_M % nearest == 0
+            row_H, cluster_H = place_M[home_M] // nearest, cluster_M[home_M]
             begin_H = np.searchsorted(cluster_H, np.arange(len(start_C)))
             place_N = np.empty(rows, np.int64)
             place_N[row_H] = np.arange(rows) + (self.home_C[:-1] + before_2C[1] - begin_H)[cluster_H]
             self.places.write(self.features.first_S[shard], place_N)
         near_NK = np.empty((rows, k), PAIR)
-        block = max(1, min(BLOCK, 2**26 // k))
+        block = max(1, min(BLOCK, 2**26 // (nearest * k)))
         for start in range(0, rows, block):
             stop = min(start + block, rows)
-            of_B2 = inverse[start * NEAREST : stop * NEAREST].reshape(-1, NEAREST)
-            pair_BA = nothing_found(stop - start, NEAREST, k)
-            known = of_B2 >= 0
-            group_B2 = group_C[cluster_M[np.maximum(of_B2, 0)]]
-            for group in np.unique(group_B2[known]):
-                here = known & (group_B2 == group)
+            of_BM = inverse[start * nearest : stop * nearest].reshape(-1, nearest)
+            pair_BA = nothing_found(stop - start, nearest, k)
+            known = of_BM >= 0
+            group_BM = group_C[cluster_M[np.maximum(of_BM, 0)]]
+            for group in np.unique(group_BM[known]):
+                here = known & (group_BM == group)
                 found = np.load(self._file("found", int(group)), mmap_mode="r", allow_pickle=False)
-                pair_BA[here] = found[at_M[of_B2[here]]]
+                pair_BA[here] = found[at_M[of_BM[here]]]
             near_NK[start:stop] = nearest_pairs(pair_BA.reshape(stop - start, -1), k)
         save_array(self._file("near", shard), near_NK)
 
@@ -371,8 +372,8 @@ class LargeSearch:
         for shard, before in enumerate(self.features.first_S[:-1]):
             place_M, begin_C = self._order(shard)
             own_M = np.array(place_M[begin_C[first] : begin_C[last]])
-            row_F.append(before + own_M // NEAREST)
-            home_F.append(own_M % NEAREST == 0)
+            row_F.append(before + own_M // self.sizes.nearest)
+            home_F.append(own_M % self.sizes.nearest == 0)
             cluster_F.append(np.repeat(np.arange(first, last), np.diff(begin_C[first : last + 1])))
         cluster_M = np.concatenate(cluster_F)
         order = np.argsort(cluster_M, kind="stable")
@@ -409,7 +410,8 @@ class LargeSearch:
     def _check_plan(self) -> None:
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
-            "largest": self.sizes.largest, "together": self.sizes.together, "candidates": self.sizes.candidates,
+            "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
+            "candidates": self.sizes.candidates,
             "max_cosine": self.max_cosine, "seed": self.seed, "rounds": self.rounds,
             "expanded": EXPANDED, "settled": SETTLED,
         }  # fmt: skip

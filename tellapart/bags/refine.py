@@ -17,7 +17,6 @@ from tellapart.bags.clusters import NOT_FOUND
 from tellapart.bags.disk import RowFile
 from tellapart.features.nearest import SPARE, Exclusions, Vectors, order_candidates
 
-KEPT = 20  # neighbours of each picture that are kept, where fewer are wanted
 EXPANDED = 12  # nearest of them whose own neighbours become candidates
 ROUNDS = 6  # at most
 SETTLED = 0.02  # share of the wanted neighbours that a round changed: below it, no further round

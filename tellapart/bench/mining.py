@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from tellapart.bags.clusters import NEAREST, SAMPLED, STEPS, sizes_for
+from tellapart.bags.clusters import KEPT, NEAREST, SAMPLED, STEPS, sizes_for
 from tellapart.bags.disk import PAIR
-from tellapart.bags.refine import ENTRY, KEPT
+from tellapart.bags.refine import ENTRY
 from tellapart.bench import process
 from tellapart.bench.bags import D
 from tellapart.bench.rows import Row
@@ -26,8 +26,15 @@ TOP, TOP_TO = 200, 1_000_000  # sought up to so many pictures: its files are 7 K
 BAGS_GOAL = 95.0  # percent of the neighbours of bags
 MEMORY_GB = 4.0
 LARGE, WORKERS = 10**8, 64
-# Bytes of a picture: features twice, its clusters, found in two clusters and joined, two rounds, numbers by place.
-ON_DISK = 2 * 2 * D + 16 + 8 + 3 * KEPT * PAIR.itemsize + 2 * KEPT * ENTRY.itemsize + 4 * 8 + 6 * PAIR.itemsize
+# Bytes of a picture: features twice, its clusters, found in each of them and joined, two rounds, numbers by place.
+ON_DISK = (
+    2 * 2 * D
+    + 12 * NEAREST
+    + (NEAREST + 1) * KEPT * PAIR.itemsize
+    + 2 * KEPT * ENTRY.itemsize
+    + 4 * 8
+    + 6 * PAIR.itemsize
+)
 
 
 def rows(repeat: int, only: str = "", *, to: float = SIZES[-1]) -> list[Row]:
@@ -73,7 +80,8 @@ def _share(work: str, share: float, goal: float) -> Row:
 
 
 def for_large(count: int, seconds: Mapping[str, float]) -> list[Row]:
-    """What 10⁸ pictures would take, from ``count``: all grows with the pictures, and two stages with the clusters too.
+    """What 10⁸ pictures would take, from ``count``: all grows with the pictures, two stages with the clusters too, and
+    the search with how many pictures a cluster has.
 
     How fast numbers are multiplied is that of the search of clusters, where it decides. Rounds of refinement take the
     same time for each picture, as many of them as at ``count``.
@@ -82,6 +90,7 @@ def for_large(count: int, seconds: Mapping[str, float]) -> list[Row]:
     products = before * (NEAREST * count / before) ** 2 * D
     rate = products / seconds["found"]
     grown = {stage: own * times for stage, own in seconds.items()}
+    grown["found"] *= times * before / clusters
     grown["order"] += 2 * LARGE * clusters * D / rate  # every picture with every centre
     grown["centroids"] = seconds["centroids"] + 2 * STEPS * SAMPLED * clusters**2 * D / rate
     hours = {stage: own / 3600 for stage, own in grown.items()}

@@ -18,7 +18,7 @@ from tellapart.bags.shards import FeatureShards
 from tellapart.bench.bags import features as synthetic
 
 N, D, FILES = 12_000, 128, (5000, 1, 6999)
-SIZES = Sizes(60, N, 7)
+SIZES = Sizes(60, N, nearest=2, together=7)
 
 
 @pytest.fixture(scope="module")
