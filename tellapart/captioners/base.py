@@ -248,13 +248,19 @@ def generate_captions(
     batch_size: int = 100,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Captions of N pictures from their features N×…, dropout off; ``seeds`` of the N decide what is sampled."""
+    """Captions of N pictures from their features N×…, dropout off; ``seeds`` of the N decide what is sampled.
+
+    With ``decoding.confidence`` without the words that the captioner is not sure of (`confident_texts`).
+    """
+    from tellapart.captioners.confident import confident_texts
+
     training = captioner.model.training
     captioner.model.eval()
     texts: list[str] = []
     for start in range(0, len(visual), batch_size):
         block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
         of_block = None if seeds is None else seeds[start : start + batch_size]
-        texts += captioner.generate(block, decoding, of_block).texts
+        rollout = captioner.generate(block, decoding, of_block)
+        texts += confident_texts(captioner, block, rollout, least) if (least := decoding.confidence) else rollout.texts
     captioner.model.train(training)
     return texts

@@ -66,6 +66,10 @@ def caption(
         bool,
         typer.Option("--truthful", help="Drop or soften words that the captioner finds no likelier for the picture."),
     ] = False,
+    confidence: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=0.99, help="Drop or soften words of a smaller probability, and what is said twice."),
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Pictures at once. Default: 32.")] = None,
     features: Annotated[
         str | None,
@@ -96,9 +100,11 @@ def caption(
     path = None if out is None else Path(out)
     served = is_server(model)
     decoding = caption_decoding(beams, max_tokens or (MAX_TOKENS if served else 30), best_of, samples, temperature)
+    if confidence is not None:
+        decoding = decoding.model_copy(update={"confidence": confidence})
     if served:
         local = {"--beams": beams, "--best-of": best_of, "--scorer": scorer, "--truthful": truthful or None}
-        local |= {"--batch-size": batch_size, "--features": features}
+        local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
         local |= {"--device": None if device == "auto" else device}
         local |= {"--precision": None if precision == "auto" else precision}
         _refuse(local, f"is of a model on this machine, and {model.partition('@')[0]} is behind a server")

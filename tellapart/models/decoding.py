@@ -23,6 +23,9 @@ class Decoding(BaseModel):
 
     ``greedy`` takes the likeliest token, ``sample`` draws from the softmax at ``temperature``,
     ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``).
+
+    ``confidence``: content words that the captioner writes with a smaller probability are dropped or softened, and what
+    a caption says twice it says once; 0 leaves captions as they are written.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -32,6 +35,7 @@ class Decoding(BaseModel):
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)
+    confidence: float = Field(0.0, ge=0, lt=1)
 
     @model_validator(mode="after")
     def as_many_as_it_writes(self) -> Decoding:

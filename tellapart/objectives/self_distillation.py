@@ -23,9 +23,9 @@ import torch
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import Encode, Loss, Stateless
-from tellapart.objectives.descriptions import Description, Phrase, article, singular
 from tellapart.objectives.mle import mle_of_references
 from tellapart.rewards.caption_words import content_words, words_of_tokens
+from tellapart.rewards.descriptions import Description, Phrase, article, singular
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.types import Batch, Rollout

@@ -13,8 +13,9 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.inference.truthful import CONTRASTS, EVIDENCE, Beliefs, soften
+from tellapart.inference.truthful import CONTRASTS, EVIDENCE, Beliefs
 from tellapart.rewards.caption_words import content_words
+from tellapart.rewards.softening import soften
 
 SOFTENED = [
     ("a big red star on the green grass", "red", "a big star on the green grass"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.objectives.descriptions import Description, article
+from tellapart.rewards.descriptions import Description, article
 
 SCENE = (
     "a large red ringed diamond is above a small blue star which is left of an orange moon "
@@ -100,3 +100,10 @@ def test_the_noun_that_leads_is_counted() -> None:
 
 def test_articles_follow_their_word() -> None:
     assert [article(word) for word in ("orange", "uniform", "honest", "star")] == ["an", "a", "an", "a"]
+
+
+def test_a_side_is_no_amount() -> None:
+    description = Description("a large black dog left of a small cat on the grass")
+    assert [description.texts[phrase.head] for phrase in description.phrases] == ["dog", "cat", "grass"]
+    assert [phrase.link for phrase in description.phrases] == ["", "left of", "on"]
+    assert description.condensed({1, 2, 3, 5, 6}) == "a black dog left of a cat on the grass"

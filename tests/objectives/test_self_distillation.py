@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.objectives.descriptions import Description
 from tellapart.objectives.presets import objective_table
 from tellapart.objectives.self_distillation import (
     Belief,
@@ -23,6 +22,7 @@ from tellapart.objectives.self_distillation import (
     whole_words,
 )
 from tellapart.recipe.reading import check_recipe
+from tellapart.rewards.descriptions import Description
 from tellapart.scenes.truth import count_claims
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout

@@ -27,6 +27,7 @@ _LIGHT_VERBS = word_set("do does doing has have having")  # what claims somethin
 _CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
+_SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before them is one of its own
 _WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" is said of all that is named
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
@@ -138,6 +139,11 @@ class Description:
         if not self.caption[word.end :].startswith(" of "):
             phrases.append(Phrase(head=number, sentence=self.sentences[number], **vars(begun)))
             return _Begun()
+        if begun.modifiers and self.texts[number] in _SIDES:  # "a black dog left of a cat"
+            *modifiers, head = begun.modifiers
+            begun.modifiers = tuple(modifiers)
+            phrases.append(Phrase(head=head, sentence=self.sentences[number], **vars(begun)))
+            return _Begun(link=f"{self.texts[number]} of", link_words=(number,))
         words = (*begun.modifiers, number)
         begun.modifiers = ()
         if begun.determiner in _ARTICLES:
@@ -193,12 +199,13 @@ class Description:
         plural = phrase.determiner not in _ARTICLES and head.endswith("s") and not head.endswith("ss")
         return head if phrase.head in kept else f"{noun}s" if plural else noun
 
-    def condensed(self, kept: Set[int], noun: str = "thing") -> str:
+    def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:
         """A caption of the kept content words only; empty where none is kept.
 
         A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Without a
         ``noun``, phrases stand whose noun is kept. Relations are kept between phrases that stand side by side in both
-        texts, prepositions behind what they are said of; else "and" takes their place.
+        texts, prepositions behind what they are said of; else "and" takes their place. ``again``: nouns that are not kept
+        because they were said before: what is said of them stays.
         """
         parts: list[str] = []
         last, of = -2, -1  # of: the last phrase that may have others said of it
@@ -215,7 +222,7 @@ class Description:
             if phrase.determiner and (of_amount or not phrase.amount or phrase.head not in kept):
                 said.insert(0, article(said[0]) if phrase.determiner in _ARTICLES else phrase.determiner)
             related = phrase.spatial and last == place - 1 and set(phrase.link_words) <= kept
-            if phrase.link and (related or not (phrase.spatial or (parts and self._is_lost(of, kept, noun)))):
+            if phrase.link and (related or not (phrase.spatial or (parts and self._is_lost(of, kept | again, noun)))):
                 parts += [f"{article(noun)} {noun}"] if noun and not parts else []
                 parts += [phrase.link] if parts else []
             elif parts:
@@ -234,6 +241,23 @@ class Description:
             return False
         joined = not _CONJUNCTIONS.isdisjoint(self._before(min(phrase.words)))
         return (joined or not noun) and self.texts[phrase.head].lower() not in _WHOLE
+
+
+def without_repeats(caption: str) -> str:
+    """The caption without phrases that name the same thing in the same words again, unless as "another" one.
+
+    Only such a caption is changed: it is made again of its other phrases (`Description.condensed`).
+    """
+    description = Description(caption)
+    said: set[tuple[str, ...]] = set()
+    again: set[int] = set()
+    for phrase in description.phrases:
+        words = tuple(description.texts[number].lower() for number in (*phrase.modifiers, phrase.head))
+        if words in said and phrase.determiner in ("", *_ARTICLES, "the"):
+            again.update(phrase.words)
+        said.add(words)
+    kept = set(range(len(description.words))) - again
+    return description.condensed(kept, "", again) if again else caption
 
 
 def _determiner(before: list[str]) -> tuple[str, list[str]]:

@@ -1,0 +1,30 @@
+"""Captions without the words that the captioner itself is not sure of."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tellapart.models.protocols import CaptionerLike
+from tellapart.rewards.caption_words import content_words, words_of_tokens
+from tellapart.rewards.descriptions import without_repeats
+from tellapart.rewards.softening import soften
+from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.types import Rollout
+
+
+def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
+    """The texts without content words of a probability below ``least``, and without phrases said before.
+
+    A word's probability is that of its tokens under the captioner that wrote them, given the picture and what stands
+    before. visual: what was captioned, B rows. One more pass over the captions, none over the pictures.
+    """
+    found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
+    log_p_RT = Speaker(captioner).score(visual, rollout).cpu()
+    log_p_RW = word_log_probs(log_p_RT[None], word_RT, max(1, *map(len, found)))[0]
+    doubted = (log_p_RW < math.log(least)).tolist()
+    return [
+        without_repeats(soften(text, row[: len(words)]))
+        for text, row, words in zip(rollout.texts, doubted, found, strict=True)
+    ]

@@ -1,0 +1,106 @@
+"""Words that a captioner is not sure of leave its captions, by the same probabilities as of the plain way."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from test_samples import visual_of
+from test_table import CAPTIONERS
+
+from tellapart.captioners import load_captioner
+from tellapart.captioners.base import generate_captions
+from tellapart.captioners.confident import confident_texts
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.reading import check_recipe
+from tellapart.rewards.caption_words import content_words, words_of_tokens
+from tellapart.rewards.descriptions import without_repeats
+from tellapart.rewards.softening import soften
+
+WRITTEN = Decoding(kind="beam", beams=3, samples=2, max_tokens=8)
+
+
+def plain_log_probs(captioner: Any, visual: torch.Tensor, rollout: Any) -> list[list[float]]:
+    """Of each content word, one caption after the other, all scores at once."""
+    found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
+    rows = []
+    for r, words in enumerate(found):
+        picture = r // rollout.samples
+        tokens_1T, valid_1T = rollout.tokens_RT[r : r + 1], rollout.valid_RT[r : r + 1]
+        with torch.no_grad():
+            logits_TV = captioner.logits(visual[picture : picture + 1], tokens_1T, valid_1T)[0]
+        log_p_T = logits_TV.double().log_softmax(1).gather(1, tokens_1T[0, :, None])[:, 0]
+        rows.append([float(log_p_T[word_RT[r] == number].sum()) for number in range(len(words))])
+    return rows
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_words_of_a_smaller_probability_are_left_out(name: str, tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)), precision="fp32")
+    captioner.model.eval()
+    visual = visual_of(captioner)
+    with torch.no_grad():
+        rollout = captioner.generate(visual, WRITTEN)
+    expected = plain_log_probs(captioner, visual, rollout)
+    every = sorted(value for row in expected for value in row)
+    middle = median(every) + 1e-3 if every else -1.0  # an untrained one may write nothing but "of"
+    found = confident_texts(captioner, visual, rollout, math.exp(middle))
+    assert found == [
+        without_repeats(soften(text, [value < middle for value in row]))
+        for text, row in zip(rollout.texts, expected, strict=True)
+    ]
+    decoding = WRITTEN.model_copy(update={"confidence": math.exp(middle)})
+    assert generate_captions(captioner, visual, decoding, batch_size=2) == found
+
+
+def test_what_is_said_twice_is_said_once() -> None:
+    for caption, left in (
+        ("a small black star and a small black star on the cloth", "a small black star on the cloth"),
+        ("a black star and a white star", "a black star and a white star"),
+        ("a dog next to another dog on grass", "a dog next to another dog on grass"),
+        ("a black dog left of a black dog on the grass", "a black dog on the grass"),
+        ("two dogs run, two dogs run on the grass", "two dogs run on the grass"),
+    ):
+        assert without_repeats(caption) == left
+
+
+def test_the_command_edits_captions_and_says_so(tmp_path: Path, cli: Any) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.effect_noise((60, 40), 90).convert("RGB").save(tmp_path / "photos" / f"{number}.jpg")
+    model = CAPTIONERS["BLIP"](tmp_path)
+    few = ("--max-tokens", "8")
+    written = {}
+    for out, more in (("plain", ()), ("sure", ("--confidence", "0.9"))):
+        path = tmp_path / f"{out}.jsonl"
+        done = cli("caption", model, tmp_path / "photos", "--precision", "fp32", *few, "-o", path, *more)
+        assert done.status == 0, done.err
+        written[out] = [json.loads(line)["caption"] for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(written["sure"]) == 3 and written["sure"] != written["plain"]
+    again = cli("caption", model, tmp_path / "photos", "--precision", "fp32", *few, "-o", tmp_path / "sure.jsonl")
+    assert again.status == 2 and "begun with another decoding" in again.err
+    wrong = cli("caption", model, tmp_path / "photos", "--confidence", "1.5", "-o", tmp_path / "x.jsonl")
+    assert wrong.status == 2 and "--confidence" in wrong.err and not (tmp_path / "x.jsonl").exists()
+
+
+def test_training_from_edited_captions_is_refused() -> None:
+    table = {
+        "name": "edited",
+        "data": {"train": "scenes:plain?n=4", "validation": "scenes:plain?n=4&split=validation"},
+        "captioner": {"name": "scenes"},
+        "scorer": {"name": "scenes"},
+        "objective": {
+            "kind": "reinforce",
+            "rewards": [{"kind": "self_retrieval"}],
+            "decoding": {"kind": "sample", "samples": 2, "confidence": 0.3},
+        },
+        "training": {"steps": 1, "batch_size": 2, "learning_rate": 1e-4},
+    }
+    with pytest.raises(Exception, match=r"objective\.decoding\.confidence edits captions"):
+        check_recipe(table, "a.toml")
