@@ -2,8 +2,9 @@
 
 All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
 ``speaker`` arms are the same one at other factors on the start's likelihood, which set how much is said: from them the
-curve of R@1 against hallucination is drawn. The rule is
-fixed here, before any verdict: settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
+curve of R@1 against hallucination is drawn. These arms leave out what they are not sure of as they caption
+(`Decoding.confidence`), and all others write as the papers do; what that alone does to either is measured, too. The
+rule is fixed here, before any verdict: settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.claims.arms import DECODINGS, TEST_SETS, overlap, reward
+from tellapart.claims.arms import TEST_SETS, overlap, reward
 from tellapart.claims.bootstrap import PartResult, Statistic, compare_with_bounds, ratio_statistic
 from tellapart.claims.claim import Arm, Measurement, Part, greater
 from tellapart.claims.lab import Lab, code_versions, digest
@@ -28,6 +29,7 @@ from tellapart.claims.test_sets import ArmCaptions
 from tellapart.claims.verdict import RECORDS
 from tellapart.claims.worker_pool import Task, WorkerPool
 from tellapart.metrics.significance import LEVEL, RESAMPLES
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.presets import PRESETS
 
 FOLDER = Path("runs") / "tradeoff"
@@ -64,9 +66,24 @@ def words_per_caption(captions: ArmCaptions) -> Statistic:
 MEASURED = ("hard", "listener", "hallucination", "bindings", "precision", "cider", "repetitions", "words")
 
 
-def of(arm: str, name: str, factor: float = 1.0) -> Measurement:
-    """A measure of an arm's captions of the test pictures."""
-    return Measurement(arm, name, TEST_SET, factor=factor)
+DECODINGS = {
+    "greedy": Decoding(kind="greedy", max_tokens=40),
+    "confident": Decoding(kind="greedy", max_tokens=40, confidence=0.3),
+}
+# Further rows of the table: an arm's captions as another one decodes.
+DECODED_OTHERWISE = {"sr_confident": ("sr", "confident"), "truthful_greedy": ("truthful", "greedy")}
+CONFIDENT = ("truthful", "shuffled", "unselected", *(f"speaker{factor}" for factor in SPEAKERS))
+
+
+def captions_of(row: str) -> tuple[str, str]:
+    """The arm and the decoding of a row of the table."""
+    return DECODED_OTHERWISE.get(row, (row, "confident" if row in CONFIDENT else "greedy"))
+
+
+def of(row: str, name: str, factor: float = 1.0) -> Measurement:
+    """A measure of a row's captions of the test pictures."""
+    arm, decoding = captions_of(row)
+    return Measurement(arm, name, TEST_SET, decoding, factor)
 
 
 PARTS = (
@@ -188,20 +205,31 @@ def run_tradeoff(
     folder: Path = FOLDER,
     workers: int = 1,
 ) -> TradeoffResult:
-    """Train the arms (default: all), measure them, apply the rule where its arms are there. Resumes after Ctrl-C."""
+    """Train the arms of some rows (default: all), measure, apply the rule where its rows are there.
+
+    Resumes after Ctrl-C.
+    """
     known = arms(start, steps)
-    chosen = [known[name] for name in names] if names else list(known.values())
+    rows = list(names) or [*known, *DECODED_OTHERWISE]
     lab = Lab(folder, known, TEST_SETS, DECODINGS)
-    lineage = dict.fromkeys(one for arm in chosen for one in lab.lineage(arm.name))
-    tasks = [Task(one, seed, ((TEST_SET, "greedy"),)) for seed in seeds for one in lineage]
+    decodings: dict[str, list[str]] = {}
+    for arm, decoding in map(captions_of, rows):
+        for one in lab.lineage(arm):
+            decodings.setdefault(one, [])
+        decodings[arm].append(decoding)
+    tasks = [
+        Task(arm, seed, tuple((TEST_SET, decoding) for decoding in some))
+        for seed in seeds
+        for arm, some in decodings.items()
+    ]
     if workers > 1:
         with WorkerPool(lab, tasks, workers) as pool:
             pool.finish({task.key for task in tasks})
     result = TradeoffResult(tuple(seeds))
-    for arm in chosen:
+    for row in rows:
         for seed in seeds:
-            lab.prepare(of(arm.name, "hard"), seed)
-        result.table[arm.name] = {name: _measured(lab, seeds, of(arm.name, name)) for name in MEASURED}
+            lab.prepare(of(row, "hard"), seed)
+        result.table[row] = {name: _measured(lab, seeds, of(row, name)) for name in MEASURED}
     if {"start", "sr", "truthful"} <= set(result.table):
         result.parts = [_part(lab, seeds, part) for part in PARTS]
     return result

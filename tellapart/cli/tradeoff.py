@@ -29,9 +29,9 @@ def tradeoff(
     """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
     from tellapart.claims import cores
     from tellapart.claims.seeds import parse_seeds
-    from tellapart.claims.tradeoff import arms, run_tradeoff, verdict
+    from tellapart.claims.tradeoff import DECODED_OTHERWISE, arms, run_tradeoff, verdict
 
-    known = arms(start, steps)
+    known = [*arms(start, steps), *DECODED_OTHERWISE]
     for name in names or ():
         if name not in known:
             raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")

@@ -204,8 +204,8 @@ class Description:
 
         A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Without a
         ``noun``, phrases stand whose noun is kept. Relations are kept between phrases that stand side by side in both
-        texts, prepositions behind what they are said of; else "and" takes their place. ``again``: nouns that are not kept
-        because they were said before: what is said of them stays.
+        texts, prepositions behind what they are said of; else "and" takes their place. ``again``: words that are left
+        out because they were said before; what is said of their nouns stays.
         """
         parts: list[str] = []
         last, of = -2, -1  # of: the last phrase that may have others said of it

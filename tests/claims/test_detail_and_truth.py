@@ -111,7 +111,7 @@ def test_a_verdict_is_given_once_and_a_second_one_is_marked(
     kept = tmp_path / "tradeoff"
     monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "1a2b3c4")
     first = tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(30,), records=kept)
-    assert len(first["parts"]) == 6 and set(first["systems"]) == set(tradeoff.arms())
+    assert len(first["parts"]) == 6 and set(first["systems"]) == {*tradeoff.arms(), *tradeoff.DECODED_OTHERWISE}
     assert first["stamp"]["number"] == 1 and set(first["closed"]) == {"hard", "hallucination"}
     runs = sorted(kept.glob("*-s30-*"))
     before = [run.stat().st_mtime_ns for run in runs]
@@ -127,7 +127,7 @@ def test_a_verdict_is_given_once_and_a_second_one_is_marked(
         2,
     ]
     rows = tradeoff.table_lines(first)
-    assert rows[0] == ["arm", *tradeoff.MEASURED] and len(rows) == 1 + len(tradeoff.arms())
+    assert rows[0] == ["arm", *tradeoff.MEASURED] and len(rows) == 1 + len(first["systems"])
 
 
 def test_the_picture_has_every_arm_that_claims_something_and_joins_those_of_the_recipe() -> None:
