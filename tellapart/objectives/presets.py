@@ -20,8 +20,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "truthful-self-retrieval": {
         "kind": "self_distillation",
         "prompt": "in this picture",
-        "confidence": 0.96,
-        "speaker": 0.0058,
+        "confidence": 0.97,
+        "speaker": 0.004,
     },
     "smile": {"kind": "smile", "mle_weight": 0.01},
     "mle": {"kind": "mle"},

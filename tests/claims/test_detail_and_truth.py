@@ -71,7 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Pa
     pictures = {"train": "scenes:plain?n=60&split=train", "validation": "scenes:plain?n=30&split=validation"}
 
     def reward(name: str, **settings: Any) -> Any:
-        arm = real(name, **settings, pictures=pictures)
+        arm = real(name, **{**settings, "pictures": pictures})
         table: dict[str, Any] = json.loads(json.dumps(arm.table))
         table["scorer"]["name"] = str(tiny_scorer)
         table["training"] |= {"batch_size": 12}
