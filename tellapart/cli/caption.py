@@ -103,7 +103,12 @@ def caption(
     if confidence is not None:
         decoding = decoding.model_copy(update={"confidence": confidence})
     if served:
-        local = {"--beams": beams, "--best-of": best_of, "--scorer": scorer, "--truthful": truthful or None}
+        local: dict[str, Any] = {
+            "--beams": beams,
+            "--best-of": best_of,
+            "--scorer": scorer,
+            "--truthful": truthful or None,
+        }
         local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
         local |= {"--device": None if device == "auto" else device}
         local |= {"--precision": None if precision == "auto" else precision}

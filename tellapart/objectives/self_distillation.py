@@ -33,18 +33,21 @@ from tellapart.utils.rng import ItemSeeds
 
 OTHERS = 4  # pictures of the batch with which a description is compared where they have no average
 Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
 
 
 @dataclass(frozen=True)
 class Choice:
     """How a caption is made of a description.
 
-    confidence: least probability of a word under the start model, given what stands before it. evidence: least mutual
-    information with the picture, in nats, below which a word says nothing of this picture. candidates: captions among
-    which one is chosen, by the probability that the listener picks the picture + ``speaker`` · log-probability of the
-    caption under the start model − ``rent`` · words. A probability, not its logarithm: words are then spent where they
-    decide whether the picture is found. noun: stands for one that is in doubt, where the picture's plain caption has
-    none that fits any picture; "" leaves out what is said of such a noun.
+    confidence: least probability of a word under the start model, given what stands before it. evidence: least
+    mutual information with the picture, in nats, below which a word says nothing of this picture. candidates:
+    captions among which one is chosen, by the probability that the listener picks the picture + ``speaker`` ·
+    log-probability of the caption under the start model − ``rent`` · words. likelihood: the listener's logit of a
+    picture is the scorer's + this · log-probability of the caption for that picture under the start model, in which
+    a false word counts. A probability, not its logarithm: words are then spent where they decide whether the
+    picture is found. noun: stands for one that is in doubt, where the picture's plain caption has none that fits
+    any picture; "" leaves out what is said of such a noun.
     """
 
     confidence: float = 0.95
@@ -52,7 +55,14 @@ class Choice:
     candidates: int = 24
     rent: float = 0.0
     speaker: float = 0.005
+    likelihood: float = 0.0
     noun: str = "thing"
+
+    def value(self, heard_MC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
+        """Of C captions, without the rent: the scorer's logits for M pictures, the first their own, and the start
+        model's log-probabilities, of all M where its ``likelihood`` counts."""
+        picked_C = (heard_MC + self.likelihood * spoken_MC).softmax(0)[0]
+        return picked_C + self.speaker * spoken_MC[0]
 
 
 @dataclass(frozen=True)
@@ -86,8 +96,9 @@ class Describer:
         self.plain, self.asked, self.decoding = plain, asked, decoding
         self.pixels, self.shuffled = pixels, shuffled
 
-    def visual(self, batch: Batch) -> torch.Tensor:
-        return self.plain.encode(batch.visual) if self.pixels else batch.visual
+    def view(self, visual: torch.Tensor) -> torch.Tensor:
+        """What the captioner reads, of what batches hold."""
+        return self.plain.encode(visual) if self.pixels else visual
 
     def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
         found, log_p_RW, information_RW = self._describe(self.asked, visual, batch)
@@ -123,13 +134,20 @@ class Describer:
         return [Description(text) for text in whole_words(rollout, captioner)], log_p_ORW[0], information_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
-        """For each picture the log-probabilities of its captions when the start model captions, in nats."""
-        most = max(map(len, options))
+        """Log-probabilities M×C of the captions of each picture when the start model captions, in nats.
+
+        ``visual`` has M rows for each list of captions, one after the other: of the picture itself, and of others.
+        """
+        B, most = len(options), max(map(len, options))
+        M = len(visual) // B
         texts = [text for one in options for text in (*one, *[one[0]] * (most - len(one)))]
-        tokens_RT, valid_RT = (x.to(visual.device) for x in self.plain.pad(self.plain.tokenize(texts)))
+        tokens_RT, valid_RT = (
+            x.to(visual.device).view(B, 1, most, -1).expand(-1, M, -1, -1).flatten(0, 2)
+            for x in self.plain.pad(self.plain.tokenize(texts))
+        )
         with torch.no_grad():
-            log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, texts, most)).cpu()
-        return [row[: len(one)] for row, one in zip(log_p_RT.sum(1).view(-1, most), options, strict=True)]
+            log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, [], most)).cpu()
+        return [one_MC[:, : len(one)] for one_MC, one in zip(log_p_RT.sum(1).view(B, M, most), options, strict=True)]
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
@@ -140,20 +158,27 @@ def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
 
 
 class Listener:
-    """How well a caption tells a picture from its look-alikes.
+    """How well a caption fits a picture and its look-alikes.
 
     ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
+    ``visual``: shows training pictures to the captioner; None where only the scorer listens.
     """
 
-    def __init__(self, scorer: ScorerLike, features_ND: np.ndarray, nearest: Nearest) -> None:
-        self.scorer, self.features_ND, self.nearest = scorer, features_ND, nearest
+    def __init__(
+        self, scorer: ScorerLike, features_ND: np.ndarray, nearest: Nearest, visual: Look | None = None
+    ) -> None:
+        self.scorer, self.features_ND, self.nearest, self.visual = scorer, features_ND, nearest, visual
 
-    def log_probs(self, rows_B: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
-        """log p(picture | caption) among the picture's look-alikes, in nats, of the captions of each picture."""
+    def among(self, rows_B: np.ndarray) -> np.ndarray:
+        """rows_BM: each picture and its look-alikes."""
+        return np.column_stack([rows_B, self.nearest(rows_B)])
+
+    def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
+        """The scorer's logits M×C: of the captions of each picture, for it and its look-alikes."""
         text_RD = self.scorer.text_features([text for one in options for text in one]).cpu().float()
-        picture_BKD = torch.from_numpy(self.features_ND[np.column_stack([rows_B, self.nearest(rows_B)])]).float()
-        rows = zip(text_RD.split([len(one) for one in options]), picture_BKD, strict=True)
-        return [(self.scorer.scale * text_CD @ picture_KD.T).log_softmax(1)[:, 0] for text_CD, picture_KD in rows]
+        picture_BMD = torch.from_numpy(self.features_ND[rows_BM]).float()
+        rows = zip(text_RD.split([len(one) for one in options]), picture_BMD, strict=True)
+        return [self.scorer.scale * picture_MD @ text_CD.T for text_CD, picture_MD in rows]
 
 
 class SelfDistillation(Stateless[CaptionerLike]):
@@ -196,17 +221,21 @@ class SelfDistillation(Stateless[CaptionerLike]):
             return self._chosen_of(batch)
 
     def _chosen_of(self, batch: Batch) -> list[str]:
-        visual = self.describer.visual(batch)
+        visual = self.describer.view(batch.visual)
         beliefs = self.describer(visual, batch, self.choice)
         seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)
         options = [candidates(one, self.choice, seeds[b : b + 1]) for b, one in enumerate(beliefs)]
         if self.listener is None:
             return [one[0] for one in options]
-        heard = self.listener.log_probs(batch.rows_B.numpy(), options)
+        rows_BM = self.listener.among(batch.rows_B.numpy())
+        heard = self.listener.logits(rows_BM, options)
+        if self.choice.likelihood:
+            assert self.listener.visual is not None
+            visual = self.describer.view(self.listener.visual(rows_BM.ravel()))
         spoken = self.describer.log_probs(visual, options)
         return [
-            best(one, listener_C.exp() + self.choice.speaker * speaker_C, self.choice.rent)
-            for one, listener_C, speaker_C in zip(options, heard, spoken, strict=True)
+            best(one, self.choice.value(heard_MC, spoken_MC), self.choice.rent)
+            for one, heard_MC, spoken_MC in zip(options, heard, spoken, strict=True)
         ]
 
 

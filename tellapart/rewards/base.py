@@ -76,6 +76,10 @@ class RunParts(Protocol):
         """features_ND of the training pictures."""
         ...
 
+    def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
+        """From rows_B of training pictures to what batches hold of them: features, or pixels (`vision_learns`)."""
+        ...
+
     def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
         """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
         ...

@@ -211,6 +211,17 @@ class TrainingSetup:
         """features_ND of the training pictures, as this scorer sees them."""
         return np.asarray(self.store.features(self.train_items, scorer.encoder))
 
+    def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
+        """Shows training pictures as batches do, without augmentation: rows_B to B×…, on the learner's device."""
+        rows = self.visual(self.train_items)
+
+        def seen(rows_B: np.ndarray) -> torch.Tensor:
+            if self.reads_pixels:
+                return self.pixels.tensor(rows[rows_B])
+            return torch.from_numpy(np.ascontiguousarray(rows[rows_B])).to(self.device)
+
+        return seen
+
     def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
         """Finds the look-alikes of training pictures by the scorer's features: rows_B to rows_BK."""
         from tellapart.features.nearest import Exclusions, Vectors, nearest_among

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -101,11 +102,24 @@ class Words:
 def test_the_listener_compares_a_picture_with_its_look_alikes_only() -> None:
     features_ND = np.eye(3, dtype=np.float32)
     listener = Listener(Words(), features_ND, lambda rows_B: 1 - rows_B[:, None])  # type: ignore[arg-type]
-    found = listener.log_probs(np.array([0, 1]), [["r", "b", "a"], ["b"]])
+    rows_BM = listener.among(np.array([0, 1]))
+    assert rows_BM.tolist() == [[0, 1], [1, 0]]
+    heard = listener.logits(rows_BM, [["r", "b", "a"], ["b"]])
+    assert [tuple(one_MC.shape) for one_MC in heard] == [(2, 3), (2, 1)]
+    spoken = [torch.zeros_like(one_MC) for one_MC in heard]
+    found = [Choice(speaker=0.0).value(*both) for both in zip(heard, spoken, strict=True)]
     scores_K = 10 * torch.tensor([1.0, 0.0]) / 2**0.5
-    torch.testing.assert_close(found[0][0], scores_K.log_softmax(0)[0])
-    torch.testing.assert_close(found[0][2], torch.tensor(0.5).log())
+    torch.testing.assert_close(found[0][0], scores_K.softmax(0)[0])
+    torch.testing.assert_close(found[0][2], torch.tensor(0.5))
     assert found[0][0] > found[0][2] > found[0][1] and found[1][0] == found[0][0]
+
+
+def test_a_word_that_the_start_finds_false_of_a_look_alike_tells_them_apart() -> None:
+    heard_MC, spoken_MC = torch.zeros(2, 2), torch.tensor([[-3.0, -2.0], [-9.0, -2.5]])
+    value_C = Choice(speaker=0.1, likelihood=0.5).value(heard_MC, spoken_MC)
+    expected = [1 / (1 + math.exp(-3.0)) - 0.3, 1 / (1 + math.exp(-0.25)) - 0.2]
+    torch.testing.assert_close(value_C, torch.tensor(expected))
+    assert Choice(speaker=0.1).value(heard_MC, spoken_MC).tolist() == pytest.approx([0.5 - 0.3, 0.5 - 0.2])
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +151,29 @@ def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(s
     assert isinstance(resumed, SelfDistillation) and resumed.captions(batches[1]) == objective.captions(batches[1])
 
 
+def test_captions_of_look_alikes_are_scored_as_one_by_one(shipped: TrainingSetup) -> None:
+    objective = shipped.objective()
+    assert isinstance(objective, SelfDistillation)
+    show = shipped.train_visual()
+    rows_BM = np.array([[3, 7, 1], [0, 2, 9]])
+    options = [["a red star", "a large red star on the sand"], ["a heart"]]
+    found = objective.describer.log_probs(show(rows_BM.ravel()), options)
+    for row_M, texts, log_p_MC in zip(rows_BM, options, found, strict=True):
+        assert log_p_MC.shape == (3, len(texts))
+        for row, log_p_C in zip(row_M, log_p_MC, strict=True):
+            alone = [objective.describer.log_probs(show(np.array([row])), [[text]])[0][0, 0] for text in texts]
+            torch.testing.assert_close(log_p_C, torch.stack(alone), rtol=0, atol=1e-4)
+    batch = shipped.training_set().batch(0)
+    assert torch.equal(show(batch.rows_B.numpy()), batch.visual)
+
+
 def test_captions_are_chosen_without_gradient_and_in_full_precision(shipped: TrainingSetup) -> None:
     seen: list[tuple[bool, bool]] = []
 
     class Watched(Describer):
-        def visual(self, batch: Batch) -> torch.Tensor:
+        def view(self, visual: torch.Tensor) -> torch.Tensor:
             seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
-            return super().visual(batch)
+            return super().view(visual)
 
     objective, batch = shipped.objective(), shipped.training_set().batch(0)
     assert isinstance(objective, SelfDistillation)

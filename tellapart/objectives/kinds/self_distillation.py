@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 class SelfDistillation(ObjectiveOptions):
     """Maximum likelihood of short captions out of the words of its own descriptions that the start model is sure of.
 
-    ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``: the
-    least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
-    ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture among
-    its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, − ``rent`` for
-    each word. ``noun`` stands for one that is in doubt, where the plain caption offers none; "" leaves out what is said
-    of such a noun, as photos want it. Controls:
-    ``select`` = "random" takes any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
+    ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``:
+    the least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
+    ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture
+    among its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, −
+    ``rent`` for each word. ``likelihood``: how much the start model's log-probabilities of the caption for these
+    pictures count beside the scorer's logits. ``noun`` stands for one that is in doubt, where the plain caption
+    offers none; "" leaves out what is said of such a noun, as photos want it. Controls: ``select`` = "random" takes
+    any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
     """
 
     kind: Literal["self_distillation"]
@@ -34,6 +35,7 @@ class SelfDistillation(ObjectiveOptions):
     candidates: int = Field(24, ge=1)
     rent: float = 0.0
     speaker: float = Field(0.005, ge=0)
+    likelihood: float = Field(0.0, ge=0)
     noun: str = "thing"
     nearest: int = Field(9, ge=1)
     select: Literal["scorer", "random"] = "scorer"
@@ -54,7 +56,8 @@ def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjecti
     if options.select == "scorer":
         scorer = parts.scorer
         assert scorer is not None, "the recipe schema requires [scorer]"
-        listener = Listener(scorer, parts.train_features(scorer), parts.nearest_train(scorer, options.nearest))
+        visual = parts.train_visual() if options.likelihood else None
+        listener = Listener(scorer, parts.train_features(scorer), parts.nearest_train(scorer, options.nearest), visual)
     return Objective(
         describer, listener, Choice(**{name: getattr(options, name) for name in Choice.__dataclass_fields__})
     )
