@@ -127,6 +127,8 @@ def caption_by_server(
     started = time.monotonic()
     if decoding.kind == "beam":
         raise UsageError("a server writes greedy or sampled captions, not beams; leave --beams out")
+    if decoding.confidence:
+        raise UsageError("a server does not say how sure it is of its words; leave confidence out")
     if concurrency < 1:
         raise UsageError(f"{concurrency} concurrent requests; expected at least 1")
     backend, prompt = open_server(name)
