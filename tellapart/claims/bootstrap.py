@@ -118,18 +118,21 @@ def compare_with_bounds(
     lower: float = 0.0,
     upper: float = math.inf,
     resamples: int = RESAMPLES,
+    *,
+    every_seed: bool = True,
 ) -> PartResult:
     """Σ factor · statistic against the bounds. ``weighted_statistics``: see `draw_seeds`.
 
-    One finite bound: each seed's value and the whole interval lie on its right side. Two finite bounds: the interval
-    lies between them. Seeds and pictures are both drawn with replacement. A part that is not a number in one resample
-    does not hold.
+    One finite bound: the whole interval lies on its right side, and with ``every_seed`` each seed's value, too. Two
+    finite bounds: the interval lies between them. Seeds and pictures are both drawn with replacement. A part that is
+    not a number in one resample does not hold.
     """
     value_S, drawn_SR = draw_seeds(weighted_statistics, resamples)
     seed_RS = resampled_seeds(len(value_S), resamples)
     mean_R = drawn_SR[seed_RS, np.arange(resamples)[:, None]].mean(1)
     low, high = map(float, np.nanquantile(mean_R, [ALPHA, 1 - ALPHA]))
-    holds = verdict(value_S, low, high, lower, upper) and bool(np.isfinite(mean_R).all())
+    judged_S = value_S if every_seed else value_S.mean(keepdims=True)
+    holds = verdict(judged_S, low, high, lower, upper) and bool(np.isfinite(mean_R).all())
     p, seeds = part_p(mean_R, lower, upper), tuple(map(float, value_S))
     return PartResult(statement, float(value_S.mean()), low, high, seeds, holds, p, mean_R)
 

@@ -39,6 +39,13 @@ def test_one_seed_of_the_other_sign_is_enough_to_fail() -> None:
     assert not difference(of(5, 6, 3.9), of(4, 4, 4)).holds
 
 
+def test_the_interval_alone_may_decide() -> None:
+    statistics = [(1.0, of(5, 6, 7, 6, 3.9)), (-1.0, of(4, 4, 4, 4, 4))]
+    assert not compare_with_bounds("x", statistics).holds
+    assert compare_with_bounds("x", statistics, every_seed=False).holds
+    assert not compare_with_bounds("x", statistics, lower=1.0, every_seed=False).holds
+
+
 def test_an_interval_over_zero_fails_though_signs_agree() -> None:
     found = difference(of(0.1, 0.1, 0.1, spread=5.0), of(0, 0, 0))
     assert min(found.seeds) > 0 > found.low and not found.holds
