@@ -1,11 +1,13 @@
 """A Ray cluster of three nodes on this machine, in a process of its own: ``python ray_nodes.py``.
 
-It prints its address; a line on its input asks for something, and a line on its output says that it was done:
-``node`` kills a node's raylet (-9) and adds another node, ``worker`` kills a worker (-9); the end of its input ends it.
+It prints its address; a line on its input asks for something, and the answer is the number of the process that was
+killed: ``node`` kills a node's raylet (-9) and adds another node, ``worker`` kills a worker (-9) as soon as one does a
+shard. The end of its input ends it, and so does a minute without a worker.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ import psutil
 NODES = 3
 HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 STORE = 80 << 20
+WITHIN = 60.0  # seconds for a worker to be busy: after a fault it loads its model anew
 
 
 def serve() -> None:
@@ -38,20 +41,34 @@ def serve() -> None:
     nodes = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(NODES)]
     print(cluster.address, flush=True)
     turn = 0
-    for line in sys.stdin:
-        if line.strip() == "node":
-            node = nodes.pop(0)
-            raylet = node.all_processes["raylet"][0].process.pid
-            os.kill(raylet, signal.SIGKILL)
-            cluster.remove_node(node, allow_graceful=False)
-            nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE, wait=False))
-        elif line.strip() == "worker":
-            pids = busy_workers()
-            turn += 1
-            if pids:
-                os.kill(pids[turn % len(pids)], signal.SIGKILL)
-        print("done", flush=True)
-    cluster.shutdown()
+    try:
+        for line in sys.stdin:
+            if line.strip() == "node":
+                node = nodes.pop(0)
+                killed = node.all_processes["raylet"][0].process.pid
+                os.kill(killed, signal.SIGKILL)
+                cluster.remove_node(node, allow_graceful=False)
+                nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE, wait=False))
+            else:
+                turn += 1
+                killed = kill_worker(turn)
+            print(killed, flush=True)
+    finally:
+        cluster.shutdown()
+
+
+def kill_worker(turn: int) -> int:
+    """Kill one of the busy workers, by turns. Raises `TimeoutError` where none is busy."""
+    end = time.monotonic() + WITHIN
+    while time.monotonic() < end:
+        if pids := busy_workers():
+            process = psutil.Process(pids[turn % len(pids)])
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+                process.wait(30)
+                return process.pid
+        time.sleep(0.01)
+    raise TimeoutError("no worker does a shard")
 
 
 def busy_workers() -> list[int]:
@@ -96,12 +113,12 @@ class Nodes:
                 continue
         psutil.wait_procs(below, timeout=10)
 
-    def ask(self, what: str) -> None:
-        """``node`` or ``worker``."""
+    def ask(self, what: str) -> int:
+        """``node`` or ``worker``. Returns the number of the process that was killed."""
         assert self._process.stdin is not None
         self._process.stdin.write(what + "\n")
         self._process.stdin.flush()
-        assert self._line() == "done"
+        return int(self._line())
 
     def _line(self) -> str:
         assert self._process.stdout is not None

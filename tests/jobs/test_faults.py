@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -63,6 +64,7 @@ def disturb(
     np.random.default_rng(1).shuffle(faults)
     before = {process.pid for process in psutil.process_iter()}
     seen: dict[str, tuple[int, int]] = {}
+    killed: dict[str, set[int]] = {"worker": set(), "node": set(), "driver": set()}
     folder = Path(f"{out}.job")
     with Nodes() as cluster:
         driver = Driver("caption", model, data, "-o", out, *options, "--ray", cluster.address, "--workers", 3,
@@ -71,13 +73,20 @@ def disturb(
             seen |= wait_for(folder, number * shards // (len(faults) + 2), driver, seconds)
             assert driver.process.poll() is None, (tmp_path / "job.log").read_text()
             if fault == "driver":
+                killed[fault].add(driver.process.pid)
                 driver.kill()
+                assert driver.process.returncode == -signal.SIGKILL
                 there = results(folder)
                 driver.start()
                 seen |= there
             else:
-                cluster.ask(fault)
+                pid = cluster.ask(fault)
+                assert not psutil.pid_exists(pid), f"{fault} {pid} lives"
+                killed[fault].add(pid)
         assert driver.wait(seconds) == 0, (tmp_path / "job.log").read_text()
+    assert {fault: len(pids) for fault, pids in killed.items()} == {
+        "worker": workers, "node": nodes, "driver": drivers,
+    }  # fmt: skip
     after = results(folder)
     assert len(after) == shards
     assert {name: after[name] for name in seen} == seen, "a finished shard was done again"
