@@ -65,20 +65,35 @@ def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
         settings |= {"num_cpus": max(cores, math.ceil(count * cpus)), "object_store_memory": STORE_BYTES}
         settings["address"] = "local"
     else:
-        settings["address"] = wanted.address
         del settings["include_dashboard"]
     try:
+        if wanted.address is not None:
+            settings["address"] = wanted.address
+            if wanted.address == "auto":
+                _check_joined()
         ray.init(**settings)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if wanted.address is None else f"at '{wanted.address}'"
         first = " ".join(str(error).split())[:160]
+        token = "" if wanted.address in (None, "auto") else ", where it asks for a token export RAY_AUTH_MODE=token"
         raise UsageError(
-            f"no Ray cluster {where} ({first}); start one with: ray start --head, or leave out --ray"
+            f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or leave out --ray"
         ) from None
     try:
         yield ray, share(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     finally:
         ray.shutdown()
+
+
+def _check_joined() -> None:
+    """Raises `ConnectionError` where RAY_ADDRESS is not set and this machine has joined no cluster by ``ray start``.
+
+    Ray's own "auto" would then take what another command has started for itself, and that ends with it.
+    """
+    from ray._private.services import find_bootstrap_address
+
+    if not os.environ.get("RAY_ADDRESS") and not find_bootstrap_address(None):
+        raise ConnectionError("this machine has joined none, and RAY_ADDRESS is not set")
 
 
 def share(wanted: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:

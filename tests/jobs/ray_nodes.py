@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
@@ -102,16 +104,7 @@ class Nodes:
         below = psutil.Process(self._process.pid).children(recursive=True)
         assert self._process.stdin is not None
         self._process.stdin.close()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        for process in below:
-            try:
-                process.kill()
-            except psutil.Error:
-                continue
-        psutil.wait_procs(below, timeout=10)
+        end(self._process, below)
 
     def ask(self, what: str) -> int:
         """``node`` or ``worker``. Returns the number of the process that was killed."""
@@ -125,6 +118,39 @@ class Nodes:
         line = self._process.stdout.readline().strip()
         assert line, "the cluster ended"
         return line
+
+
+@contextlib.contextmanager
+def started_head(folder: str, cpus: int) -> Iterator[None]:
+    """``ray start --head`` for as long as the block runs; RAY_TMPDIR is ``folder``, so that no one else finds it."""
+    options = ("--port", "0", "--disable-usage-stats", "--block", "--num-cpus", str(cpus))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", *options, "--object-store-memory", str(STORE)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "RAY_TMPDIR": folder},
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 2 * WITHIN
+        while not (Path(folder) / "ray" / "ray_current_cluster").is_file():
+            assert process.poll() is None and time.monotonic() < until, "ray start --head failed"
+            time.sleep(0.1)
+        yield
+    finally:
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        end(process, below)
+
+
+def end(process: subprocess.Popen[Any], below: Sequence[psutil.Process]) -> None:
+    """Wait for a process that is to end; kill what is left of it, and of those below it."""
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    for child in below:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    psutil.wait_procs(below, timeout=10)
 
 
 class Driver:

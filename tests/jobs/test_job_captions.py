@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from command_line import Cli
@@ -110,10 +116,60 @@ def test_the_job_of_a_running_command_is_left_alone(cli: Cli, photos: Path, tmp_
     assert (folder / "job.json").read_text() == "of the one that runs"
 
 
-def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path) -> None:
+def test_no_cluster_is_one_line(cli: Cli, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other commands have started for themselves."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--ray")
     assert done.status == 2 and "no Ray cluster at 'auto'" in done.err and "ray start --head" in done.err
     assert cli("job", "status", tmp_path).status == 2
+
+
+@pytest.mark.long
+def test_a_running_job_is_seen_from_another_terminal(
+    cli: Cli, photos: Path, tiny_captioner: Path, tmp_path: Path
+) -> None:
+    """And its own terminal has one line of progress for all workers. The data: JSON lines, cut into shards."""
+    data, out = tmp_path / "data.jsonl", tmp_path / "a.jsonl"
+    lines = [{"id": f"é{n}", "image": str(photos / f"{n}.jpg")} for n in range(75)]
+    data.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    options = ("--beams", 1, "--max-tokens", 3)
+    slow = (f"poisoned:make?model={tiny_captioner}&delay=0.15", data, "-o", out, "--workers", 2, "--shard-items", 5)
+    here, there = os.openpty()
+    shown: list[bytes] = []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tellapart", "caption", *map(str, (*slow, *options))],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=there,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TERM": "xterm", "COLUMNS": "160"},
+    )  # fmt: skip
+    os.close(there)
+    reader = Thread(target=read_all, args=(here, shown))
+    reader.start()
+    seen = []
+    while process.poll() is None:
+        if (tmp_path / "a.jsonl.job" / "status.json").is_file():
+            found = cli("job", "status", f"{out}.job", "--json")
+            seen.append(json.loads(found.out))
+        time.sleep(0.2)
+    reader.join()
+    screen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(shown).decode())
+    assert process.returncode == 0, screen
+    running = [state for state in seen if state["workers"] == 2 and state["items_per_second"]]
+    assert running and {state["state"] for state in running} == {"running"}, seen
+    assert any(0 < state["done"] < state["shards"] == 15 for state in running)
+    bars = [line for line in re.split(r"[\r\n]+", screen) if "/15" in line]
+    assert bars and all(line.startswith("captioning, shards") and line.count("/15") == 1 for line in bars), screen
+    assert re.search(r"2 workers, [0-9.]+ items/s", bars[-1])
+    plain = tmp_path / "plain.jsonl"
+    assert cli("caption", tiny_captioner, data, "-o", plain, *options).status == 0
+    assert out.read_bytes() == plain.read_bytes()
+
+
+def read_all(terminal: int, shown: list[bytes]) -> None:
+    """What is written to a terminal, until no process has it."""
+    with contextlib.suppress(OSError), open(terminal, "rb", buffering=0) as file:
+        while data := file.read(1 << 16):
+            shown.append(data)
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,11 @@ from tellapart.features.exchange import EncodedRows
 from tellapart.jobs import features
 from tellapart.jobs.job import Job, Request, prepare
 from tellapart.jobs.manifest import Shard
+from tellapart.jobs.pool import Event
+from tellapart.jobs.run import Todo, _failed
+from tellapart.jobs.status import Pulse
 from tellapart.jobs.storage import DiskFolder, url_errors
-from tellapart.jobs.worker import summary_of
+from tellapart.jobs.worker import Reply, summary_of
 from tellapart.jobs.works import Done
 from tellapart.utils.sqlite import transaction
 
@@ -78,6 +82,23 @@ def test_shards_done_since_they_were_set_aside_and_many(tmp_path: Path) -> None:
     assert [one["shard"] for one in job.failed()] == [7]
     job.folder.write(job.part(1_234_567), b"")
     assert job.done() == {0, 1, 1_234_567}
+
+
+def test_what_is_tried_again(tmp_path: Path) -> None:
+    """A failure twice, a death of the machine nine times; what no second attempt mends, not at all."""
+    job = encoded(tmp_path, [1], np.zeros((1, 2), np.float32))
+    failed: Reply = {"error": "a reason", "final": False}
+    for event, tries in (
+        (Event(Shard(0, "a"), failed, "a reason"), 2),
+        (Event(Shard(0, "a"), None, "died with its node", blameless=True), 9),
+        (Event(Shard(0, "a"), failed | {"final": True}, "no such file"), 0),
+    ):
+        todo, attempts, losses = Todo(iter(()), set()), Counter[int](), Counter[int]()
+        given = 0
+        while _failed(job, event, attempts, losses, todo, Pulse(job)):
+            assert todo.take() == event.shard
+            given += 1
+        assert given == tries
 
 
 def test_results_go_where_the_job_lies(cli: Cli, tmp_path: Path) -> None:

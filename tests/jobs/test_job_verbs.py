@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from command_line import Cli
+from ray_nodes import started_head
 from test_manifest import photo
 
 from tellapart.data import open_data
 from tellapart.features.store import FeatureStore
+from tellapart.jobs.pool import Pool
 from tellapart.scorers import load_scorer
 
 COUNT = 30
@@ -27,14 +30,39 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shard is given until all workers are there, so that each does some: one alone would be done before."""
+    idle = Pool.idle.fget
+    assert idle is not None
+
+    def all_there(pool: Pool) -> bool:
+        met: bool = pool.__dict__.get("met", False) or all(slot.ready for slot in pool._slots.values())
+        pool.__dict__["met"] = met
+        return met and bool(idle(pool))
+
+    monkeypatch.setattr(Pool, "idle", property(all_there))
+
+
+def workers_of(job: Path) -> int:
+    """How many processes did its shards."""
+    return len({json.loads(file.read_text())["pid"] for file in job.glob("parts-*/*.summary.json")})
+
+
 @pytest.mark.long
-def test_encode_writes_the_rows_of_the_store(
+def test_encode_on_a_started_cluster_writes_the_rows_of_the_store(
     cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """``ray start --head``, then ``--ray`` without an address: as many workers as there is room for."""
     out = tmp_path / "features"
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache of the workers"))
-    done = cli("encode", tiny_scorer, photos, "-o", out, "--shard-items", 8)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with TemporaryDirectory(prefix="ray-") as folder:  # a short path: sockets lie in it
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        with started_head(folder, cpus=2):
+            done = cli("encode", tiny_scorer, photos, "-o", out, "--shard-items", 8, "--ray")
     assert done.status == 0, done.err
+    assert workers_of(tmp_path / "features.job") == 2
     assert "29 rows of 4 shards" in done.err and "17.jpg (" in done.err
     ids = (out / "000000.txt").read_text().splitlines()
     rows = np.load(out / "000000.npy")
@@ -58,13 +86,14 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
     measure = ("eval", "--captions", captions, "--data", photos, "--scorer", tiny_scorer, "--allow-missing", "--json",
                "--metrics", "clipscore,recall@1.lookalike,length")  # fmt: skip
     results = {}
-    for name, options in (("plain", ()), ("workers", ("--workers", 1, "--shard-items", 16))):
+    for name, options in (("plain", ()), ("workers", ("--workers", 2, "--shard-items", 16))):
         monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / f"cache of {name}"))
         if options:
             taken: list[int] = []
             take = features.take_features
 
             def emptied(job: features.Job, take=take, taken=taken) -> int:  # type: ignore[no-untyped-def]
+                assert workers_of(Path(job.path)) == 2
                 FeatureStore().empty()
                 taken.append(take(job))
                 monkeypatch.setattr("tellapart.features.filling.RowMaker.of", refuse)
@@ -74,7 +103,7 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
         bags = tmp_path / f"{name}.jsonl"
         done = cli(*mine, "-o", bags, *options)
         assert done.status == 0, done.err
-        measured = cli(*measure, *(options[:2]))
+        measured = cli(*measure, *options)
         assert measured.status == 0, measured.err
         results[name] = (bags.read_text(), json.loads(measured.out)["systems"])
     assert results["workers"] == results["plain"]
@@ -94,11 +123,12 @@ def refuse(maker: object, picture: object) -> None:
 @pytest.mark.long
 def test_boost_writes_the_lines_of_the_plain_command(cli: Cli, tmp_path: Path) -> None:
     command = ("boost", "scenes:plain?n=20", "--llm", "scripted", "--mllm", "scripted")
-    for name, options in (("plain", ()), ("workers", ("--workers", 1, "--shard-items", 6))):
+    for name, options in (("plain", ()), ("workers", ("--workers", 2, "--shard-items", 6))):
         (tmp_path / name).mkdir()
         done = cli(*command, "-o", tmp_path / name / "boosted.jsonl", *options)
         assert done.status == 0, done.err
     plain, shared = (tmp_path / name / "boosted.jsonl" for name in ("plain", "workers"))
+    assert workers_of(Path(f"{shared}.job")) == 2
     assert shared.read_bytes() == plain.read_bytes()
     assert len(open_data(str(shared))) == 20
     made = [json.loads(path.with_name("boosted.jsonl.made.json").read_text()) for path in (plain, shared)]

@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import Cli
 from test_manifest import photo
 
+from tellapart.data import open_data
+from tellapart.features.store import FeatureStore
 from tellapart.jobs.manifest import make_manifest
 from tellapart.jobs.storage import file_system
+from tellapart.scorers import load_scorer
 
 pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")
@@ -54,12 +58,34 @@ def upload(bucket: str, local: Path) -> None:
         fs.put_file(str(path), f"{root}/tars/{path.name}")
 
 
+def upload_rows(bucket: str, local: Path) -> None:
+    """A Parquet file of five photos, and JSON lines of six that lie on this disk."""
+    import pyarrow
+    import pyarrow.parquet
+
+    fs, root = file_system(bucket)
+    rows = [{"image": {"bytes": photo(50 + number, 48, 32), "path": None}} for number in range(5)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), local / "rows.parquet")
+    lines = []
+    for number in range(6):
+        (local / f"{number}.jpg").write_bytes(photo(60 + number, 48, 32))
+        lines.append(json.dumps({"id": f"line {number}", "image": str(local / f"{number}.jpg")}) + "\n")
+    (local / "list.jsonl").write_text("".join(lines))
+    for name in ("rows.parquet", "list.jsonl"):
+        fs.put_file(str(local / name), f"{root}/{name}")
+
+
 @pytest.mark.long
 def test_from_a_bucket_into_a_bucket(cli: Cli, bucket: str, tiny_captioner: Path, tmp_path: Path) -> None:
+    """Three tars, a Parquet file, and JSON lines as two shards."""
     upload(bucket, tmp_path / "tars")
+    upload_rows(bucket, tmp_path)
     options = ("--beams", 1, "--max-tokens", 5)
-    assert cli("caption", tiny_captioner, tmp_path / "tars", "-o", tmp_path / "plain.jsonl", *options).status == 0
-    command = ("caption", tiny_captioner, f"{bucket}/tars/part-{{0..2}}.tar", "-o", f"{bucket}/out/captions.jsonl")
+    data = ("tars/part-{0..2}.tar", "rows.parquet", "list.jsonl")
+    local = [tmp_path / name for name in data]
+    assert cli("caption", tiny_captioner, *local, "-o", tmp_path / "plain.jsonl", *options).status == 0
+    remote = [f"{bucket}/{name}" for name in data]
+    command = ("caption", tiny_captioner, *remote, "-o", f"{bucket}/out/captions.jsonl", "--shard-items", 3)
     done = cli(*command, *options, "--workers", 1)
     assert done.status == 0, done.err
     fs, root = file_system(bucket)
@@ -67,10 +93,25 @@ def test_from_a_bucket_into_a_bucket(cli: Cli, bucket: str, tiny_captioner: Path
     assert fs.cat_file(f"{root}/out/captions.jsonl") == (tmp_path / "plain.jsonl").read_bytes()
 
     status = json.loads(cli("job", "status", f"{bucket}/out/captions.jsonl.job", "--json").out)
-    assert (status["state"], status["done"], status["shards"]) == ("finished", 3, 3)
+    assert (status["state"], status["done"], status["shards"]) == ("finished", 6, 6)
     again = cli(*command, *options, "--workers", 1)
-    assert again.status == 0 and "3 of 3 shards were there" in again.err
+    assert again.status == 0 and "6 of 6 shards were there" in again.err
     assert cli("job", "merge", f"{bucket}/out/captions.jsonl.job", "-o", tmp_path / "here.parquet").status == 0
+
+
+@pytest.mark.long
+def test_features_of_a_bucket_in_a_bucket(cli: Cli, bucket: str, tiny_scorer: Path, tmp_path: Path) -> None:
+    upload(bucket, tmp_path / "tars")
+    done = cli("encode", tiny_scorer, f"{bucket}/tars", "-o", f"{bucket}/features", "--workers", 1)
+    assert done.status == 0 and "21 rows of 3 shards" in done.err, done.err
+    fs, root = file_system(bucket)
+    fs.invalidate_cache()
+    fs.get(f"{root}/features/", str(tmp_path / "features"), recursive=True)
+    scorer, store = load_scorer(str(tiny_scorer)), FeatureStore(tmp_path / "cache")
+    kept = store.readable(open_data(str(tmp_path / "tars")), scorer.encoder)
+    assert (tmp_path / "features" / "000000.txt").read_text().splitlines() == [item.id for item in kept]
+    rows = np.load(tmp_path / "features" / "000000.npy")
+    assert np.array_equal(rows, np.asarray(store.features(kept, scorer.encoder)))
 
 
 def test_what_an_address_cannot_be(cli: Cli, bucket: str, tmp_path: Path) -> None:
