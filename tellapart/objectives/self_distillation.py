@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import Encode, Loss, Stateless
 from tellapart.objectives.mle import mle_of_references
+from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.caption_words import content_words, words_of_tokens
 from tellapart.rewards.descriptions import Description, Phrase, article, singular
 from tellapart.rewards.paid_words import shuffled_gates
@@ -123,8 +125,11 @@ class Describer:
 
         A caption that was cut at ``max_tokens`` is taken without its last word, which may be a piece of one.
         """
+        share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            rollout = captioner.generate(visual, self.decoding, batch.seeds)
+            rollout = captioner.generate(visual[share], self.decoding, batch[share].seeds)
+        if ranks.count() > 1:
+            rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
         found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
         # Pictures of different shapes have no average; a few others stand for all then.
         others = OTHERS if getattr(captioner, "lengths_differ", False) else 0
@@ -184,7 +189,8 @@ class Listener:
 class SelfDistillation(Stateless[CaptionerLike]):
     """Maximum likelihood of the chosen captions. Without a ``listener`` the first candidate is chosen: a control.
 
-    A picture's caption is made when the picture first comes, from then on it stays: the captions are the state.
+    A picture's caption is made when the picture first comes, from then on it stays: the captions are the state. Each
+    rank describes its share of the pictures and chooses their captions.
     """
 
     def __init__(self, describer: Describer, listener: Listener | None, choice: Choice = Choice()) -> None:
@@ -228,15 +234,18 @@ class SelfDistillation(Stateless[CaptionerLike]):
         if self.listener is None:
             return [one[0] for one in options]
         rows_BM = self.listener.among(batch.rows_B.numpy())
-        heard = self.listener.logits(rows_BM, options)
+        heard = self.listener.logits(rows_BM, options)  # the scorer shares out the texts itself
+        share = ranks.share(len(options))
         if self.choice.likelihood:
             assert self.listener.visual is not None
-            visual = self.describer.view(self.listener.visual(rows_BM.ravel()))
-        spoken = self.describer.log_probs(visual, options)
-        return [
-            best(one, self.choice.value(heard_MC, spoken_MC), self.choice.rent)
-            for one, heard_MC, spoken_MC in zip(options, heard, spoken, strict=True)
-        ]
+            visual = self.describer.view(self.listener.visual(rows_BM[share].ravel()))
+        else:
+            visual = visual[share]
+        spoken = self.describer.log_probs(visual, options[share])
+        mine = zip(options[share], heard[share], spoken, strict=True)
+        return ranks.gather_texts(
+            [best(one, self.choice.value(heard_MC, spoken_MC), self.choice.rent) for one, heard_MC, spoken_MC in mine]
+        )
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
