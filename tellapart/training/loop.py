@@ -62,9 +62,11 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     if last is not None:
         load_optimizer(last.folder, trainable, optimizer, scheduler)
     run.cut_log(state["step"] if last is not None else NOTHING)
-    select = validation.select
+    select, memory = validation.select, memory_of(trainable, optimizer)
 
     def checkpoint(step: int) -> None:
+        memory.update(memory_of(trainable, optimizer))
+        optimizer.zero_grad(set_to_none=True)  # the main rank gathers the optimizer's state: not on top of gradients
         state.update(step=step, objective=objective.state_dict())
         run.save(state, lambda to: save_state(to, trainable, optimizer, scheduler))
         if not ranks.is_main():
@@ -110,8 +112,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
                 checkpoint(done)
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
-    memory = ranks.gather_texts([json.dumps(memory_of(trainable, optimizer))])
-    run.note(memory=[json.loads(each) for each in memory])
+    memory["peak"] = memory_of(trainable, optimizer)["peak"]
+    run.note(memory=[json.loads(each) for each in ranks.gather_texts([json.dumps(memory)])])
     run.publish(run.best_folder(state["best_step"]))
     ranks.barrier()  # the model is there for every rank
 
