@@ -1,0 +1,148 @@
+"""Two processes, as torchrun, accelerate launch and ``--nproc`` start them: one run's weights, and memory in shares."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import Cli
+from safetensors.torch import load_file
+
+from tellapart.recipe.reading import read_recipe
+from tellapart.training.runs import train
+
+ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+STEPS, RATE = 3, 1e-4
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    # On CPUs accelerate starts several processes with --multi_gpu alone.
+    "accelerate": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "0"],
+}
+RECIPE = f"""
+name = "launched"
+[data]
+train = "scenes:plain?n=30&split=train"
+validation = "scenes:plain?n=10&split=validation"
+[captioner.new]
+vision = "SCORER"
+width = 1024
+layers = 2
+heads = 8
+dropout = 0.0
+[objective]
+kind = "mle"
+[training]
+steps = {STEPS}
+batch_size = 7
+learning_rate = {RATE}
+log_every = 1
+[validation]
+every = {STEPS}
+select = "loss"
+"""
+
+
+def start(*command: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def recipe(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A captioner of 100 MB, which memory shows beside what every process has."""
+    path = tmp_path_factory.mktemp("launched") / "r.toml"
+    path.write_text(RECIPE.replace("SCORER", str(tiny_scorer)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(recipe: Path) -> Path:
+    """Two ranks that torchrun started."""
+    out = recipe.parent / "torchrun"
+    start(*LAUNCHERS["torchrun"], "-m", "tellapart", "train", recipe, "--out", out, "--precision", "fp32")
+    return out
+
+
+@pytest.fixture(scope="module")
+def shared(recipe: Path) -> Path:
+    """Two ranks that accelerate launch started, which share out what learns."""
+    out, sharding = recipe.parent / "accelerate", "training.sharding=full"
+    command = ("tellapart", "train", recipe, "--out", out, "--precision", "fp32", "--set", sharding)
+    start(*LAUNCHERS["accelerate"], "-m", *command)
+    return out
+
+
+def memory(folder: Path) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = json.loads((folder / "run.json").read_text())["memory"]
+    return found
+
+
+def losses(folder: Path) -> list[float]:
+    records = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+    return [record["loss"] for record in records if record.get("event") != "validation"]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """In float32: Adam moves a weight by up to the rate whatever its gradient, so single ones may differ."""
+    assert len(losses(one)) == STEPS
+    assert losses(other) == pytest.approx(losses(one), rel=1e-5)
+    weights: list[dict[str, Any]] = [
+        load_file(folder / "checkpoints" / f"step-{STEPS:07d}" / "weights.safetensors") for folder in (one, other)
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        difference = (tensor - weights[1][name]).abs()
+        assert float(difference.mean()) < 1e-2 * RATE, name
+        assert float(difference.max()) <= 2.1 * STEPS * RATE, name
+
+
+@pytest.mark.long
+def test_torchrun_and_accelerate_launch_train_the_run_of_one_process(
+    recipe: Path, whole: Path, shared: Path, tmp_path: Path
+) -> None:
+    train(read_recipe(recipe), tmp_path / "one", evaluate=False)
+    for folder in (whole, shared):
+        assert len(memory(folder)) == 2
+        assert (folder / "report.html").is_file()
+        assert_same(tmp_path / "one", folder)
+
+
+@pytest.mark.long
+def test_the_peak_of_every_rank_falls_where_ranks_share_what_learns(whole: Path, shared: Path) -> None:
+    """By half of the weights: 4 of each number (weight, gradient, two moments) become 2 and 3 halves (ranks.md)."""
+    size = memory(whole)[0]["weights"]
+    assert size > 100e6
+    for before, after in zip(memory(whole), memory(shared), strict=True):
+        assert before["peak"] > 4 * size
+        assert after["peak"] < before["peak"] - 0.3 * size
+
+
+@pytest.mark.long
+def test_finetune_in_two_processes_is_the_run_of_one(
+    cli: Cli, tiny_captioner: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    captioner = tmp_path / "captioner"
+    shutil.copytree(tiny_captioner, captioner)
+    config = json.loads((captioner / "config.json").read_text())
+    config["text_config"] |= dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    (captioner / "config.json").write_text(json.dumps(config))
+    settings = ("--objective", "mle", "--steps", STEPS, "--rate", RATE, "--precision", "fp32", "--max-tokens", 6)
+    command = ("finetune", captioner, "scenes:plain?n=40&split=train", "--scorer", tiny_scorer, *settings, "--json")
+    command += ("--set", "training.log_every=1")
+    printed = start("tellapart", *command, "--out", tmp_path / "two", "--nproc", 2)
+    assert "after" in json.loads(printed)["systems"]  # by one of the processes
+    done = cli(*command, "--out", tmp_path / "one")
+    assert done.status == 0, done.err
+    assert len(memory(tmp_path / "two")) == 2
+    assert (tmp_path / "two" / "model" / "README.md").is_file()
+    assert_same(tmp_path / "one", tmp_path / "two")
