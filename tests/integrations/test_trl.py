@@ -191,21 +191,22 @@ class Decoy:
         return torch.stack([1 - decoy_N, decoy_N], dim=1)
 
 
-def test_five_steps_of_grpo_raise_the_reward(qwen: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "rise"), [("GRPO", 1.0), ("RLOO", 0.5)])  # RLOO pays for leaving the start, too
+def test_five_steps_raise_the_reward(kind: str, rise: float, qwen: Path, tmp_path: Path) -> None:
+    import trl
     from PIL import Image
     from transformers import AutoModelForImageTextToText
-    from trl import GRPOTrainer
 
     torch.manual_seed(0)
     dataset, scorer = pictures(4), Decoy()
     shown = dict(zip(dataset["id"], dataset["image"], strict=True)) | {"decoy": Image.new("RGB", (5, 5))}
     bank = Bank.encode(scorer, shown)
-    trainer = GRPOTrainer(
+    trainer = getattr(trl, f"{kind}Trainer")(
         model=AutoModelForImageTextToText.from_pretrained(qwen),
         reward_funcs=[self_retrieval(scorer, "bank", bank=bank), cider({id_: ["grass"] for id_ in shown})],
         args=settings(
-            tmp_path, per_device_train_batch_size=32, num_generations=8, max_steps=5, learning_rate=2e-2,
-            reward_weights=[1.0, 0.0],
+            tmp_path, getattr(trl, f"{kind}Config"), per_device_train_batch_size=32, num_generations=8, max_steps=5,
+            learning_rate=2e-2, reward_weights=[1.0, 0.0],
         ),
         train_dataset=dataset,
         processing_class=processing_class(str(qwen)),
@@ -213,12 +214,15 @@ def test_five_steps_of_grpo_raise_the_reward(qwen: Path, tmp_path: Path) -> None
     trainer.train()
     rewards = [entry["rewards/self_retrieval/mean"] for entry in trainer.state.log_history if "reward" in entry]
     assert len(rewards) == 5
-    assert float(rewards[-1]) > float(rewards[0]) + 1
+    assert float(rewards[-1]) > float(rewards[0]) + rise
 
 
 @pytest.mark.long
 def test_two_ranks_give_the_rewards_of_one(qwen: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path) -> None:
-    """The same captions, scored by two ranks among the pictures of both, and by one process among all."""
+    """The same captions, scored by two ranks among the pictures of both, and by one process among all.
+
+    With ``gather=False`` each rank scores among its own.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
     done = subprocess.run(
@@ -238,6 +242,13 @@ def test_two_ranks_give_the_rewards_of_one(qwen: Path, tiny_scorer: Path, tiny_c
         alone = one(texts, image=[image_of[id_] for id_ in ids], bag=bags)
         assert rewards == pytest.approx(alone, abs=1e-5)
         assert len(set(ids)) == 4
+    for rank in ranks:
+        for kind in ("batch", "pmi"):
+            one = pmi(str(tiny_captioner)) if kind == "pmi" else self_retrieval(str(tiny_scorer))
+            call = rank[f"{kind} alone"]
+            alone = one(call["texts"], image=[image_of[id_] for id_ in call["ids"]])
+            assert call["rewards"] == pytest.approx(alone, abs=1e-5)
+            assert call["rewards"] != pytest.approx(rank[kind]["rewards"], abs=1e-5)
 
 
 @pytest.mark.long

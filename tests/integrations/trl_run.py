@@ -28,6 +28,7 @@ from tellapart.integrations.trl import (
 from tellapart.scenes import Scenes
 
 GENERATIONS, BAG = 2, 2
+KINDS = ("batch", "bag", "pmi", "batch alone", "pmi alone")  # alone: among the pictures of the rank
 
 
 def pictures(count: int) -> Dataset:
@@ -40,8 +41,8 @@ def pictures(count: int) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def settings(out: Path, **more: Any) -> GRPOConfig:
-    return GRPOConfig(
+def settings(out: Path, config: type = GRPOConfig, **more: Any) -> Any:
+    return config(
         output_dir=str(out),
         **{
             "num_generations": GENERATIONS,
@@ -67,7 +68,13 @@ def main(out: Path, model: str, scorer: str, captioner: str) -> None:
     calls = {}
 
     def recorded(kind: str) -> RewardFunction:
-        reward = pmi(captioner) if kind == "pmi" else self_retrieval(scorer, cast(Candidates, kind))
+        name, _, alone = kind.partition(" ")
+        gather = not alone
+        reward = (
+            pmi(captioner, gather=gather)
+            if name == "pmi"
+            else self_retrieval(scorer, cast(Candidates, name), gather=gather)
+        )
 
         def called(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
             texts = [text_of(completion) for completion in completions]
@@ -80,7 +87,7 @@ def main(out: Path, model: str, scorer: str, captioner: str) -> None:
     network = AutoModelForImageTextToText.from_pretrained(model)
     GRPOTrainer(
         model=network,
-        reward_funcs=[recorded(kind) for kind in ("batch", "bag", "pmi")],
+        reward_funcs=[recorded(kind) for kind in KINDS],
         args=args,
         train_dataset=dataset,
         processing_class=processing_class(model),
