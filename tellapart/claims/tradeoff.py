@@ -256,7 +256,8 @@ def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
     folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms)
     parts = [repr(replace(part, statement="")) for part in PARTS]
     decodings = {name: decoding.model_dump() for name, decoding in DECODINGS.items()}
-    rule = ["intervals", LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, code_versions("scenes", "decoding", "boost")]
+    versions = code_versions("scenes", "decoding", "boost")
+    rule = ["intervals", LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, versions]
     return digest(json.dumps([folders, parts, TEST_SETS, decodings, rule], sort_keys=True))
 
 
