@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+import torch
 from command_line import Cli
 from ray_nodes import started_head
 from test_manifest import photo
@@ -44,6 +46,16 @@ def together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pool, "idle", property(all_there))
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Here as in each worker: the last bits of a row depend on how many threads share a sum."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def workers_of(job: Path) -> int:
     """How many processes did its shards."""
     return len({json.loads(file.read_text())["pid"] for file in job.glob("parts-*/*.summary.json")})
@@ -51,7 +63,7 @@ def workers_of(job: Path) -> int:
 
 @pytest.mark.long
 def test_encode_on_a_started_cluster_writes_the_rows_of_the_store(
-    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """``ray start --head``, then ``--ray`` without an address: as many workers as there is room for."""
     out = tmp_path / "features"
@@ -74,7 +86,7 @@ def test_encode_on_a_started_cluster_writes_the_rows_of_the_store(
 
 @pytest.mark.long
 def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
-    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """The same results; the rows come from the workers alone: their machine's store is made empty in between."""
     from tellapart.jobs import features
