@@ -2,17 +2,17 @@
 
 All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
 ``speaker`` arms are the same one at other factors on the start's likelihood, which set how much is said: from them the
-curve of R@1 against hallucination is drawn. These arms leave out what they are not sure of as they caption
-(`Decoding.confidence`), and all others write as the papers do; what that alone does to either is measured, too. The
-rule is fixed here, before any verdict: the interval of each part, over seeds and pictures, lies on the right side.
-Settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
+curve of R@1 against hallucination is drawn, on development seeds only. All captions are written by the same beam
+search. The recipe also leaves out nouns that it is not sure of (`Decoding.confidence`); what that alone does to either
+is measured, too, and so is greedy decoding. The rule is fixed here, before any verdict: the interval of each part, over
+seeds and pictures, lies on the right side. Settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -69,17 +69,26 @@ MEASURED = ("hard", "listener", "hallucination", "bindings", "precision", "cider
 
 
 DECODINGS = {
+    "beams": Decoding(kind="beam", beams=3, max_tokens=40),
+    "confident": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.4),
     "greedy": Decoding(kind="greedy", max_tokens=40),
-    "confident": Decoding(kind="greedy", max_tokens=40, confidence=0.3),
+    "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
 }
 # Further rows of the table: an arm's captions as another one decodes.
-DECODED_OTHERWISE = {"sr_confident": ("sr", "confident"), "truthful_greedy": ("truthful", "greedy")}
-CONFIDENT = ("truthful", "shuffled", "unselected", *(f"speaker{factor}" for factor in SPEAKERS))
+DECODED_OTHERWISE = {
+    "start_best_of": ("start", "best_of"),
+    "sr_greedy": ("sr", "greedy"),
+    "sr_confident": ("sr", "confident"),
+    "truthful_beams": ("truthful", "beams"),
+}
+CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
+CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE)
+TRIED = (*CURVE, "truth2", "paid")  # not in a verdict: other designs, and other settings of two arms
 
 
 def captions_of(row: str) -> tuple[str, str]:
     """The arm and the decoding of a row of the table."""
-    return DECODED_OTHERWISE.get(row, (row, "confident" if row in CONFIDENT else "greedy"))
+    return DECODED_OTHERWISE.get(row, (row, "confident" if row in CONFIDENT else "beams"))
 
 
 def of(row: str, name: str, factor: float = 1.0) -> Measurement:
@@ -156,6 +165,29 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
     return {one.name: one for one in every}
 
 
+class ArmsLab(Lab):
+    """Of several samples the first is the one by which the scorer finds the picture best among its look-alikes."""
+
+    def _arm_captions(self, measurement: Measurement, seed: int, written: bool, reference_stage: str) -> ArmCaptions:
+        captions = super()._arm_captions(measurement, seed, written, reference_stage)
+        return best_first(captions) if self.decodings[measurement.decoding].samples > 1 else captions
+
+
+def best_first(captions: ArmCaptions) -> ArmCaptions:
+    """The captions of each picture, the one with the highest listener's probability among its look-alikes first."""
+    tests = captions.test_sets
+    image_ND, sets = tests.image_features(captions), tests.candidate_sets(captions, "lookalikes").sets
+    text_RD = tests.scorer.text_features([text for texts in captions.captions for text in texts]).cpu().numpy()
+    text_NSD = text_RD.reshape(len(captions.items), -1, text_RD.shape[1])
+    order_NS = []
+    for own_SD, members in zip(text_NSD, sets, strict=True):  # the picture itself is the first member
+        scores_SK = tests.scorer.scale * own_SD @ image_ND[members].T
+        odds_SK = np.exp(scores_SK - scores_SK.max(1, keepdims=True))
+        order_NS.append(np.argsort(-odds_SK[:, 0] / odds_SK.sum(1), kind="stable"))
+    ordered = [[texts[s] for s in order_S] for texts, order_S in zip(captions.captions, order_NS, strict=True)]
+    return replace(captions, captions=ordered)
+
+
 @dataclass
 class TradeoffResult:
     """What `run_tradeoff` found: each measure of each arm, and the rule's parts, one by one."""
@@ -207,13 +239,13 @@ def run_tradeoff(
     folder: Path = FOLDER,
     workers: int = 1,
 ) -> TradeoffResult:
-    """Train the arms of some rows (default: all), measure, apply the rule where its rows are there.
+    """Train the arms of some rows (default: those of a verdict), measure, apply the rule where its rows are there.
 
     Resumes after Ctrl-C.
     """
     known = arms(start, steps)
-    rows = list(names) or [*known, *DECODED_OTHERWISE]
-    lab = Lab(folder, known, TEST_SETS, DECODINGS)
+    rows = list(names) or verdict_rows(known)
+    lab = ArmsLab(folder, known, TEST_SETS, DECODINGS)
     decodings: dict[str, list[str]] = {}
     for arm, decoding in map(captions_of, rows):
         for one in lab.lineage(arm):
@@ -237,6 +269,11 @@ def run_tradeoff(
     return result
 
 
+def verdict_rows(known: Iterable[str]) -> list[str]:
+    """The rows of a verdict's table: the arms but for those that were only tried, and other decodings."""
+    return [*(name for name in known if name not in TRIED), *DECODED_OTHERWISE]
+
+
 def _measured(lab: Lab, seeds: Sequence[int], measurement: Measurement) -> PartResult:
     return _part(lab, seeds, Part(measurement.measure, (measurement,), lower=-math.inf))
 
@@ -249,16 +286,17 @@ def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
 def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
     """Eight hex digits of all that decides a verdict, as `tellapart.claims.verdict.settings_digest`.
 
-    That is: the fingerprint of every arm's recipe (with the weights that it starts from, its data and the versions of
-    the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
+    That is: the fingerprint of the recipe of every arm in a verdict (with the weights that it starts from, its data and
+    the versions of the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
     """
     lab = Lab(folder, arms(start, steps), TEST_SETS, DECODINGS)
-    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms)
+    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms if name not in TRIED)
     parts = [repr(replace(part, statement="")) for part in PARTS]
     decodings = {name: decoding.model_dump() for name, decoding in DECODINGS.items()}
     versions = code_versions("scenes", "decoding", "boost")
     rule = ["intervals", LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, versions]
-    return digest(json.dumps([folders, parts, TEST_SETS, decodings, rule], sort_keys=True))
+    rows = [(row, *captions_of(row)) for row in verdict_rows(lab.arms)]
+    return digest(json.dumps([folders, parts, TEST_SETS, decodings, rows, rule], sort_keys=True))
 
 
 def verdict(

@@ -68,7 +68,7 @@ def caption(
     ] = False,
     confidence: Annotated[
         float | None,
-        typer.Option(min=0.01, max=0.99, help="Drop or soften words of a smaller probability, and what is said twice."),
+        typer.Option(min=0.01, max=0.99, help="Drop or soften nouns of a smaller probability, and what is said twice."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Pictures at once. Default: 32.")] = None,
     features: Annotated[

@@ -19,7 +19,9 @@ app = App()
 
 @app.command(rich_help_panel=RESEARCH)
 def tradeoff(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[ARM]...", help="Which arms. Default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARM]...", help="Which arms. Default: a verdict's.")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
     start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
     steps: Annotated[int, typer.Option(min=1, help="Training steps of every arm.")] = 70,

@@ -24,8 +24,8 @@ class Decoding(BaseModel):
     ``greedy`` takes the likeliest token, ``sample`` draws from the softmax at ``temperature``,
     ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``).
 
-    ``confidence``: content words that the captioner writes with a smaller probability are dropped or softened, and what
-    a caption says twice it says once; 0 leaves captions as they are written.
+    ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
+    caption says twice it says once; 0 leaves captions as they are written.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

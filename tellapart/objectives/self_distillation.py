@@ -33,6 +33,7 @@ from tellapart.rewards.speaker import Speaker, mutual_information, word_log_prob
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
+LISTS_AT_ONCE = 8  # of candidates
 OTHERS = 4  # pictures of the batch with which a description is compared where they have no average
 Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
 Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
@@ -143,16 +144,29 @@ class Describer:
 
         ``visual`` has M rows for each list of captions, one after the other: of the picture itself, and of others.
         """
-        B, most = len(options), max(map(len, options))
-        M = len(visual) // B
-        texts = [text for one in options for text in (*one, *[one[0]] * (most - len(one)))]
+        M = len(visual) // len(options)
+        tokens = [self.plain.tokenize(one) for one in options]
+        # Lists of like size are read together: of a whole batch, more than half would be padding.
+        order = sorted(range(len(options)), key=lambda b: (len(tokens[b]), max(map(len, tokens[b]))))
+        found: dict[int, torch.Tensor] = {}
+        for first in range(0, len(order), LISTS_AT_ONCE):
+            part = order[first : first + LISTS_AT_ONCE]
+            shown = torch.cat([visual[b * M : (b + 1) * M] for b in part])
+            found |= zip(part, self._log_probs(shown, [tokens[b] for b in part]), strict=True)
+        return [found[b] for b in range(len(options))]
+
+    def _log_probs(self, visual: torch.Tensor, tokens: list[list[list[int]]]) -> list[torch.Tensor]:
+        """The same of lists of token ids, all in one pass: each is filled up to the longest one."""
+        M, most = len(visual) // len(tokens), max(map(len, tokens))
+        rows = [row for one in tokens for row in (*one, *[one[0]] * (most - len(one)))]
         tokens_RT, valid_RT = (
-            x.to(visual.device).view(B, 1, most, -1).expand(-1, M, -1, -1).flatten(0, 2)
-            for x in self.plain.pad(self.plain.tokenize(texts))
+            x.to(visual.device).view(len(tokens), 1, most, -1).expand(-1, M, -1, -1).flatten(0, 2)
+            for x in self.plain.pad(rows)
         )
         with torch.no_grad():
             log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, [], most)).cpu()
-        return [one_MC[:, : len(one)] for one_MC, one in zip(log_p_RT.sum(1).view(B, M, most), options, strict=True)]
+        log_p_BMC = log_p_RT.sum(1).view(len(tokens), M, most)
+        return [one_MC[:, : len(one)] for one_MC, one in zip(log_p_BMC, tokens, strict=True)]
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:

@@ -14,6 +14,7 @@ _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("a an the his her their its this that these those some another other each")
 _NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
 _PREPOSITIONS = RELATIONS | word_set("on in at with of to from by into onto against inside outside for as up down out")
+_GENERAL = word_set("thing things object objects item items shape shapes figure figures something stuff")
 _AUXILIARIES = word_set("is are was were be being been has have")
 
 
@@ -35,7 +36,7 @@ def soften(caption: str, doubted: Sequence[bool]) -> str:
 
     doubted: one for each of `content_words`. A doubted modifier is left out; so is a phrase after a preposition or
     "and" where every word of it is doubted. Any other doubted head becomes "thing", "things" or "something", a doubted
-    spatial preposition "and". "a" and "an" follow the next word.
+    spatial preposition "and". "a" and "an" follow the next word. General nouns ("shape") stay: no other word says less.
 
     Limits: English only. A noun before another noun counts as its modifier ("fire truck"). Verbs are known by
     their endings and a list of common ones; others are taken for nouns.
@@ -58,7 +59,8 @@ def _tokens(caption: str, doubted: Sequence[bool]) -> list[_Token]:
     tokens = []
     for match in re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", caption):
         word, doubt = words.get(match.start(), (None, False))
-        tokens.append(_Token(match.group(), word.kind if word else "", doubt))
+        general = match.group().lower() in _GENERAL
+        tokens.append(_Token(match.group(), word.kind if word else "", doubt and not general))
     return tokens
 
 

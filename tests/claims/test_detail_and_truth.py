@@ -9,6 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from tellapart.claims import tradeoff
 from tellapart.claims.bootstrap import PartResult
@@ -111,7 +112,7 @@ def test_a_verdict_is_given_once_and_a_second_one_is_marked(
     kept = tmp_path / "tradeoff"
     monkeypatch.setattr("tellapart.claims.stamp.commit", lambda: "1a2b3c4")
     first = tradeoff.verdict(start=str(small), steps=2, folder=kept, seeds=(30,), records=kept)
-    assert len(first["parts"]) == 6 and set(first["systems"]) == {*tradeoff.arms(), *tradeoff.DECODED_OTHERWISE}
+    assert len(first["parts"]) == 6 and set(first["systems"]) == set(tradeoff.verdict_rows(tradeoff.arms()))
     assert first["stamp"]["number"] == 1 and set(first["closed"]) == {"hard", "hallucination"}
     runs = sorted(kept.glob("*-s30-*"))
     before = [run.stat().st_mtime_ns for run in runs]
@@ -146,3 +147,22 @@ def test_the_picture_has_every_arm_that_claims_something_and_joins_those_of_the_
     assert len(points) == 2 and points[0][0] < points[1][0] and points[0][1] > points[1][1], "further up is more R@1"
     with pytest.raises(ValueError, match="no arm to draw"):
         front_svg({"empty": row(None, 1.0)})
+
+
+def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp_path: Path) -> None:
+    """One by one: of ten samples the one with the highest share of the softmax over the picture's look-alikes."""
+    lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
+    one = tradeoff.of("start_best_of", "hard")
+    chosen, written = lab.generate_captions(one, 0), lab.caption_lists("start", 0, one.test_set, one.decoding)
+    scorer, image_ND = lab.test_sets.scorer, lab.test_sets.image_features(chosen)
+    changed = 0
+    for row, (item, texts) in enumerate(zip(chosen.items, chosen.captions, strict=True)):
+        assert sorted(texts) == sorted(written[item.id]) and len(texts) == 10
+        members = lab.test_sets.candidate_sets(chosen, "lookalikes").sets[row]
+        logits_SK = scorer.scale * scorer.text_features(written[item.id]).cpu() @ torch.from_numpy(image_ND[members]).T
+        assert members[0] == row
+        best = float(logits_SK.softmax(1)[:, 0].max())
+        assert float(logits_SK.softmax(1)[written[item.id].index(texts[0]), 0]) == pytest.approx(best, abs=1e-6)
+        changed += texts[0] != written[item.id][0]
+    assert changed > 10
+    assert lab.statistic(one, 0) is lab.statistic(one, 0)

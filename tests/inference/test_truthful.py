@@ -43,6 +43,8 @@ SOFTENED = [
     ("a star sits behind a heart", "sits", "a star behind a heart"),
     ("brown dogs on grass", "dogs", "brown things on grass"),
     ("green grass", "grass", "something green"),
+    ("a large red shape and a blue heart", "red shape", "a large shape and a blue heart"),
+    ("two objects on the sand", "objects sand", "two objects"),
     ("dog", "dog", "something"),
     ("", "", ""),
 ]  # fmt: skip

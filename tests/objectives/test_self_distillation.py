@@ -151,12 +151,16 @@ def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(s
     assert isinstance(resumed, SelfDistillation) and resumed.captions(batches[1]) == objective.captions(batches[1])
 
 
-def test_captions_of_look_alikes_are_scored_as_one_by_one(shipped: TrainingSetup) -> None:
+@pytest.mark.parametrize("at_once", [8, 2])
+def test_captions_of_look_alikes_are_scored_as_one_by_one(
+    shipped: TrainingSetup, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tellapart.objectives.self_distillation.LISTS_AT_ONCE", at_once)
     objective = shipped.objective()
     assert isinstance(objective, SelfDistillation)
     show = shipped.train_visual()
-    rows_BM = np.array([[3, 7, 1], [0, 2, 9]])
-    options = [["a red star", "a large red star on the sand"], ["a heart"]]
+    rows_BM = np.array([[3, 7, 1], [0, 2, 9], [5, 4, 8]])
+    options = [["a red star", "a large red star on the sand", "a star"], ["a heart"], ["a blue heart", "a moon"]]
     found = objective.describer.log_probs(show(rows_BM.ravel()), options)
     for row_M, texts, log_p_MC in zip(rows_BM, options, found, strict=True):
         assert log_p_MC.shape == (3, len(texts))
