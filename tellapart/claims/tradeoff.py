@@ -41,7 +41,7 @@ RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
 SHARE = 1 / 3  # of self-retrieval's false claims that may remain
 TEST_SET = "many"  # 2,000 pictures: of 500, R@1 is known to five points, and the rule asks for two
-SPEAKERS = (0.003, 0.006, 0.009)  # beside the recipe's own: how much the start's likelihood of a caption counts
+SPEAKERS = (0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
 
 
 @measure("bindings", "wrong bindings, % of bound claims", "lower")
@@ -134,11 +134,12 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
 
     def truthful(name: str, **changes: Any) -> Arm:
-        """The preset, on twice as many pictures a step: half as many captions as self-retrieval samples."""
+        """The preset, on more pictures a step: as many captions are read as self-retrieval samples."""
         plain = arm(name)
         table: dict[str, Any] = {**(plain.table or {})}
+        captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]
         table["objective"] = {**PRESETS["truthful-self-retrieval"], **changes}
-        table["training"] = {**table["training"], "batch_size": 2 * table["training"]["batch_size"]}
+        table["training"] = {**table["training"], "batch_size": captions}
         return Arm(name, table, plain.start)
 
     def paid(**settings: Any) -> list[dict[str, Any]]:

@@ -20,8 +20,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "truthful-self-retrieval": {
         "kind": "self_distillation",
         "prompt": "in this picture",
-        "confidence": 0.97,
-        "speaker": 0.004,
+        "confidence": 0.95,
+        "candidates": 12,
+        "speaker": 0.0078,
+        "likelihood": 0.1,
     },
     "smile": {"kind": "smile", "mle_weight": 0.01},
     "mle": {"kind": "mle"},
