@@ -51,7 +51,7 @@ STAND_INS = {
         f"{_NDLB}; rich references for HolisticCap",
         "the softmax runs over each bag, not over the whole batch; a shorter schedule of sizes",
     ),
-    "sr-diversity": StandIn(_NDLB, "words that occur five times in the captions of 500 pictures, not of 5,000"),
+    "sr-diversity": StandIn(_NDLB, "words that occur five times in the captions of 2,000 pictures, not of 5,000"),
     "sr-cider": StandIn(
         f"{_NDLB}; rich references for HolisticCap",
         "samples at a higher temperature against each other, not against greedy; other λ; no bags",
