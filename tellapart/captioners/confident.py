@@ -25,9 +25,9 @@ def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rol
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
     log_p_RT = Speaker(captioner).score(visual, rollout).cpu()
     log_p_RW = word_log_probs(log_p_RT[None], word_RT, max(1, *map(len, found)))[0]
-    unlikely = (log_p_RW < math.log(least)).tolist()
+    unlikely_RW = (log_p_RW < math.log(least)).tolist()
     doubted = [
-        [word.kind == "head" and low for word, low in zip(words, row, strict=False)]
-        for words, row in zip(found, unlikely, strict=True)
+        [word.kind == "head" and unlikely for word, unlikely in zip(words, row[: len(words)], strict=True)]
+        for words, row in zip(found, unlikely_RW, strict=True)
     ]
     return [without_repeats(soften(text, row)) for text, row in zip(rollout.texts, doubted, strict=True)]

@@ -16,17 +16,16 @@ CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions o
 # Probability that a reference names a detail; 0.3 by default.
 MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.35", "&detail=0.45", "&detail=0.75"
 WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
-PICTURES = 2000  # of a test set: of 500, differences of a point or two are not known
+TEST_PICTURES = 2000  # of 500, differences of a point or two are not known
+PLAIN = WORLD.format(domain="plain", split="test", n=TEST_PICTURES)
 TEST_SETS = {
-    "plain": WORLD.format(domain="plain", split="test", n=PICTURES),
-    "middle": WORLD.format(domain="plain", split="test", n=PICTURES) + MIDDLE_DETAIL,
-    "blend": WORLD.format(domain="plain", split="test", n=PICTURES) + BLENDED_DETAIL,
-    "rich": WORLD.format(domain="plain", split="test", n=PICTURES) + RICH_DETAIL,
-    "alt": WORLD.format(domain="alt", split="test", n=PICTURES),
-    "unseen": WORLD.format(domain="unseen", split="test", n=PICTURES),
-    "cocolike": WORLD.format(domain="cocolike", split="test", n=PICTURES),
-    "clips": WORLD.format(domain="plain", split="test", n=PICTURES // 2) + FRAMES,
-    "stills": WORLD.format(domain="plain", split="test", n=PICTURES // 4) + FRAMES + "&stills=true",
+    "plain": PLAIN,
+    "middle": PLAIN + MIDDLE_DETAIL,
+    "blend": PLAIN + BLENDED_DETAIL,
+    "rich": PLAIN + RICH_DETAIL,
+    **{name: WORLD.format(domain=name, split="test", n=TEST_PICTURES) for name in ("alt", "unseen", "cocolike")},
+    "clips": WORLD.format(domain="plain", split="test", n=TEST_PICTURES // 2) + FRAMES,
+    "stills": WORLD.format(domain="plain", split="test", n=TEST_PICTURES // 4) + FRAMES + "&stills=true",
 }
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=40),

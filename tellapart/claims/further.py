@@ -108,8 +108,8 @@ FURTHER = (
         (
             about_equal(
                 "R@1 of both differs by less than 8 points",
-                Measurement("sr_l_equal", "r1", "plain"),
-                Measurement("sr_v_equal", "r1", "plain"),
+                Measurement("sr_l_equal", "r1"),
+                Measurement("sr_v_equal", "r1"),
                 8.0,
             ),
             greater(

@@ -37,6 +37,8 @@ def tradeoff(
     for name in names or ():
         if name not in known:
             raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
+    if svg is not None and not svg.parent.is_dir():
+        raise UsageError(f"--svg is {svg}, and there is no folder {svg.parent}; make it, or name another file")
     chosen = parse_seeds(seeds, "tradeoff")
     if chosen.kind == "verdict":
         if names:
