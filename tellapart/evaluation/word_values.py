@@ -1,4 +1,4 @@
-"""What each content word of a gallery's captions is worth among the look-alikes, and how far a captioner believes it."""
+"""What each content word of a gallery's captions is worth, and how far a captioner believes it."""
 
 from __future__ import annotations
 
