@@ -109,6 +109,10 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
             "objective.rewards: combine = 'alternate'",
         ),
         (
+            ['objective={kind="self_distillation", scorers=["a"], select="random"}'],
+            "objective: select = 'random' asks no scorer",
+        ),
+        (
             ['objective.rewards=[{kind="self_retrieval", combine="lowest", scorers=["a"]}]'],
             "objective.rewards: combine = 'lowest' compares scorers",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
@@ -44,6 +44,12 @@ class SelfDistillation(ObjectiveOptions):
     scorers: tuple[ModelName, ...] = ()
     select: Literal["scorer", "random"] = "scorer"
     shuffled_beliefs: bool = False
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> SelfDistillation:
+        if self.scorers and self.select == "random":
+            raise ValueError("select = 'random' asks no scorer, so scorers have no effect; leave one of the two out")
+        return self
 
     def needs(self) -> tuple[str, ...]:
         return ("start", "scorer") if self.select == "scorer" and not self.scorers else ("start",)
