@@ -40,6 +40,10 @@ class ObjectiveOptions(Strict):
         """Whether the references are the labels (teacher forcing)."""
         return "references" in self.needs()
 
+    def scorer_names(self) -> tuple[str, ...]:
+        """Scorers that the options name in place of the recipe's [scorer]; those of rewards are theirs."""
+        return ()
+
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
         """The rewards of a policy gradient; empty for all others."""

@@ -13,7 +13,7 @@ caption.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,10 +61,11 @@ class Choice:
     likelihood: float = 0.0
     noun: str = "thing"
 
-    def value(self, heard_MC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
-        """Of C captions, without the rent: the scorer's logits for M pictures, the first their own, and the start
-        model's log-probabilities, of all M where its ``likelihood`` counts."""
-        picked_C = (heard_MC + self.likelihood * spoken_MC).softmax(0)[0]
+    def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
+        """Of C captions, without the rent: the logits of K scorers for M pictures, the first their own, and the start
+        model's log-probabilities, of all M where its ``likelihood`` counts. Of several scorers the least sure counts.
+        """
+        picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
         return picked_C + self.speaker * spoken_MC[0]
 
 
@@ -179,25 +180,38 @@ def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
 class Listener:
     """How well a caption fits a picture and its look-alikes.
 
-    ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
-    ``visual``: shows training pictures to the captioner; None where only the scorer listens.
+    ``scorers``: each with its features_ND of every training picture. ``nearest``: look-alikes of training pictures.
+    ``visual``: shows training pictures to the captioner; None where only the scorers listen. ``unseen_KN``: which
+    scorers listen for each picture, those that never saw it; None: all.
     """
 
     def __init__(
-        self, scorer: ScorerLike, features_ND: np.ndarray, nearest: Nearest, visual: Look | None = None
+        self,
+        scorers: Sequence[tuple[ScorerLike, np.ndarray]],
+        nearest: Nearest,
+        visual: Look | None = None,
+        unseen_KN: np.ndarray | None = None,
     ) -> None:
-        self.scorer, self.features_ND, self.nearest, self.visual = scorer, features_ND, nearest, visual
+        self.scorers, self.nearest, self.visual, self.unseen_KN = list(scorers), nearest, visual, unseen_KN
 
     def among(self, rows_B: np.ndarray) -> np.ndarray:
         """rows_BM: each picture and its look-alikes."""
         return np.column_stack([rows_B, self.nearest(rows_B)])
 
     def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
-        """The scorer's logits M×C: of the captions of each picture, for it and its look-alikes."""
-        text_RD = self.scorer.text_features([text for one in options for text in one]).cpu().float()
-        picture_BMD = torch.from_numpy(self.features_ND[rows_BM]).float()
-        rows = zip(text_RD.split([len(one) for one in options]), picture_BMD, strict=True)
-        return [self.scorer.scale * picture_MD @ text_CD.T for text_CD, picture_MD in rows]
+        """Logits K×M×C of the scorers that listen: of the captions of each picture, for it and its look-alikes."""
+        texts = [text for one in options for text in one]
+        heard_KB = []
+        for scorer, features_ND in self.scorers:
+            text_BCD = scorer.text_features(texts).cpu().float().split([len(one) for one in options])
+            picture_BMD = torch.from_numpy(features_ND[rows_BM]).float()
+            rows = zip(text_BCD, picture_BMD, strict=True)
+            heard_KB.append([scorer.scale * picture_MD @ text_CD.T for text_CD, picture_MD in rows])
+        heard = [torch.stack(each) for each in zip(*heard_KB, strict=True)]
+        if self.unseen_KN is None:
+            return heard
+        listens_BK = torch.from_numpy(self.unseen_KN[:, rows_BM[:, 0]].T)
+        return [one_KMC[listens_K] for one_KMC, listens_K in zip(heard, listens_BK, strict=True)]
 
 
 class SelfDistillation(Stateless[CaptionerLike]):
@@ -248,7 +262,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         if self.listener is None:
             return [one[0] for one in options]
         rows_BM = self.listener.among(batch.rows_B.numpy())
-        heard = self.listener.logits(rows_BM, options)  # the scorer shares out the texts itself
+        heard = self.listener.logits(rows_BM, options)  # scorers share out the texts themselves
         share = ranks.share(len(options))
         if self.choice.likelihood:
             assert self.listener.visual is not None
@@ -258,7 +272,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         spoken = self.describer.log_probs(visual, options[share])
         mine = zip(options[share], heard[share], spoken, strict=True)
         return ranks.gather_texts(
-            [best(one, self.choice.value(heard_MC, spoken_MC), self.choice.rent) for one, heard_MC, spoken_MC in mine]
+            [best(one, self.choice.value(heard_KMC, spoken_MC), self.choice.rent) for one, heard_KMC, spoken_MC in mine]
         )
 
 

@@ -233,5 +233,6 @@ class Recipe(Strict):
         if self.bags is not None and self.bags.scorer is not None:
             yield "bags.scorer", self.bags.scorer
         yield from (("evaluation.eval_scorers", name) for name in self.evaluation.eval_scorers)
+        yield from (("objective.scorers", name) for name in self.objective.scorer_names())
         for reward in self.objective.reward_options:
             yield from (("objective.rewards.scorers", name) for name in reward.scorer_names())

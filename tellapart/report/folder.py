@@ -111,10 +111,14 @@ class Claims(_Lenient):
 
 
 class Answer(_Lenient):
-    """A system's caption of a set's target, and the candidate that the scorer picked."""
+    """A system's caption of a set's target, and the candidate that the scorer picked.
+
+    words: (start, end, worth in nats, belief 0 to 1) of content words, see `tellapart.evaluation.word_values`.
+    """
 
     caption: str = ""
     claims: Claims | None = None
+    words: list[tuple[int, int, float, float]] = []
     scores: dict[str, float | None] = {}
     picked: str | None = None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tellapart.report.folder import Answer, Claims, Gallery, LookalikeSet, RunFolder
-from tellapart.report.marks import Piece, pieces
+from tellapart.report.marks import JudgedWord, Piece, judged_words, pieces
 from tellapart.report.pictures import Album, unreadable_line
 from tellapart.report.verdict import YARDSTICKS, compare, order
 from tellapart.report.words import number
@@ -54,6 +54,7 @@ class Verdict:
     scores: tuple[str, ...]
     pieces: tuple[Piece, ...]
     claims: Claims | None
+    words: tuple[JudgedWord, ...]
 
     @property
     def false(self) -> tuple[Piece, ...]:
@@ -72,6 +73,11 @@ class SetView:
     candidates: tuple[Candidate, ...]
     references: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
+
+    @property
+    def judged(self) -> bool:
+        """Whether any of its words have a worth and a belief."""
+        return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> Verdict | None:
         """A system's verdict."""
@@ -239,6 +245,7 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
         scores=tuple(text(c.id) for c in candidates),
         pieces=_pieces(answer),
         claims=answer.claims,
+        words=judged_words(answer.caption, answer.words),
     )
 
 

@@ -1,9 +1,12 @@
-"""A text in pieces, so that a page can mark some of its words."""
+"""A text in pieces, so that a page can mark some of its words, and bars that say what each word is worth."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from tellapart.report.words import number
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,33 @@ def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[
             found += [Piece(text[at:start]), Piece(text[start:end], why, is_new)]
             at = end
     return tuple(piece for piece in [*found, Piece(text[at:])] if piece.text)
+
+
+@dataclass(frozen=True)
+class JudgedWord:
+    """A content word with its bars: ``worth`` and ``belief`` as text, widths in percent.
+
+    ``against``: the word is worth less than nothing, it tells of a look-alike.
+    """
+
+    text: str
+    worth: str
+    worth_width: float
+    against: bool
+    belief: str
+    belief_width: float
+
+
+MOST_NATS = 3.0  # of worth, that the longest bar shows: the limit of a paid word
+
+
+def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:
+    """The words at spans of ``text`` that lie inside it, in their order."""
+    words = []
+    for start, end, worth, belief in sorted(found):
+        if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):
+            belief = min(max(belief, 0.0), 1.0)
+            width = 100 * min(abs(worth) / MOST_NATS, 1.0)
+            shown = number(worth, 1, signed=True)
+            words.append(JudgedWord(text[start:end], shown, width, worth < 0, number(100 * belief, 0), 100 * belief))
+    return tuple(words)

@@ -76,6 +76,10 @@ class RunParts(Protocol):
         """features_ND of the training pictures."""
         ...
 
+    def trained_on(self, name: str) -> np.ndarray:
+        """seen_N: which of the training pictures the scorer of this name learned from, as far as its run says."""
+        ...
+
     def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
         """From rows_B of training pictures to what batches hold of them: features, or pixels (`vision_learns`)."""
         ...

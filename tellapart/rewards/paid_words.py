@@ -59,6 +59,19 @@ class Price:
         return gate * worth - (1 - gate) * self.penalty - self.rent
 
 
+@dataclass(frozen=True)
+class JudgedWords:
+    """The content words of R captions; near_RW: worth in nats; gate_RW: belief, 0 to 1; word_RT: as `words_of_tokens`.
+
+    Where a caption has fewer than W words, the rest of its row means nothing.
+    """
+
+    found: list[list[Word]]
+    word_RT: torch.Tensor
+    near_RW: torch.Tensor
+    gate_RW: torch.Tensor
+
+
 class WordEffects:
     """How far the scorer's log-probability of the picture falls when a content word is taken out of its caption.
 
@@ -141,17 +154,21 @@ class PaidWords:
         self.confidence, self.per, self.find, self.shuffled = confidence, per, find, shuffled
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        judged = self.judge(rollout, batch)
+        gate_RW = shuffled_gates(judged.gate_RW, judged.found, batch) if self.shuffled else judged.gate_RW
+        credit_RW = self.price.credit(gate_RW, judged.near_RW)
+        if self.per == "caption":
+            is_word_RW = torch.tensor([[w < len(words) for w in range(gate_RW.shape[1])] for words in judged.found])
+            return (credit_RW * is_word_RW).sum(1).view(-1, rollout.samples)
+        credit_RT = spread(credit_RW, judged.word_RT)
+        return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
+
+    def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
+        """What is paid for, and how far it is believed, before anything is shuffled or summed."""
         found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, found, batch.rows_B.numpy())
         gate_RW = self.price.gate(self.confidence_of(rollout, batch, word_RT, near_RW.shape[1]), far_RW)
-        if self.shuffled:
-            gate_RW = shuffled_gates(gate_RW, found, batch)
-        credit_RW = self.price.credit(gate_RW, near_RW)
-        if self.per == "caption":
-            is_word_RW = torch.tensor([[w < len(words) for w in range(near_RW.shape[1])] for words in found])
-            return (credit_RW * is_word_RW).sum(1).view(-1, rollout.samples)
-        credit_RT = spread(credit_RW, word_RT)
-        return credit_RT.view(-1, rollout.samples, word_RT.shape[1])
+        return JudgedWords(found, word_RT, near_RW, gate_RW)
 
     def confidence_of(self, rollout: Rollout, batch: Batch, word_RT: torch.Tensor, words: int) -> torch.Tensor:
         """confidence_RW of the start model in each word, in nats."""

@@ -12,6 +12,7 @@ from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.evaluation.gallery import save_pictures
+from tellapart.evaluation.word_values import add_word_values
 from tellapart.metrics.results import Results
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.run_folder import Run, write_json, write_text, writing
@@ -28,7 +29,8 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """
     if setup.recipe.data.test is None:
         return None
-    systems = scorer_systems(setup) if setup.recipe.trains == "scorer" else captioner_systems(setup, run)
+    captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
+    systems = captioner_systems(setup, captioners) if captioners else scorer_systems(setup)
     for name, captions in systems.items():
         lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
         with writing(run.folder):
@@ -36,30 +38,39 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
         write_text(run.folder / "captions" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
     scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
     settings = setup.recipe.evaluation
+    features = None if scorer is None else np.asarray(setup.store.features(setup.test_items, scorer.encoder))
     results = evaluate(
         systems,
         items=setup.test_items,
         scorer=scorer,
-        image_features=np.asarray(setup.store.features(setup.test_items, scorer.encoder))
-        if scorer is not None
-        else None,
+        image_features=features,
         eval_scorers=load_eval_scorers(setup, settings.eval_scorers),
         human="mean" if setup.recipe.trains == "captioner" and all(i.references for i in setup.test_items) else None,
         lookalike=settings.lookalike,
         seed=setup.recipe.seed,
     )
-    if scorer is not None and settings.gallery:
-        write_gallery(run.folder, gallery(results, setup.test_items, settings.gallery), setup.test_items)
+    if scorer is not None and features is not None and settings.gallery:
+        sets = gallery(results, setup.test_items, settings.gallery)
+        if captioners:
+            first = next(iter(captioners.values()))  # what the run starts from, where it starts from one
+            visual = setup.view_of(first).rows(setup.test_items)
+            add_word_values(sets, [item.id for item in setup.test_items], scorer, features, first, visual)
+        write_gallery(run.folder, sets, setup.test_items)
     write_json(run.folder / "results.json", results.to_json())
     return results
 
 
-def captioner_systems(setup: TrainingSetup, run: Run) -> dict[str, dict[str, str]]:
-    """Captions before (where the run had a start) and after."""
+def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
+    """The captioner before (where the run had a start) and after."""
     captioners: dict[str, Captioner] = {}
     if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
     captioners["after"] = load_captioner(str(run.folder), setup.device, "fp32")
+    return captioners
+
+
+def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) -> dict[str, dict[str, str]]:
+    """Each captioner's captions of the test pictures, by id."""
     decoding = setup.recipe.evaluation.decoding
     systems = {}
     for name, captioner in captioners.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tellapart.objectives.base import Objective
 from tellapart.objectives.registry import build_objective
 from tellapart.recipe.models import Captioner as CaptionerTable
 from tellapart.recipe.models import NewCaptioner
+from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingSet
@@ -210,6 +212,17 @@ class TrainingSetup:
     def train_features(self, scorer: FrozenScorer) -> np.ndarray:
         """features_ND of the training pictures, as this scorer sees them."""
         return np.asarray(self.store.features(self.train_items, scorer.encoder))
+
+    def trained_on(self, name: str) -> np.ndarray:
+        """seen_N: which training pictures the scorer of this name learned from: those of its run's recipe, by id.
+
+        None of them where the name is not a recipe's or a run's: nobody knows what other models have seen.
+        """
+        folder = Path(self.upstream(name))
+        if not (folder / "run.json").is_file():
+            return np.zeros(len(self.train_items), dtype=bool)
+        learned = {item.id for item in open_specs(read_recipe(folder / "recipe.toml").data.train)}
+        return np.array([item.id in learned for item in self.train_items])
 
     def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
         """Shows training pictures as batches do, without augmentation: rows_B to B×…, on the learner's device."""

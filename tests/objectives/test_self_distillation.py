@@ -101,12 +101,12 @@ class Words:
 
 def test_the_listener_compares_a_picture_with_its_look_alikes_only() -> None:
     features_ND = np.eye(3, dtype=np.float32)
-    listener = Listener(Words(), features_ND, lambda rows_B: 1 - rows_B[:, None])  # type: ignore[arg-type]
+    listener = Listener([(Words(), features_ND)], lambda rows_B: 1 - rows_B[:, None])  # type: ignore[list-item]
     rows_BM = listener.among(np.array([0, 1]))
     assert rows_BM.tolist() == [[0, 1], [1, 0]]
     heard = listener.logits(rows_BM, [["r", "b", "a"], ["b"]])
-    assert [tuple(one_MC.shape) for one_MC in heard] == [(2, 3), (2, 1)]
-    spoken = [torch.zeros_like(one_MC) for one_MC in heard]
+    assert [tuple(one_KMC.shape) for one_KMC in heard] == [(1, 2, 3), (1, 2, 1)]
+    spoken = [torch.zeros_like(one_KMC[0]) for one_KMC in heard]
     found = [Choice(speaker=0.0).value(*both) for both in zip(heard, spoken, strict=True)]
     scores_K = 10 * torch.tensor([1.0, 0.0]) / 2**0.5
     torch.testing.assert_close(found[0][0], scores_K.softmax(0)[0])
@@ -114,8 +114,21 @@ def test_the_listener_compares_a_picture_with_its_look_alikes_only() -> None:
     assert found[0][0] > found[0][2] > found[0][1] and found[1][0] == found[0][0]
 
 
+def test_only_scorers_that_never_saw_the_picture_listen_and_the_least_sure_counts() -> None:
+    swapped = np.eye(3, dtype=np.float32)[[1, 0, 2]]
+    ears = [(Words(), np.eye(3, dtype=np.float32)), (Words(), swapped), (Words(), swapped)]
+    unseen_KN = np.array([[True, False], [False, True], [True, True]])
+    listener = Listener(ears, lambda rows_B: 1 - rows_B[:, None], None, unseen_KN)  # type: ignore[arg-type]
+    heard = listener.logits(np.array([[0, 1], [1, 0]]), [["r", "b"], ["b"]])
+    assert [len(one_KMC) for one_KMC in heard] == [2, 2]
+    sure = (10 * torch.tensor([1.0, 0.0]) / 2**0.5).softmax(0)
+    value_C = Choice(speaker=0.0).value(heard[0], torch.zeros(2, 2))
+    torch.testing.assert_close(value_C, sure[[1, 1]])  # of "r" the first is sure and the third is not
+    torch.testing.assert_close(Choice(speaker=0.0).value(heard[1], torch.zeros(2, 1)), sure[[1]])
+
+
 def test_a_word_that_the_start_finds_false_of_a_look_alike_tells_them_apart() -> None:
-    heard_MC, spoken_MC = torch.zeros(2, 2), torch.tensor([[-3.0, -2.0], [-9.0, -2.5]])
+    heard_MC, spoken_MC = torch.zeros(1, 2, 2), torch.tensor([[-3.0, -2.0], [-9.0, -2.5]])
     value_C = Choice(speaker=0.1, likelihood=0.5).value(heard_MC, spoken_MC)
     expected = [1 / (1 + math.exp(-3.0)) - 0.3, 1 / (1 + math.exp(-0.25)) - 0.2]
     torch.testing.assert_close(value_C, torch.tensor(expected))

@@ -109,6 +109,14 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
             "objective.rewards: combine = 'alternate'",
         ),
         (
+            ['objective={kind="self_distillation", scorers=["a"], select="random"}'],
+            "objective: select = 'random' asks no scorer",
+        ),
+        (
+            ['objective.rewards=[{kind="self_retrieval", combine="lowest", scorers=["a"]}]'],
+            "objective.rewards: combine = 'lowest' compares scorers",
+        ),
+        (
             ['objective.rewards=[{kind="self_retrieval", candidates="bag"}]'],
             "candidates = 'bag' compares a picture with its bag",
         ),

@@ -115,6 +115,22 @@ def test_the_gallery_marks_hits_misses_and_the_picture_taken_instead(run: Path) 
                 )
 
 
+def test_each_word_has_its_worth_and_belief(run: Path) -> None:
+    stored = json.loads((run / "gallery.json").read_text())
+    assert not read_page(build_report([run])).all(class_="worded")
+    answer = stored["sets"][0]["systems"]["after"]
+    answer["caption"] = f"a red {NASTY}"
+    answer["words"] = [[2, 5, 1.234, 0.871], [6, 7, -9.0, 2.0], [2, 400, 1.0, 0.5]]
+    write(run / "gallery.json", stored)
+    (words,) = read_page(build_report([run])).all(class_="worded")
+    found = [item.text for item in words.all("li")]
+    assert len(found) == 2, "one lies outside the caption"
+    assert found[0].startswith("red") and "+1.2" in found[0] and "87 %" in found[0]
+    assert "\u22129.0" in found[1] and "100 %" in found[1]
+    widths = [bar.attributes["style"] for item in words.all("li") for bar in item.all("i")]
+    assert widths == ["width: 41%", "width: 87%", "width: 100%", "width: 100%"]
+
+
 def test_each_picture_is_embedded_once_and_pixel_for_pixel(run: Path) -> None:
     root = read_page(build_report([run]))
     stored = json.loads((run / "gallery.json").read_text())

@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
+from tellapart.rewards.caption_words import content_words
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit, train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
@@ -226,6 +227,9 @@ def test_a_run_leaves_captions_results_gallery_and_report(tiny_recipe: dict[str,
     assert {"listener_accuracy", "hallucination_rate"} <= set(results["systems"]["before"])
     for name in ("before", "after"):
         assert len((run.folder / "captions" / f"{name}.jsonl").read_text().splitlines()) == 30
+    answer = json.loads((run.folder / "gallery.json").read_text())["sets"][0]["systems"]["before"]
+    marked = [answer["caption"][start:end] for start, end, *_ in answer["words"]]
+    assert marked == [answer["caption"][word.start : word.end] for word in content_words(answer["caption"])]
     assert "<html" in (run.folder / "report.html").read_text()
     assert run.finished and not list(run.folder.rglob(".*"))
     assert train(recipe_of(tiny_recipe), tmp_path / "run").info == run.info  # a finished run is not done again

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.rewards.base import RunParts
+from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
     from tellapart.objectives.self_distillation import SelfDistillation as SelfDistillationObjective
@@ -23,7 +24,9 @@ class SelfDistillation(ObjectiveOptions):
     among its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, −
     ``rent`` for each word. ``likelihood``: how much the start model's log-probabilities of the caption for these
     pictures count beside the scorer's logits. ``noun`` stands for one that is in doubt, where the plain caption
-    offers none; "" leaves out what is said of such a noun, as photos want it. Controls: ``select`` = "random" takes
+    offers none; "" leaves out what is said of such a noun, as photos want it. ``scorers``: several in place of
+    [scorer]; for each picture the least sure one counts, of those whose own training did not have it (by the ids of
+    their runs' recipes), and look-alikes are the first one's. Controls: ``select`` = "random" takes
     any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
     """
 
@@ -38,26 +41,41 @@ class SelfDistillation(ObjectiveOptions):
     likelihood: float = Field(0.0, ge=0)
     noun: str = "thing"
     nearest: int = Field(9, ge=1)
+    scorers: tuple[ModelName, ...] = ()
     select: Literal["scorer", "random"] = "scorer"
     shuffled_beliefs: bool = False
 
+    @model_validator(mode="after")
+    def has_an_effect(self) -> SelfDistillation:
+        if self.scorers and self.select == "random":
+            raise ValueError("select = 'random' asks no scorer, so scorers have no effect; leave one of the two out")
+        return self
+
     def needs(self) -> tuple[str, ...]:
-        return ("start", "scorer") if self.select == "scorer" else ("start",)
+        return ("start", "scorer") if self.select == "scorer" and not self.scorers else ("start",)
+
+    def scorer_names(self) -> tuple[str, ...]:
+        return self.scorers
 
 
 def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjective:
     from tellapart.objectives.self_distillation import Choice, Describer, Listener
     from tellapart.objectives.self_distillation import SelfDistillation as Objective
+    from tellapart.rewards.combine import unseen_by
 
     plain = parts.start()
     asked = parts.start(options.prompt, weights_of=plain) if options.prompt else plain
     describer = Describer(plain, asked, options.decoding, pixels=parts.vision_learns, shuffled=options.shuffled_beliefs)
     listener = None
     if options.select == "scorer":
-        scorer = parts.scorer
-        assert scorer is not None, "the recipe schema requires [scorer]"
+        scorers = [parts.load_scorer(name) for name in options.scorers]
+        if not scorers:
+            assert parts.scorer is not None, "the recipe schema requires [scorer]"
+            scorers = [parts.scorer]
+        heard = [(scorer, parts.train_features(scorer)) for scorer in scorers]
         visual = parts.train_visual() if options.likelihood else None
-        listener = Listener(scorer, parts.train_features(scorer), parts.nearest_train(scorer, options.nearest), visual)
+        unseen_KN = unseen_by(options.scorers, parts) if options.scorers else None
+        listener = Listener(heard, parts.nearest_train(scorers[0], options.nearest), visual, unseen_KN)
     return Objective(
         describer, listener, Choice(**{name: getattr(options, name) for name in Choice.__dataclass_fields__})
     )

@@ -13,14 +13,15 @@ from tellapart.utils.options import ModelName
 class SelfRetrieval(RewardOptions):
     """Self-retrieval: paper 3's three scores, among the pictures of the batch or of the picture's bag.
 
-    ``scorers``: further scorers in place of [scorer]; several are averaged, or alternate by step.
+    ``scorers``: further scorers in place of [scorer]. Several are averaged, or ``alternate`` by step; or the ``lowest``
+    reward counts of those whose own training did not have the picture (by the ids of their runs' recipes).
     """
 
     kind: Literal["self_retrieval"]
     score: Literal["log_prob", "accuracy", "cosine"] = "log_prob"
     candidates: Literal["batch", "bag"] = Field("batch", serialization_alias="among")
     scorers: tuple[ModelName, ...] = ()
-    combine: Literal["average", "alternate"] = "average"
+    combine: Literal["average", "alternate", "lowest"] = "average"
 
     @model_validator(mode="after")
     def has_an_effect(self) -> SelfRetrieval:
@@ -30,6 +31,11 @@ class SelfRetrieval(RewardOptions):
             )
         if self.combine == "alternate" and len(self.scorers) < 2:
             raise ValueError("combine = 'alternate' takes turns; give at least two scorers = ['…', '…']")
+        if self.combine == "lowest" and (len(self.scorers) < 2 or self.score == "cosine"):
+            raise ValueError(
+                "combine = 'lowest' compares scorers; give at least two scorers = ['…', '…'], and no score 'cosine', "
+                "whose scale is each scorer's own"
+            )
         return self
 
     def needs(self) -> tuple[str, ...]:
@@ -48,7 +54,7 @@ class SelfRetrieval(RewardOptions):
 
 
 def build(options: SelfRetrieval, parts: RunParts) -> Reward:
-    from tellapart.rewards.combine import Alternating, Averaged
+    from tellapart.rewards.combine import Alternating, Averaged, LowestUnseen, unseen_by
     from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrievalReward
 
     scorers = [parts.load_scorer(name) for name in options.scorers]
@@ -61,6 +67,8 @@ def build(options: SelfRetrieval, parts: RunParts) -> Reward:
     ]
     if len(rewards) == 1:
         return rewards[0]
+    if options.combine == "lowest":
+        return LowestUnseen(rewards, unseen_by(options.scorers, parts))
     return Averaged(rewards) if options.combine == "average" else Alternating(rewards)
 
 

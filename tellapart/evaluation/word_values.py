@@ -1,0 +1,74 @@
+"""What each content word of a gallery's captions is worth, and how far a captioner believes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tellapart.rewards.caption_words import Word
+from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
+from tellapart.rewards.speaker import Speaker
+from tellapart.types import Batch, Rollout
+
+if TYPE_CHECKING:
+    from tellapart.captioners import Captioner
+    from tellapart.scorers import Scorer
+    from tellapart.types import Rows
+
+OTHERS = 4  # pictures that stand for all, where pictures of different shapes have no average
+
+
+def add_word_values(
+    sets: dict[str, Any],
+    ids: Sequence[str],
+    scorer: Scorer,
+    features_ND: np.ndarray,
+    speaker: Captioner,
+    visual: Rows,
+) -> None:
+    """Give every answer of a gallery its ``"words": [[start, end, worth, belief]]``, as `rewards.paid_words` pays them.
+
+    worth: how far the scorer's log-probability of the target among the set's candidates falls when the word's claim is
+    taken out, in nats. belief: of ``speaker``, 0 to 1: its log-probability of the word, its mutual information with the
+    picture, and the fall among the gallery's targets. Characters ``start`` to ``end`` of the caption. No truth is read.
+    features_ND, visual: of all N test pictures, for the scorer and for ``speaker``, in the order of ``ids``. A gallery
+    of fewer than two sets stays as it is: mutual information compares pictures.
+    """
+    entries = sets["sets"]
+    if len(entries) < 2:
+        return
+    row_of = {key: row for row, key in enumerate(ids)}
+    rows_B = np.array([row_of[entry["target"]] for entry in entries])
+    others = [[row_of[key] for key in entry["candidates"] if key != entry["target"]] for entry in entries]
+    near_BK = np.array([rows[: min(map(len, others))] for rows in others])
+    effects = WordEffects(scorer, features_ND, lambda rows_B: near_BK)
+    judge = PaidWords(effects, Speaker(speaker, OTHERS if speaker.lengths_differ else 0))
+    seen = speaker.inputs(torch.as_tensor(np.ascontiguousarray(visual[rows_B])))
+    batch = Batch([], torch.from_numpy(rows_B), seen)
+    for name in entries[0]["systems"]:
+        answers = [entry["systems"][name] for entry in entries]
+        judged = _judged(judge, speaker, [answer["caption"] for answer in answers], batch)
+        for r, answer in enumerate(answers):
+            answer["words"] = [
+                [word.start, word.end, round(float(judged.near_RW[r, w]), 3), round(float(judged.gate_RW[r, w]), 3)]
+                for w, word in _written(judged, r)
+            ]
+
+
+def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch) -> JudgedWords:
+    tokens_RT, valid_RT = (x.to(speaker.device) for x in speaker.pad(speaker.tokenize(texts)))
+    training = speaker.model.training
+    speaker.model.eval()
+    with torch.no_grad():
+        judged = judge.judge(Rollout(tokens_RT, valid_RT, texts), batch)
+    speaker.model.train(training)
+    return judged
+
+
+def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
+    """The words of a caption that the captioner's tokenizer can write; of others it believes nothing."""
+    tokens = set(judged.word_RT[r].tolist())
+    return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]
