@@ -7,6 +7,10 @@ from html import escape
 from typing import Any
 
 WIDTH, HEIGHT, LEFT, BELOW, MARGIN = 640, 400, 56, 48, 24
+LETTER, LINE = 6.6, 14  # of a name, in the units of the picture
+FLOOR = HEIGHT - BELOW
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+At = Callable[[float, float], tuple[float, float]]  # from both values to the picture's units
 X, Y = "hallucination", "hard"
 CURVE = "#0b6e99"
 OTHER = "#5f6368"
@@ -31,14 +35,18 @@ def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     ours = sorted((x["value"], y["value"]) for name, (x, y) in arms.items() if is_ours(name))
     points = " ".join("{},{}".format(*at(*one)) for one in ours)
     parts.append(f'<polyline points="{points}" fill="none" stroke="{CURVE}" stroke-width="1.5"/>')
-    for name, (x, y) in arms.items():
+    dots = {name: Dot(at, x, y) for name, (x, y) in arms.items()}
+    places = labels(dots)
+    for name, dot in dots.items():
         colour = CURVE if is_ours(name) else OTHER
-        (x0, y0), (left, low), (right, high) = (at(x[key], y[key]) for key in ("value", "low", "high"))
         parts.append(
-            f'<g stroke="{colour}" stroke-opacity="0.5"><path d="M{left} {y0}H{right}M{x0} {low}V{high}"/></g>'
-            f'<circle cx="{x0}" cy="{y0}" r="4" fill="{colour}"/>'
-            f'<text x="{x0 + 7}" y="{y0 - 6}" fill="{colour}">{escape(name)}</text>'
+            f'<g stroke="{colour}" stroke-opacity="0.5"><path d="{dot.whiskers}"/></g>'
+            f'<circle cx="{dot.x}" cy="{dot.y}" r="4" fill="{colour}"/>'
         )
+        text_x, text_y = places[name]
+        near_x = min(text_x, text_x + LETTER * len(name), key=lambda end: abs(end - dot.x))
+        parts.append(f'<path d="M{dot.x} {dot.y}L{near_x:.1f} {text_y - 4}" stroke="{colour}" opacity="0.4"/>')
+        parts.append(f'<text x="{text_x}" y="{text_y}" fill="{colour}">{escape(name)}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'font-family="system-ui, sans-serif" font-size="12">'
@@ -47,12 +55,58 @@ def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     )
 
 
+class Dot:
+    """An arm in the picture's units: its place, and its intervals."""
+
+    def __init__(self, at: At, x: Mapping[str, Any], y: Mapping[str, Any]) -> None:
+        (self.x, self.y), (self.left, self.low), (self.right, self.high) = (
+            at(x[key], y[key]) for key in ("value", "low", "high")
+        )
+
+    @property
+    def whiskers(self) -> str:
+        """Both intervals as a path."""
+        return f"M{self.left} {self.y}H{self.right}M{self.x} {self.low}V{self.high}"
+
+    @property
+    def boxes(self) -> list[Box]:
+        """What no name may stand on."""
+        return [
+            (self.x - 5, self.y - 5, self.x + 5, self.y + 5),
+            (self.left, self.y - 1, self.right, self.y + 1),
+            (self.x - 1, self.high, self.x + 1, self.low),
+        ]
+
+
+def labels(dots: Mapping[str, Dot]) -> dict[str, tuple[float, float]]:
+    """Where each dot's name begins (its baseline): the nearest free place, on no other name, dot or interval."""
+    taken = [box for dot in dots.values() for box in dot.boxes]
+    found: dict[str, tuple[float, float]] = {}
+    for name, dot in dots.items():
+        width = LETTER * len(name)
+        boxes = []
+        for lines in sorted(range(-12, 13), key=abs):
+            for left in (dot.x + 6 + 4 * abs(lines), dot.x - 6 - 4 * abs(lines) - width):
+                bottom = dot.y - 3 + LINE * lines
+                boxes.append((left, bottom - LINE + 3, left + width, bottom + 3))
+        inside = [box for box in boxes if box[0] > LEFT + 2 and box[2] < WIDTH and box[1] > 0 and box[3] < FLOOR]
+        free = [box for box in inside if not any(_overlap(box, other) for other in taken)]
+        chosen = (free or boxes)[0]
+        taken.append(chosen)
+        found[name] = round(chosen[0], 1), round(chosen[3] - 3, 1)
+    return found
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
 def is_ours(name: str) -> bool:
     """Whether an arm is the truthful recipe at one of its settings."""
     return name == "truthful" or name.startswith("speaker")
 
 
-def _axes(most_x: float, most_y: float, at: Callable[[float, float], tuple[float, float]]) -> str:
+def _axes(most_x: float, most_y: float, at: At) -> str:
     (x0, y0), (x1, y1) = at(0, 0), at(most_x, most_y)
     lines = [f'<path d="M{x0} {y1}V{y0}H{x1}" fill="none" stroke="{OTHER}"/>']
     for value in ticks(most_x):
