@@ -13,7 +13,7 @@ import torch
 
 from tellapart.claims import tradeoff
 from tellapart.claims.bootstrap import PartResult
-from tellapart.claims.front import front_svg
+from tellapart.claims.front import LETTER, LINE, Dot, front_svg, labels
 from tellapart.claims.lab import Lab
 from tellapart.claims.stamp import read_verdicts
 from tellapart.errors import UsageError
@@ -147,6 +147,22 @@ def test_the_picture_has_every_arm_that_claims_something_and_joins_those_of_the_
     assert len(points) == 2 and points[0][0] < points[1][0] and points[0][1] > points[1][1], "further up is more R@1"
     with pytest.raises(ValueError, match="no arm to draw"):
         front_svg({"empty": row(None, 1.0)})
+
+
+def test_no_name_in_the_picture_stands_on_another_or_on_a_dot() -> None:
+    near = {f"arm {number}": Dot(lambda x, y: (200 + x, 200 - y), *two_alike(number)) for number in range(9)}
+    found = labels(near)
+    boxes = [(x, y - LINE + 6, x + LETTER * len(name), y + 3) for name, (x, y) in found.items()]
+    dots = [(dot.x - 4, dot.y - 4, dot.x + 4, dot.y + 4) for dot in near.values()]
+    crowd = [*boxes, *dots]
+    for place, (left, top, right, bottom) in enumerate(boxes):
+        for other in crowd[:place] + crowd[place + 1 :]:
+            assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+
+
+def two_alike(number: int) -> list[dict[str, float]]:
+    """The intervals of a dot, close to those of the dots before."""
+    return [{"value": value, "low": value - 2, "high": value + 2} for value in (3.0 * number, 2.0 * number)]
 
 
 def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp_path: Path) -> None:
