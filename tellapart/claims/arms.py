@@ -179,7 +179,7 @@ ALL_ARMS = (
     Arm("start", model="scenes"),
     Arm("references"),
     # Paper 1
-    mle("mle_more"),
+    mle("mle_more", **SHORT_SMILE),
     smile("smile", **SHORT_SMILE),
     smile("smile_one", extra="&references=1", **SHORT_SMILE),
     mle("mle_long", **LONG_SMILE),

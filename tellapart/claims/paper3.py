@@ -231,16 +231,18 @@ CLAIMS = (
         "people pick the target with ClipCap's captions in 36.2 %, DiscriTune's 47.6 %, people's 42.8 %",
         (
             greater(
-                "listener, over the start",
+                "listener, over the start, 2 at least",
                 Measurement("sr", "listener"),
                 Measurement("start", "listener"),
+                margin=2.0,
                 effect=4.0,
                 paper=(47.6, 36.2),
             ),
             greater(
-                "listener, alt-text captioner",
+                "listener, alt-text captioner, 2 at least",
                 Measurement("sr_alt", "listener", "alt"),
                 Measurement("alt", "listener", "alt"),
+                margin=2.0,
                 effect=3.0,
             ),
         ),
