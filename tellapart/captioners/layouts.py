@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 INSTRUCTION = "Describe this picture in one sentence."
-DETAIL = "Describe this picture in detail."
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Layout:
     ``output``: which of the vision tower's outputs the rest of the model reads; None where the rest reads more than
     one, so that nothing short of the pixels can stand for a picture. ``prompt`` is what it is asked by default,
     ``template`` what surrounds that where the model has no chat template (``{image}`` is the picture's place).
-    ``describe``: what it is asked for a full description; "" where it was not trained to follow instructions.
     """
 
     vision: str
@@ -28,22 +26,18 @@ class Layout:
     language: tuple[str, ...] = ("model.language_model", "lm_head")
     prompt: str = INSTRUCTION
     template: str = "{image}{prompt}"
-    describe: str = DETAIL
 
 
 QFORMER = ("query_tokens", "qformer", "language_projection")
 PROJECTOR = ("model.multi_modal_projector",)
 LAYOUTS = {
-    "blip-2": Layout(
-        "vision_model", mapper=QFORMER, language=("language_model",), prompt="", template="{prompt}", describe=""
-    ),
+    "blip-2": Layout("vision_model", mapper=QFORMER, language=("language_model",), prompt="", template="{prompt}"),
     "instructblip": Layout(
         "vision_model",
         mapper=QFORMER,
         language=("language_model",),
         prompt="A short image caption.",  # InstructBLIP, appendix C
         template="{prompt}",
-        describe="Write a detailed description.",
     ),
     "git": Layout(
         "git.image_encoder",
@@ -51,9 +45,8 @@ LAYOUTS = {
         language=("git.embeddings", "git.encoder", "output"),
         prompt="",
         template="{prompt}",
-        describe="",
     ),
-    "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en", describe="describe en"),
+    "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en"),
     "gemma3": Layout("model.vision_tower", mapper=PROJECTOR),
     "llava": Layout(
         "model.vision_tower", "hidden_states", mapper=PROJECTOR, template="USER: {image}\n{prompt} ASSISTANT:"
@@ -67,7 +60,7 @@ LAYOUTS = {
     "qwen2_vl": Layout("model.visual", "pooler_output"),
     "qwen2_5_vl": Layout("model.visual", "pooler_output"),
     "vision-encoder-decoder": Layout(
-        "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}", describe=""
+        "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}"
     ),
 }
 

@@ -84,22 +84,6 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     return captioner
 
 
-def read_config(name: str) -> Any:
-    """What a captioner's ``config.json`` says, without loading its weights; None where it cannot be read.
-
-    A wrong name is reported when the captioner is loaded.
-    """
-    from transformers import AutoConfig
-
-    import tellapart.captioners.clipcap
-    import tellapart.captioners.recurrent  # noqa: F401  (both register their configuration)
-
-    try:
-        return AutoConfig.from_pretrained(checked_model_folder(name, "captioner"), trust_remote_code=False)
-    except (OSError, ValueError, UsageError):
-        return None
-
-
 def load_without_folder(name: str, written: str) -> Captioner | None:
     """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
     from tellapart.captioners import official

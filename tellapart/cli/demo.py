@@ -1,4 +1,4 @@
-"""``tellapart demo``: truthful self-retrieval on the embedded world, explained step by step."""
+"""``tellapart demo``: self-retrieval training on the embedded world, explained step by step."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     from tellapart.training.runs import train
 
     say(
-        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. Asked to\n"
-        "describe one, it says more. By truthful self-retrieval it now learns to write at once what it is sure of\n"
-        "there, as far as a scorer tells the picture from its look-alikes by it."
+        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"
+        "learns by self-retrieval: the reward of a caption says how well a scorer finds its picture among 49 others."
     )
     run = train(read_recipe(RECIPE, settings), out, resume=True)
     for example in examples(run.folder):

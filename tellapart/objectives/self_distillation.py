@@ -26,7 +26,7 @@ from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import Encode, Loss, Stateless
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
-from tellapart.rewards.caption_words import Word, content_words, words_of_tokens
+from tellapart.rewards.caption_words import content_words, words_of_tokens
 from tellapart.rewards.descriptions import Description, Phrase, article, singular
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
@@ -84,9 +84,6 @@ class Belief:
 class Describer:
     """What the start model says of a picture when it is asked, and which of its words it believes.
 
-    With several samples in ``decoding`` these are the sentences of its description: for a captioner that has no prompt
-    under which it describes.
-
     ``plain``: the start model as it captions; ``asked``: as it describes. ``shuffled``: each word is believed as far as
     another one of its kind, a control.
     """
@@ -108,13 +105,11 @@ class Describer:
         return self.plain.encode(visual) if self.pixels else visual
 
     def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
-        found, log_p_RW, information_RW = self._describe(self.asked, visual, batch, self.decoding)
+        found, log_p_RW, information_RW = self._describe(self.asked, visual, batch)
         sure_RW = (log_p_RW >= math.log(choice.confidence)) & (information_RW >= choice.evidence)
         if self.shuffled:
             sure_RW = shuffled_gates(sure_RW, [one.words for one in found], batch)
-        once = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
-        one_text = self.decoding if self.decoding.samples == 1 else once
-        plain, _, says_RW = self._describe(self.plain, visual, batch, one_text)
+        plain, _, says_RW = self._describe(self.plain, visual, batch)
         beliefs = []
         for r, (one, short) in enumerate(zip(found, plain, strict=True)):
             believed = [number for number in range(len(one.words)) if sure_RW[r, number]]
@@ -126,15 +121,15 @@ class Describer:
         return beliefs
 
     def _describe(
-        self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding
+        self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-        """Captions, and of each content word its log-probability and its mutual information with the picture, B×W.
+        """Captions, and of each content word its log-probability and its mutual information with the picture, R×W.
 
         A caption that was cut at ``max_tokens`` is taken without its last word, which may be a piece of one.
         """
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            rollout = captioner.generate(visual[share], decoding, batch[share].seeds)
+            rollout = captioner.generate(visual[share], self.decoding, batch[share].seeds)
         if ranks.count() > 1:
             rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
         found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
@@ -143,11 +138,7 @@ class Describer:
         log_p_ORT = Speaker(captioner, others).log_probs(rollout, replace(batch, visual=visual)).cpu()
         log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
         information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
-        value_2RW = torch.stack([log_p_ORW[0], information_RW])
-        texts = whole_words(rollout, captioner)
-        if rollout.samples == 1:
-            return [Description(text) for text in texts], *value_2RW
-        return joined_samples(texts, found, value_2RW, rollout.samples)
+        return [Description(text) for text in whole_words(rollout, captioner)], log_p_ORW[0], information_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
         """Log-probabilities M×C of the captions of each picture when the start model captions, in nats.
@@ -177,30 +168,6 @@ class Describer:
             log_p_RT = Speaker(self.plain).score(visual, Rollout(tokens_RT, valid_RT, [], most)).cpu()
         log_p_BMC = log_p_RT.sum(1).view(len(tokens), M, most)
         return [one_MC[:, : len(one)] for one_MC, one in zip(log_p_BMC, tokens, strict=True)]
-
-
-def joined_samples(
-    texts: list[str], found: list[list[Word]], value_2RW: torch.Tensor, samples: int
-) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-    """The S samples of each picture as the sentences of one description, each once; and both values of its words, B×W.
-
-    A word that stands in no sample (of "a picture of", which opens a sentence only) has no value, and is believed by
-    nobody: −∞.
-    """
-    joined, values = [], []
-    for b in range(0, len(texts), samples):
-        rows = {texts[r]: r for r in reversed(range(b, b + samples)) if texts[r].strip()}
-        starts, text = {}, ""
-        for caption, r in sorted(rows.items(), key=lambda one: one[1]):
-            starts[r] = len(text)
-            text += f"{caption.rstrip(' .!?')}. "
-        value_of = {starts[r] + word.start: value_2RW[:, r, w] for r in starts for w, word in enumerate(found[r])}
-        description = Description(text.rstrip())
-        none = torch.full((2,), -math.inf)
-        joined.append(description)
-        values.append(torch.stack([value_of.get(word.start, none) for word in description.words] or [none]))
-    padded = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=-math.inf)
-    return joined, padded[..., 0], padded[..., 1]
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:

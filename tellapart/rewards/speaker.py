@@ -51,6 +51,12 @@ class Speaker:
             each = [ranks.gather_rows(self.score(seen, rollout[share])) for seen in (visual, average)]
         return torch.stack(each)
 
+    def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        """log_p_RT in nats of each token, given those before it, for the caption's own picture; 0 on padding."""
+        share = ranks.share(len(batch.rows_B))
+        with torch.no_grad():
+            return ranks.gather_rows(self.score(self._visual(batch, share), rollout[share]))
+
     def _visual(self, batch: Batch, part: slice) -> torch.Tensor:
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
@@ -123,6 +129,20 @@ def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
     """The value of each word on all its tokens, R×T; NaN on tokens of no word."""
     value_RW = F.pad(value_RW, (0, 1), value=math.nan)
     return value_RW.gather(1, torch.where(word_RT == NO_WORD, value_RW.shape[1] - 1, word_RT))
+
+
+class Likelihood:
+    """The mean log-probability of a caption's tokens under the start model, reward_BS in nats, as a reward of the loop.
+
+    An empty caption has that of its end token.
+    """
+
+    def __init__(self, speaker: Speaker) -> None:
+        self.speaker = speaker
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        log_p_RT = self.speaker.own_log_probs(rollout, batch)
+        return (log_p_RT.sum(1) / rollout.valid_RT.sum(1).clamp(min=1)).view(-1, rollout.samples)
 
 
 class MutualInformation:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.captioners.load import read_config
 from tellapart.data import open_many
 from tellapart.errors import UsageError
 from tellapart.models import ranks
@@ -15,7 +14,6 @@ from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe, Training
-from tellapart.training.describing import describing_keys
 from tellapart.training.run_folder import Run, write_text
 from tellapart.utils.messages import say
 
@@ -32,7 +30,7 @@ def plan(
     model: str,
     pictures: Sequence[str],
     *,
-    objective: str = "truthful-self-retrieval",
+    objective: str = "self-retrieval",
     scorer: str | None = None,
     lora: bool = False,
     steps: int | None = None,
@@ -58,7 +56,8 @@ def plan(
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
-    objective_options = objective_table(objective)
+    photos = not all(spec.startswith("scenes") for spec in pictures)
+    objective_options = objective_table(objective, photos=photos)
     count, bare, longest = survey(pictures)
     if bare and reads_references(objective_options):
         raise UsageError(
@@ -77,9 +76,6 @@ def plan(
         )
     batch = batch_size or min(BATCH, count * (parts - 2) // parts)
     steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
-    photos = not all(spec.startswith("scenes") for spec in pictures)
-    if objective_options["kind"] == "self_distillation":
-        objective_options = objective_options | describing_keys(model, photos=photos, max_tokens=max_tokens)
     rewarded = objective_options["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     tokens = math.ceil(TOKENS_A_WORD * longest) if reads_references(objective_options) and not rewarded else max_tokens
@@ -154,11 +150,18 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
     four bytes. 1 where the model's size cannot be read before it is loaded.
     """
+    from transformers import AutoConfig
+
+    import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
+    from tellapart.models.loading import checked_model_folder
+
     try:
-        text = read_config(model).get_text_config()
+        text = AutoConfig.from_pretrained(
+            checked_model_folder(model, "captioner"), trust_remote_code=False
+        ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
-    except AttributeError:
-        return 1
+    except (OSError, ValueError, AttributeError, UsageError):
+        return 1  # a wrong name is reported when it is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (SHARE * free_memory())))
 
 

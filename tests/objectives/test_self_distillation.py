@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny_blip import save_blip
 
 from tellapart.errors import UsageError
 from tellapart.objectives.presets import objective_table
@@ -22,11 +20,9 @@ from tellapart.objectives.self_distillation import (
     SelfDistillation,
     best,
     candidates,
-    joined_samples,
     whole_words,
 )
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.caption_words import content_words
 from tellapart.rewards.descriptions import Description
 from tellapart.scenes.truth import count_claims
 from tellapart.training.setup import TrainingSetup
@@ -91,47 +87,6 @@ def test_a_description_that_was_cut_loses_its_last_word() -> None:
     tokens_RT = torch.tensor([[1, 2, 9, 0], [1, 2, 3, 4]])
     rollout = Rollout(tokens_RT, tokens_RT > 0, ["a red surfboard", "a red surf"])
     assert whole_words(rollout, Ends()) == ["a red surfboard", "a red"]  # type: ignore[arg-type]
-
-
-def test_samples_are_the_sentences_of_one_description_each_once() -> None:
-    texts = ["a picture of a dog", "a red cat.", "a red cat.", "", "a picture of a horse", "two red dogs"]
-    found = [content_words(text) for text in texts]
-    assert [len(words) for words in found] == [1, 2, 2, 0, 1, 3]
-    value_2RW = torch.arange(2 * 6 * 3).view(2, 6, 3).float()
-    descriptions, log_p_BW, information_BW = joined_samples(texts, found, value_2RW, 3)
-    assert [one.caption for one in descriptions] == [
-        "a picture of a dog. a red cat.",
-        "a picture of a horse. two red dogs.",
-    ]
-    assert descriptions[0].texts == ["dog", "red", "cat"] and descriptions[0].sentences == [0, 1, 1]
-    assert log_p_BW[0].tolist() == [0.0, 3.0, 4.0, -math.inf] and information_BW[0, :3].tolist() == [18.0, 21.0, 22.0]
-    assert descriptions[1].texts == ["horse", "two", "red", "dogs"]
-    assert log_p_BW[1].tolist() == [12.0, 15.0, 16.0, 17.0]
-
-
-def test_a_blip_that_cannot_describe_is_distilled_from_its_samples(tmp_path: Path, tiny_scorer: Path) -> None:
-    """BLIP's layout: patches, word pieces, no prompt under which it says more."""
-    words = ["a", "red", "dog", "##s", "on", "the", "grass", "bri", "##ck", "and", "cat"]
-    table = {
-        "name": "small",
-        "data": {"train": "scenes:plain?split=train&n=12&seed=5", "validation": "scenes:plain?split=validation&n=4"},
-        "captioner": {"name": str(save_blip(tmp_path, words))},
-        "scorer": {"name": str(tiny_scorer)},
-        "objective": {
-            "kind": "self_distillation", "confidence": 0.01, "evidence": -9.0, "likelihood": 0.1, "nearest": 3,
-            "decoding": {"kind": "sample", "samples": 5, "max_tokens": 12},
-        },
-        "training": {"steps": 1, "batch_size": 6, "learning_rate": 1e-4},
-    }  # fmt: skip
-    setup = TrainingSetup(check_recipe(table, "test"), lambda name: name)
-    objective, batch = setup.objective(), setup.training_set().batch(0)
-    assert isinstance(objective, SelfDistillation)
-    beliefs = objective.describer(objective.describer.view(batch.visual), batch, objective.choice)
-    assert max(max(belief.description.sentences, default=0) for belief in beliefs) >= 2
-    assert any(belief.words for belief in beliefs)
-    assert len(objective.captions(batch)) == 6
-    loss = objective.losses(setup.captioner, batch)
-    assert all(float(part.value) > 0 for part in loss)
 
 
 class Words:

@@ -64,6 +64,11 @@ def flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def inline(table: dict[str, Any]) -> str:
+    """A table as ``--set`` has it."""
+    return "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items()) + "}"
+
+
 def run_of(name: str, settings: Sequence[str], evaluate: bool = False) -> Run:
     return train(read_recipe(find_recipe(name), [*SMALL, *settings]), evaluate=evaluate)
 
@@ -80,7 +85,7 @@ def test_start_and_both_arms_are_trained_and_measured(
     settings = [*SMALL, "training.steps=2", "validation.select=loss", f"captioner.name={full.folder}"]
     settings += [f"scorer.name={scorer}", f"evaluation.eval_scorers=['{judge}']", "evaluation.decoding.max_tokens=6"]
     arguments = [argument for setting in settings for argument in ("--set", setting)]
-    own = ["objective.nearest=3", "objective.decoding.max_tokens=40", "objective.confidence=0.1"]
+    own = ["objective.decoding.max_tokens=6", "evaluation.decoding.confidence=0.2"]
     arguments += [argument for setting in own for argument in ("--truthful", setting)]
     monkeypatch.setattr("sys.argv", ["flickr8k_truthful.py", *arguments])
     capsys.readouterr()
@@ -92,7 +97,16 @@ def test_start_and_both_arms_are_trained_and_measured(
     assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 5 for metric in tool.METRICS)
     assert "[" in rows["facts_precision"][-1] and any(name.startswith("test_") for name in rows)
 
-    recipe = read_recipe(find_recipe("flickr8k_truthful"), [*settings, *own])
+
+def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path) -> None:
+    """Self-distillation from such a start: what is learned is one sentence of the words that it is sure of."""
+    scorer = run_of("flickr8k_scorer", SCORER).folder
+    full = run_of("flickr8k_full", [*FULL, f"captioner.new.vision={scorer}", f"scorer.name={scorer}"])
+    distilled = {"kind": "self_distillation", "prompt": "in this picture", "confidence": 0.1, "nearest": 3, "noun": ""}
+    recipe = read_recipe(
+        find_recipe("flickr8k_truthful"),
+        [*SMALL, f"captioner.name={full.folder}", f"scorer.name={scorer}", f"objective={inline(distilled)}"],
+    )
     setup = TrainingSetup(recipe, lambda name: name)
     objective = setup.objective()
     assert isinstance(objective, SelfDistillation)

@@ -17,6 +17,7 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards import ExactTruth, MutualInformation, PaidWords, Price, Speaker, WordEffects
 from tellapart.rewards.caption_words import content_words, neutral
 from tellapart.rewards.paid_words import shuffled_gates
+from tellapart.rewards.speaker import Likelihood
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Item, Rollout
@@ -216,6 +217,15 @@ def test_the_exact_truth_marks_the_tokens_of_false_words(start: Any, scenes: lis
     assert ExactTruth(start.tokenizer)(told, batch).tolist() == [[-1.0, 0.0]]
     reward_BST = ExactTruth(start.tokenizer, per="token")(told, batch)
     assert reward_BST[0, 0].nansum() == -1 and reward_BST[0, 0, 4] == -1 and reward_BST[0, 1].nansum() == 0
+
+
+def test_the_likelihood_is_the_mean_of_a_captions_tokens(start: Any, scenes: list[Any]) -> None:
+    batch, texts = batch_of(start, scenes), [*TEXTS[:-1], ""]
+    reward_BS = Likelihood(Speaker(start))(rollout_of(start, texts, SAMPLES), batch)
+    assert reward_BS.shape == (PICTURES, SAMPLES)
+    for r, text in enumerate(texts):
+        expected = np.mean(plain_log_p(start, batch.visual[r // SAMPLES], text))
+        assert float(reward_BS.flatten()[r]) == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_a_blip_is_asked_like_any_captioner(tmp_path: Path, tiny_scorer: Path, features_ND: np.ndarray) -> None:

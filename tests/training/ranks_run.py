@@ -24,6 +24,7 @@ STARTS = ".starts.jsonl"  # of each process, or of several together: how many ra
 SAMPLED = {"kind": "sample", "samples": 3, "max_tokens": 6}
 CIDER = {"kind": "cider", "idf": "batch"}
 FOUND = {"kind": "self_retrieval"}
+LIKELY = {"kind": "likelihood"}
 PAID = {"kind": "paid_words", "nearest": 5}
 VISION: dict[str, Any] = {"captioner": {"train": ["vision", "mapper", "language_model"]}}
 BAGS = {"training": {"batches": "bags"}}
@@ -67,9 +68,9 @@ RUNS: dict[str, dict[str, Any]] = {
         **VISION,
     },
     "vision": VISION,
-    "pmi": {"objective": {"rewards": [{"kind": "pmi"}, {"kind": "pmi", "others": 3, "per": "word"}]}},
+    "pmi": {"objective": {"rewards": [{"kind": "pmi"}, {"kind": "pmi", "others": 3, "per": "word"}, LIKELY]}},
     "paid_words": {"objective": {"rewards": [FOUND, PAID], "baseline": "leave_one_out"}},
-    "vision_pmi": {"objective": {"rewards": [PAID, {"kind": "pmi"}]}, **VISION},
+    "vision_pmi": {"objective": {"rewards": [PAID, {"kind": "pmi"}, LIKELY]}, **VISION},
     "contrastive": {"objective": {"kind": "contrastive"}},
 }
 

@@ -13,10 +13,11 @@ from tiny_blip import save_blip
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.objectives.kinds.reinforce import Reinforce
 from tellapart.objectives.kinds.self_distillation import SelfDistillation
-from tellapart.objectives.presets import PRESETS, objective_table
-from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
-from tellapart.training.describing import describing_prompt
+from tellapart.objectives.presets import PRESETS
+from tellapart.recipe.find import find_recipe
+from tellapart.recipe.reading import read_recipe
 from tellapart.training.finetune import BATCH, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
@@ -108,11 +109,11 @@ def test_the_same_command_goes_on_whatever_memory_is_free_then(
     """Free memory decides in how many parts a batch goes: what was planned is kept in the run."""
     command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2)
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.training.finetune.free_memory", lambda: 75_000_000)
+        patch.setattr("tellapart.training.finetune.free_memory", lambda: 300_000_000)
         patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli(*command, "--max-tokens", 6).status == 130
     planned = read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 7_000_000)
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 30_000_000)
     assert planned != plan(str(tiny_captioner), [WORLD], max_tokens=6).training.gradient_accumulation_steps
     done = cli(*command, "--max-tokens", 6)
     assert done.status == 0, done.err
@@ -143,49 +144,32 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_by_default_a_captioner_is_asked_as_it_describes(photos: Path, tmp_path: Path, tiny_captioner: Path) -> None:
-    """The embedded world's by its prompt, a Qwen-VL by an instruction; of a BLIP samples are the description."""
-    scenes = plan("scenes", [WORLD]).objective
-    assert isinstance(scenes, SelfDistillation)
-    assert objective_table("truthful-self-retrieval").items() <= scenes.model_dump().items()
-    qwen, blip = FAMILIES["qwen2_vl"](tmp_path / "qwen"), save_blip(tmp_path, ["a", "red", "dog"])
-    asked, sampled, unknown = (plan(str(name), [str(photos)]).objective for name in (qwen, blip, tiny_captioner))
-    assert isinstance(asked, SelfDistillation) and isinstance(sampled, SelfDistillation)
-    assert (asked.prompt, asked.decoding.samples, asked.noun) == ("Describe this picture in detail.", 1, "")
-    assert (sampled.prompt, sampled.decoding.samples, sampled.decoding.max_tokens) == ("", 8, 30)
-    assert isinstance(unknown, SelfDistillation) and unknown.prompt == ""
-
-
-def test_a_run_is_asked_as_its_recipe_or_its_start_was(tmp_path: Path) -> None:
-    for name, start, objective in (
-        ("first", "scenes", {"kind": "mle", "prompt": "tell all"}),
-        ("second", str(tmp_path / "first"), {"kind": "smile"}),
-        ("third", "scenes", {"kind": "smile"}),
-    ):
-        table = {
-            "name": name, "data": {"train": WORLD, "validation": WORLD}, "captioner": {"name": start},
-            "scorer": {"name": "scenes"}, "objective": objective, "training": {"steps": 1, "learning_rate": 1e-4},
-        }  # fmt: skip
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "recipe.toml").write_text(to_toml(check_recipe(table, "test")))
-    assert describing_prompt(str(tmp_path / "first")) == describing_prompt(str(tmp_path / "second")) == "tell all"
-    assert describing_prompt(str(tmp_path / "third")) == "in this picture"
-    assert describing_prompt(str(tmp_path / "nowhere")) == ""
+def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos: Path) -> None:
+    name = "truthful-self-retrieval"
+    scenes, real = (plan("scenes", [where], objective=name).objective for where in (WORLD, str(photos)))
+    assert isinstance(scenes, SelfDistillation) and isinstance(real, Reinforce)
+    assert PRESETS["truthful-self-retrieval"].items() <= scenes.model_dump().items()
+    assert [reward.kind for reward in real.rewards] == ["self_retrieval", "likelihood"]
+    recipe = read_recipe(find_recipe("flickr8k_truthful")).objective
+    assert isinstance(recipe, Reinforce)
+    same = ("rewards", "baseline", "length_normalization", "kl", "kl_temperature")
+    assert [getattr(real, key) for key in same] == [getattr(recipe, key) for key in same]
 
 
 @pytest.mark.parametrize("family", ["blip", "qwen2_vl"])
-def test_real_layouts_learn_from_photos_by_default(
+def test_real_layouts_learn_from_photos_by_the_truthful_objective(
     family: str, cli: Cli, photos: Path, tmp_path: Path, tiny_scorer: Path
 ) -> None:
     words = ["a", "red", "dog", "on", "the", "grass", "and", "cat"]
     model = save_blip(tmp_path, words) if family == "blip" else FAMILIES[family](tmp_path / family)
-    settings = ("--set", "objective.nearest=3", "--set", "objective.confidence=0.01")
     done = cli(
         "finetune", model, photos, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2, "--max-tokens", 8,
-        *settings, "--json",
+        "--objective", "truthful-self-retrieval", "--json",
     )  # fmt: skip
     assert done.status == 0, done.err
     assert set(json.loads(done.out)["systems"]) >= {"before", "after"}
+    logged = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert all(line["reward.likelihood"] < 0 for line in logged if "loss" in line)
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 class SelfDistillation(ObjectiveOptions):
     """Maximum likelihood of short captions out of the words of its own descriptions that the start model is sure of.
 
-    ``prompt`` asks the start model for a description; empty: as it captions anyway, and ``decoding`` with several
-    samples makes these the sentences of the description. ``confidence``, ``evidence``:
+    ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``:
     the least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
     ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture
     among its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, −
