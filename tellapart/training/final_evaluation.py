@@ -31,6 +31,8 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
         return None
     captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
     systems = captioner_systems(setup, captioners) if captioners else scorer_systems(setup)
+    start = next(iter(captioners.values()), None)  # what the run starts from, where it starts from one
+    captioners.clear()  # the other one's memory is free from here on
     for name, captions in systems.items():
         lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
         with writing(run.folder):
@@ -51,10 +53,9 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     )
     if scorer is not None and features is not None and settings.gallery:
         sets = gallery(results, setup.test_items, settings.gallery)
-        if captioners:
-            first = next(iter(captioners.values()))  # what the run starts from, where it starts from one
-            visual = setup.view_of(first).rows(setup.test_items)
-            add_word_values(sets, [item.id for item in setup.test_items], scorer, features, first, visual)
+        if start is not None:
+            visual = setup.view_of(start).rows(setup.test_items)
+            add_word_values(sets, [item.id for item in setup.test_items], scorer, features, start, visual)
         write_gallery(run.folder, sets, setup.test_items)
     write_json(run.folder / "results.json", results.to_json())
     return results

@@ -119,13 +119,13 @@ def test_torchrun_and_accelerate_launch_train_the_run_of_one_process(
 
 @pytest.mark.long
 def test_the_peak_of_every_rank_falls_where_ranks_share_what_learns(whole: Path, shared: Path) -> None:
-    """By half of the weights or more (docs/howto/ranks.md); ranks of one run differ by 80 MB."""
+    """Both together by about the weights (docs/howto/ranks.md); beside other work a peak is up to 80 MB higher."""
     size = memory(whole)[0]["weights"]
     assert size > 200e6
     peaks = [[rank["peak"] for rank in memory(folder)] for folder in (whole, shared)]
     assert min(peaks[0]) > 4 * size
     assert max(peaks[1]) < max(peaks[0])
-    assert sum(peaks[1]) < sum(peaks[0]) - 0.4 * size
+    assert sum(peaks[1]) < sum(peaks[0]) - 0.25 * size
 
 
 @pytest.mark.long
