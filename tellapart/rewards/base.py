@@ -166,3 +166,11 @@ REWARDS: Registry[RewardEntry] = Registry(
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     """The reward that a recipe's table describes."""
     return REWARDS.find(options.kind).build(options, parts)
+
+
+def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:
+    """The scorers of these names; where there are none, the recipe's [scorer], which its schema requires then."""
+    if names:
+        return [parts.load_scorer(name) for name in names]
+    assert parts.scorer is not None, "the recipe schema requires [scorer]"
+    return [parts.scorer]

@@ -125,7 +125,7 @@ def test_the_peak_of_every_rank_falls_where_ranks_share_what_learns(whole: Path,
     peaks = [[rank["peak"] for rank in memory(folder)] for folder in (whole, shared)]
     assert min(peaks[0]) > 4 * size
     assert max(peaks[1]) < max(peaks[0])
-    assert sum(peaks[1]) < sum(peaks[0]) - 0.25 * size
+    assert sum(peaks[1]) < sum(peaks[0]) - 0.4 * size
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.registry import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
-from tellapart.rewards.base import RunParts
+from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjecti
     describer = Describer(plain, asked, options.decoding, pixels=parts.vision_learns, shuffled=options.shuffled_beliefs)
     listener = None
     if options.select == "scorer":
-        scorers = [parts.load_scorer(name) for name in options.scorers]
-        if not scorers:
-            assert parts.scorer is not None, "the recipe schema requires [scorer]"
-            scorers = [parts.scorer]
+        scorers = frozen_scorers(options.scorers, parts)
         heard = [(scorer, parts.train_features(scorer)) for scorer in scorers]
         visual = parts.train_visual() if options.likelihood else None
         unseen_KN = unseen_by(options.scorers, parts) if options.scorers else None

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.utils.options import ModelName
 
 
@@ -56,8 +56,7 @@ def build(options: PaidWords, parts: RunParts) -> Reward:
     from tellapart.rewards.paid_words import Price, WordEffects
     from tellapart.rewards.speaker import Speaker
 
-    scorer = parts.load_scorer(options.scorer) if options.scorer else parts.scorer
-    assert scorer is not None, "the recipe schema requires [scorer]"
+    (scorer,) = frozen_scorers(options.scorer_names(), parts)
     effects = WordEffects(
         scorer,
         parts.train_features(scorer),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.utils.options import ModelName
 
 
@@ -57,13 +57,9 @@ def build(options: SelfRetrieval, parts: RunParts) -> Reward:
     from tellapart.rewards.combine import Alternating, Averaged, LowestUnseen, unseen_by
     from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrievalReward
 
-    scorers = [parts.load_scorer(name) for name in options.scorers]
-    if not scorers:
-        assert parts.scorer is not None, "the recipe schema requires [scorer]"
-        scorers = [parts.scorer]
     rewards = [
         SelfRetrievalReward(scorer, parts.train_features(scorer), score=options.score, candidates=options.candidates)
-        for scorer in scorers
+        for scorer in frozen_scorers(options.scorers, parts)
     ]
     if len(rewards) == 1:
         return rewards[0]
