@@ -219,9 +219,10 @@ class TrainingSetup:
         None of them where the name is not a recipe's or a run's: nobody knows what other models have seen.
         """
         folder = Path(self.upstream(name))
-        if not (folder / "run.json").is_file():
+        run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)
+        if run is None:
             return np.zeros(len(self.train_items), dtype=bool)
-        learned = {item.id for item in open_specs(read_recipe(folder / "recipe.toml").data.train)}
+        learned = {item.id for item in open_specs(read_recipe(run / "recipe.toml").data.train)}
         return np.array([item.id in learned for item in self.train_items])
 
     def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:

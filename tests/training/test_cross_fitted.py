@@ -62,6 +62,7 @@ def test_each_picture_is_rewarded_by_the_lowest_of_those_that_never_saw_it(
     assert isinstance(reward, LowestUnseen)
     seen_KN = np.stack([setup.trained_on(name) for name in scorers])
     assert seen_KN.sum(0).tolist() == [1] * 60 and seen_KN.sum(1).tolist() == [20] * 3
+    assert np.array_equal(setup.trained_on(f"{upstream(scorers[0])}/model"), seen_KN[0]), "the model of a run, too"
     texts = [f"a {word} shape" for word in ("red", "blue") for _ in range(len(batch.rows_B))]
     rollout = Rollout(torch.ones(len(texts), 2, dtype=torch.long), torch.ones(len(texts), 2).bool(), texts, 2)
     each_KBS = torch.stack([one(rollout, batch) for one in reward.rewards])
