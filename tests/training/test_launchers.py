@@ -18,6 +18,8 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.training.runs import train
 
 ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+# glibc gives blocks above this back when they are freed, so a peak repeats to 1 MB; without it, to 200 MB.
+ENVIRONMENT["MALLOC_MMAP_THRESHOLD_"] = "1000000"
 STEPS, RATE = 3, 1e-4
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
@@ -119,13 +121,12 @@ def test_torchrun_and_accelerate_launch_train_the_run_of_one_process(
 
 @pytest.mark.long
 def test_the_peak_of_every_rank_falls_where_ranks_share_what_learns(whole: Path, shared: Path) -> None:
-    """Both together by about the weights (docs/howto/ranks.md); beside other work a peak is up to 80 MB higher."""
+    """On either rank by more than half the weights, four fifths on this model (docs/howto/ranks.md)."""
     size = memory(whole)[0]["weights"]
     assert size > 200e6
     peaks = [[rank["peak"] for rank in memory(folder)] for folder in (whole, shared)]
     assert min(peaks[0]) > 4 * size
-    assert max(peaks[1]) < max(peaks[0])
-    assert sum(peaks[1]) < sum(peaks[0]) - 0.4 * size
+    assert max(peaks[1]) < min(peaks[0]) - 0.6 * size
 
 
 @pytest.mark.long
