@@ -64,11 +64,11 @@ def typed(place: Location, tables: Tables) -> str:
 
 def near(place: Location, tables: Tables) -> str:
     """A hint at the key that was meant: of the same table, or of another one that has it clearly nearer, nearer tables
-    first."""
+    and those that stand less deep first."""
     table, name = place[:-1], str(place[-1])
     own = difflib.get_close_matches(name, tables[table], n=1)
     least = max(0.8, likeness(name, own[0]) + 0.1) if own else 0.8
-    for at in sorted(tables, key=lambda other: -shared(table, other)):
+    for at in sorted(tables, key=lambda other: (-shared(table, other), len(other))):
         close = difflib.get_close_matches(name, tables[at], n=1, cutoff=min(1.0, least))
         if close and likeness(name, close[0]) >= least and not excludes(table, at, tables):
             return f"; did you mean '{typed((*at, close[0]), tables)}'?"

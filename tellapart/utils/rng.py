@@ -36,6 +36,10 @@ class ItemSeeds:
     def __getitem__(self, items: slice) -> ItemSeeds:
         return ItemSeeds(self.ids[items], self.seed, self.step)
 
+    def apart(self, name: str) -> ItemSeeds:
+        """Those of a second drawer of this name for the same items: its numbers are independent of these."""
+        return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
+
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
         """(B·samples)×count numbers in [0, 1), float64, the samples of an item side by side.
 

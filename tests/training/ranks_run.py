@@ -25,6 +25,7 @@ SAMPLED = {"kind": "sample", "samples": 3, "max_tokens": 6}
 CIDER = {"kind": "cider", "idf": "batch"}
 FOUND = {"kind": "self_retrieval"}
 LIKELY = {"kind": "likelihood"}
+AGREED = {"kind": "consensus", "decoding": SAMPLED}
 PAID = {"kind": "paid_words", "nearest": 5}
 VISION: dict[str, Any] = {"captioner": {"train": ["vision", "mapper", "language_model"]}}
 BAGS = {"training": {"batches": "bags"}}
@@ -68,9 +69,9 @@ RUNS: dict[str, dict[str, Any]] = {
         **VISION,
     },
     "vision": VISION,
-    "pmi": {"objective": {"rewards": [{"kind": "pmi"}, {"kind": "pmi", "others": 3, "per": "word"}, LIKELY]}},
+    "pmi": {"objective": {"rewards": [{"kind": "pmi"}, {"kind": "pmi", "others": 3, "per": "word"}, LIKELY, AGREED]}},
     "paid_words": {"objective": {"rewards": [FOUND, PAID], "baseline": "leave_one_out"}},
-    "vision_pmi": {"objective": {"rewards": [PAID, {"kind": "pmi"}, LIKELY]}, **VISION},
+    "vision_pmi": {"objective": {"rewards": [PAID, {"kind": "pmi"}, LIKELY, AGREED]}, **VISION},
     "contrastive": {"objective": {"kind": "contrastive"}},
 }
 

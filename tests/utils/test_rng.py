@@ -36,9 +36,10 @@ def test_a_row_belongs_to_its_item_and_sample() -> None:
     turned = ItemSeeds(seeds.ids[::-1], seed=3, step=7).uniform("tokens", 9, samples=3).unflatten(0, (4, 3))
     assert torch.equal(turned.flip(0), whole)
     assert torch.equal(seeds[1:2].uniform("tokens", 4, samples=2), whole[1, :2, :4])
-    others = [ItemSeeds(seeds.ids, 4, 7), ItemSeeds(seeds.ids, 3, 8), ItemSeeds(("A", "B", "C", "ä"), 3, 7)]
+    changed = [ItemSeeds(seeds.ids, 4, 7), ItemSeeds(seeds.ids, 3, 8), ItemSeeds(("A", "B", "C", "ä"), 3, 7)]
+    others = [seeds.apart("second"), *changed]
     rows = [whole.flatten(0, 1), seeds.uniform("crops", 9, 3), *(other.uniform("tokens", 9, 3) for other in others)]
-    assert len(torch.unique(torch.cat(rows))) == 5 * 12 * 9
+    assert len(torch.unique(torch.cat(rows))) == len(rows) * 12 * 9
 
 
 def test_rows_are_uniform_and_independent() -> None:

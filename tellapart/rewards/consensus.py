@@ -1,0 +1,55 @@
+"""How far the start model's own samples of a picture agree with a caption, word by word.
+
+What a captioner knows of a picture it says in most of its captions, and what it makes up it says in few: the consensus
+of minimum Bayes risk decoding (Kumar and Byrne 2004), and of checking a model by its own samples (Manakul et al. 2023,
+SelfCheckGPT). The likelihood of one caption shares a belief among all the ways to say it; a share of samples does not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from tellapart.models import ranks
+from tellapart.models.decoding import Decoding
+from tellapart.models.protocols import CaptionerLike
+from tellapart.rewards.caption_words import FindWords, content_words
+from tellapart.types import Batch, Rollout
+
+
+class Consensus:
+    """The share of the start model's samples that say a content word, as a mean over those of a caption: reward_BS.
+
+    In 0 to 1, and 0 for a caption without content words. Samples are drawn anew at each step, of each picture
+    ``decoding.samples``, whatever stands beside it in the batch. ``pixels``: ``batch.visual`` holds pixels, as where a
+    vision encoder is trained. Each rank samples for its share of the pictures.
+    """
+
+    def __init__(
+        self, start: CaptionerLike, decoding: Decoding, *, find: FindWords = content_words, pixels: bool = False
+    ) -> None:
+        self.start, self.decoding, self.find, self.pixels = start, decoding, find, pixels
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        pool, N, S = self.samples(batch), self.decoding.samples, rollout.samples
+        rewards = []
+        for b in range(len(batch.rows_B)):
+            said_by = Counter(word for text in pool[b * N : b * N + N] for word in self.words(text))
+            for text in rollout.texts[b * S : b * S + S]:
+                words = self.words(text)
+                rewards.append(sum(said_by[word] for word in words) / (N * max(1, len(words))))
+        return torch.tensor(rewards, device=rollout.tokens_RT.device).view(-1, S)
+
+    def samples(self, batch: Batch) -> list[str]:
+        """What the start model says of each picture, ``decoding.samples`` captions side by side."""
+        share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
+        own = None if seeds is None else seeds.apart("consensus")[share]  # not the numbers that the rollout drew by
+        with torch.no_grad():
+            visual = self.start.encode(batch[share].visual) if self.pixels else batch.visual[share]
+            return ranks.gather_texts(self.start.generate(visual, self.decoding, own).texts)
+
+    def words(self, text: str) -> set[str]:
+        """The content words of a caption, each once."""
+        lower = text.lower()
+        return {lower[word.start : word.end] for word in self.find(lower)}

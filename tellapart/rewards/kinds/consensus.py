@@ -1,0 +1,58 @@
+"""``kind = "consensus"``: how many of the start model's own samples say the caption's words."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from tellapart.models.decoding import Decoding
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+
+
+class Consensus(RewardOptions):
+    """Share of the start model's own samples that say a content word, a mean over those of the caption, in 0 to 1.
+
+    ``decoding``: of these samples, drawn anew for each picture at each step. ``words``: which words count, by a closed
+    list of English function words, or by the ``tagger`` HanTa (the extra words).
+    """
+
+    kind: Literal["consensus"]
+    decoding: Decoding = Decoding(kind="sample", samples=16, temperature=0.6)
+    words: Literal["list", "tagger"] = "list"
+
+    @model_validator(mode="after")
+    def has_several(self) -> Consensus:
+        if self.decoding.samples < 2:
+            raise ValueError(f"decoding.samples is {self.decoding.samples}; expected at least 2, to compare with")
+        return self
+
+
+def build(options: Consensus, parts: RunParts) -> Reward:
+    from tellapart.rewards.caption_words import WORD_FINDERS
+    from tellapart.rewards.consensus import Consensus as ConsensusReward
+
+    start, find = parts.start(), WORD_FINDERS[options.words]
+    return ConsensusReward(start, options.decoding, find=find, pixels=parts.vision_learns)
+
+
+def check(options: Consensus) -> None:
+    """The tagger is installed where it is asked for."""
+    if options.words == "tagger":
+        from tellapart.rewards.caption_words import check_tagger
+
+        check_tagger()
+
+
+REWARDS.register(
+    RewardEntry(
+        name="consensus",
+        factory=build,
+        help="How many of the start model's own samples say the caption's words.",
+        options=Consensus,
+        needs=("start",),
+        label="consensus",
+        direction="higher",
+        check=check,
+    )
+)
