@@ -41,12 +41,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 # Of photos people say a few things in many words, so a captioner is sure of little in its descriptions, and what they
-# add to its captions is not worth the cuts (docs/flickr8k.md). What the start finds unlikely costs reward instead.
+# add to its captions is not worth the cuts (docs/flickr8k.md). Words that few of its samples say, and captions that it
+# finds unlikely, cost reward instead.
 ON_PHOTOS: dict[str, dict[str, Any]] = {
     "truthful-self-retrieval": {
         **PRESETS["self-retrieval"],
         "kl": 0.1,
-        "rewards": [{"kind": "self_retrieval"}, {"kind": "likelihood"}],
+        "rewards": [
+            {"kind": "self_retrieval"},
+            {"kind": "consensus", "weight": 2.0, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}},
+            {"kind": "likelihood", "weight": 0.5},
+        ],
     },
 }
 DEFAULTS = {

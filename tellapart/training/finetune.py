@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
@@ -91,7 +92,7 @@ def plan(
         },
         "captioner": {"name": model} | ({"lora": {}, "train": ["language_model"]} if lora else {}),
         "scorer": {"name": scorer or (CLIP if photos else "scenes")},
-        "objective": objective_options | ({"decoding": {**SAMPLED, "max_tokens": max_tokens}} if rewarded else {}),
+        "objective": as_long(objective_options | {"decoding": SAMPLED}, max_tokens) if rewarded else objective_options,
         "training": {
             "steps": steps,
             "batch_size": batch,
@@ -115,6 +116,13 @@ def plan(
     for setting in settings:
         apply_override(table, setting)
     return check_recipe(table, "finetune")
+
+
+def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
+    """This table [objective] with ``max_tokens`` of its samples, and of those that its rewards draw."""
+    longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
+    rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
+    return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
 
 
 def survey(pictures: Sequence[str]) -> tuple[int, int, int]:

@@ -149,10 +149,18 @@ def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos
     scenes, real = (plan("scenes", [where], objective=name).objective for where in (WORLD, str(photos)))
     assert isinstance(scenes, SelfDistillation) and isinstance(real, Reinforce)
     assert PRESETS["truthful-self-retrieval"].items() <= scenes.model_dump().items()
-    assert [reward.kind for reward in real.rewards] == ["self_retrieval", "likelihood"]
+    assert [reward.kind for reward in real.rewards] == ["self_retrieval", "consensus", "likelihood"]
     recipe = read_recipe(find_recipe("flickr8k_truthful")).objective
     assert isinstance(recipe, Reinforce)
-    same = ("rewards", "baseline", "length_normalization", "kl", "kl_temperature")
+    assert [reward.model_dump(exclude={"decoding"}) for reward in real.rewards] == [
+        reward.model_dump(exclude={"decoding"}) for reward in recipe.rewards
+    ]
+    drawn = [reward.decoding for reward in (real.rewards[1], recipe.rewards[1])]  # type: ignore[union-attr]
+    assert drawn[0] == drawn[1].model_copy(update={"max_tokens": 30})
+    long = plan("scenes", [str(photos)], objective=name, max_tokens=100).objective
+    assert isinstance(long, Reinforce)
+    assert long.decoding.max_tokens == long.rewards[1].decoding.max_tokens == 100  # type: ignore[union-attr]
+    same = ("baseline", "length_normalization", "kl", "kl_temperature")
     assert [getattr(real, key) for key in same] == [getattr(recipe, key) for key in same]
 
 
@@ -170,6 +178,7 @@ def test_real_layouts_learn_from_photos_by_the_truthful_objective(
     assert set(json.loads(done.out)["systems"]) >= {"before", "after"}
     logged = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
     assert all(line["reward.likelihood"] < 0 for line in logged if "loss" in line)
+    assert all(0 <= line["reward.consensus"] <= 1 for line in logged if "loss" in line)
 
 
 @pytest.mark.parametrize(
