@@ -37,7 +37,7 @@ class ItemSeeds:
         return ItemSeeds(self.ids[items], self.seed, self.step)
 
     def apart(self, name: str) -> ItemSeeds:
-        """Those of a second drawer of this name for the same items: its numbers are independent of these."""
+        """Independent numbers for the same items: for a second sampler, of this name, in the same step."""
         return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
 
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
