@@ -9,12 +9,14 @@ import pytest
 import torch
 from captioners.families import FAMILIES
 from PIL import Image
+from pydantic import ValidationError
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.caption_words import content_words
 from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.kinds.consensus import Consensus as Options
 from tellapart.types import Batch, Item
 
 DRAWN = Decoding(kind="sample", samples=5, temperature=0.8, max_tokens=8)
@@ -84,3 +86,17 @@ def test_pictures_that_keep_their_shapes(tmp_path: Path, photos: list[Any]) -> N
     told = qwen.generate(batch.visual, Decoding(kind="sample", samples=3, max_tokens=8), batch.seeds)
     reward_BS = Consensus(qwen, DRAWN)(told, batch)
     assert reward_BS.shape == (2, 3) and bool(((reward_BS >= 0) & (reward_BS <= 1)).all())
+
+
+@pytest.mark.parametrize(
+    ("decoding", "told"),
+    [
+        ({"kind": "greedy"}, "decoding is greedy with samples = 1; a consensus is among samples"),
+        ({"kind": "beam", "samples": 4}, "decoding is beam with samples = 4"),
+        ({"kind": "sample"}, "decoding is sample with samples = 1"),
+        ({"kind": "sample", "samples": 8, "confidence": 0.1}, "samples count as they are written"),
+    ],
+)
+def test_settings_without_an_effect_are_refused(decoding: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        Options(kind="consensus", decoding=decoding)  # type: ignore[arg-type]

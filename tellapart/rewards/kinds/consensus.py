@@ -22,9 +22,14 @@ class Consensus(RewardOptions):
     words: Literal["list", "tagger"] = "list"
 
     @model_validator(mode="after")
-    def has_several(self) -> Consensus:
-        if self.decoding.samples < 2:
-            raise ValueError(f"decoding.samples is {self.decoding.samples}; expected at least 2, to compare with")
+    def is_sampled(self) -> Consensus:
+        if self.decoding.kind != "sample" or self.decoding.samples < 2:
+            raise ValueError(
+                f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus is among "
+                'samples, so set kind = "sample" and samples to at least 2'
+            )
+        if self.decoding.confidence:
+            raise ValueError("decoding.confidence edits captions, and samples count as they are written; leave it out")
         return self
 
 
