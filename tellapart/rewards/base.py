@@ -88,10 +88,10 @@ class RunParts(Protocol):
         """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
         ...
 
-    def start(self, prompt: str = "", weights_of: CaptionerLike | None = None) -> CaptionerLike:
-        """A fresh copy of the captioner that the run starts from, dropout off; asked with ``prompt``.
+    def start(self, prompt: str = "") -> CaptionerLike:
+        """The captioner that the run starts from, frozen, dropout off; asked with ``prompt``.
 
-        ``weights_of``: an earlier one, whose weights it shares.
+        All that ask for it share its weights.
         """
         ...
 
@@ -166,6 +166,14 @@ REWARDS: Registry[RewardEntry] = Registry(
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     """The reward that a recipe's table describes."""
     return REWARDS.find(options.kind).build(options, parts)
+
+
+def check_words(options: Any) -> None:
+    """The tagger is installed where ``options.words`` asks for it. Raises `MissingExtra`."""
+    if options.words == "tagger":
+        from tellapart.rewards.caption_words import check_tagger
+
+        check_tagger()
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:

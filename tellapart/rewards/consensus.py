@@ -13,8 +13,8 @@ import torch
 
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
-from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.caption_words import FindWords, content_words
+from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 
 
@@ -22,14 +22,11 @@ class Consensus:
     """The share of the start model's samples that say a content word, as a mean over those of a caption: reward_BS.
 
     In 0 to 1, and 0 for a caption without content words. Samples are drawn anew at each step, of each picture
-    ``decoding.samples``, whatever stands beside it in the batch. ``pixels``: ``batch.visual`` holds pixels, as where a
-    vision encoder is trained. Each rank samples for its share of the pictures.
+    ``decoding.samples``, whatever stands beside it in the batch. Each rank samples for its share of the pictures.
     """
 
-    def __init__(
-        self, start: CaptionerLike, decoding: Decoding, *, find: FindWords = content_words, pixels: bool = False
-    ) -> None:
-        self.start, self.decoding, self.find, self.pixels = start, decoding, find, pixels
+    def __init__(self, speaker: Speaker, decoding: Decoding, *, find: FindWords = content_words) -> None:
+        self.speaker, self.decoding, self.find = speaker, decoding, find
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         pool, N, S = self.samples(batch), self.decoding.samples, rollout.samples
@@ -46,8 +43,8 @@ class Consensus:
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
         own = None if seeds is None else seeds.apart("consensus")[share]  # not the numbers that the rollout drew by
         with torch.no_grad():
-            visual = self.start.encode(batch[share].visual) if self.pixels else batch.visual[share]
-            return ranks.gather_texts(self.start.generate(visual, self.decoding, own).texts)
+            rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own)
+        return ranks.gather_texts(rollout.texts)
 
     def words(self, text: str) -> set[str]:
         """The content words of a caption, each once."""

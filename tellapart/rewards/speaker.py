@@ -45,7 +45,7 @@ class Speaker:
             return self._among_pictures(rollout, batch)
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            visual = self._visual(batch, share)
+            visual = self.visual(batch, share)
             everything = ranks.gather_rows(visual) if self.pixels else batch.visual
             average = everything.mean(0, keepdim=True).expand_as(visual).contiguous()
             each = [ranks.gather_rows(self.score(seen, rollout[share])) for seen in (visual, average)]
@@ -55,9 +55,10 @@ class Speaker:
         """log_p_RT in nats of each token, given those before it, for the caption's own picture; 0 on padding."""
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
-            return ranks.gather_rows(self.score(self._visual(batch, share), rollout[share]))
+            return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
 
-    def _visual(self, batch: Batch, part: slice) -> torch.Tensor:
+    def visual(self, batch: Batch, part: slice) -> torch.Tensor:
+        """What the start model reads of these pictures."""
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
@@ -88,7 +89,7 @@ class Speaker:
             for first in range(share.start, share.stop, at_once):
                 part = slice(first, min(first + at_once, share.stop))
                 rows = tokens_BOST[part].flatten(0, 2), valid_BOST[part].flatten(0, 2)
-                log_p_BOST[part] = self._score(self._visual(batch, part), *rows).view(tokens_BOST[part].shape)
+                log_p_BOST[part] = self._score(self.visual(batch, part), *rows).view(tokens_BOST[part].shape)
         log_p_BOST = ranks.gather_rows(log_p_BOST[share])
         own_first = [log_p_BOST[:, k].roll(-offset, 0) for k, offset in enumerate(offsets)]
         return torch.stack(own_first).reshape(len(offsets), B * S, T)

@@ -20,7 +20,7 @@ from tellapart.features.streaming import OFF, StreamedRows, decodable
 from tellapart.features.views import View, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.protocols import CaptionerLike, FrozenScorer
+from tellapart.models.protocols import FrozenScorer
 from tellapart.objectives.base import Objective
 from tellapart.objectives.registry import build_objective
 from tellapart.recipe.models import Captioner as CaptionerTable
@@ -85,7 +85,7 @@ class TrainingSetup:
             return self._scorer_in_training()
         assert self.recipe.captioner is not None
         if self.recipe.captioner.name is not None:
-            captioner = self._adapted(self.start())
+            captioner = self._adapted(self._load_start())
         else:
             captioner = self._with_frames(self._new(self.recipe.captioner))
             captioner.model.to(self.device)
@@ -143,19 +143,27 @@ class TrainingSetup:
             add_lora(captioner, parts, **lora.model_dump())
         return captioner
 
-    def start(self, prompt: str = "", weights_of: CaptionerLike | None = None) -> Captioner:
-        """A fresh copy of the captioner that this run starts from, dropout off; asked with ``prompt`` if there is one.
+    def start(self, prompt: str = "") -> Captioner:
+        """The captioner that this run starts from, frozen, dropout off; asked with ``prompt`` if there is one.
 
-        ``weights_of``: an earlier one, whose weights it shares. Raises `UsageError` where such a captioner
-        takes no prompt.
+        All that ask for it share its weights: rewards, KL and the evaluation. Raises `UsageError` where such a
+        captioner takes no prompt.
         """
+        if not prompt:
+            return self._frozen_start
+        captioner = self._load_start(prompt)
+        captioner.share_weights(self._frozen_start)
+        return captioner
+
+    @cached_property
+    def _frozen_start(self) -> Captioner:
+        return self._load_start()
+
+    def _load_start(self, prompt: str = "") -> Captioner:
         assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
         name = self.upstream(self.recipe.captioner.name)
         asked = f"{name}{'&' if '?' in name else '?'}prompt={quoted(prompt)}" if prompt else name
-        captioner = self._with_frames(load_captioner(asked, self.device, "fp32"))
-        if weights_of is not None:
-            captioner.share_weights(weights_of)
-        return captioner
+        return self._with_frames(load_captioner(asked, self.device, "fp32"))
 
     def _with_frames(self, captioner: Captioner) -> Captioner:
         """The same one, looking at as many frames of a clip as the recipe says."""

@@ -19,6 +19,7 @@ from tellapart.objectives.presets import PRESETS
 from tellapart.recipe.find import find_recipe
 from tellapart.recipe.reading import read_recipe
 from tellapart.training.finetune import BATCH, parts_of_batch, plan
+from tellapart.training.setup import TrainingSetup
 
 WORLD = "scenes:plain?n=60&split=train"
 
@@ -162,6 +163,15 @@ def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos
     assert long.decoding.max_tokens == long.rewards[1].decoding.max_tokens == 100  # type: ignore[union-attr]
     same = ("baseline", "length_normalization", "kl", "kl_temperature")
     assert [getattr(real, key) for key in same] == [getattr(recipe, key) for key in same]
+
+
+def test_all_that_ask_for_the_start_share_one_copy_of_its_weights() -> None:
+    """The learner has its own; KL, rewards and the evaluation, under whatever prompt, have one."""
+    setup = TrainingSetup(plan("scenes", [WORLD], objective="self-retrieval"), lambda name: name)
+    assert setup.start() is setup.start()
+    asked = setup.start("in this picture")
+    assert asked is not setup.start() and asked.model is setup.start().model
+    assert setup.captioner.model is not setup.start().model
 
 
 @pytest.mark.parametrize("family", ["blip", "qwen2_vl"])

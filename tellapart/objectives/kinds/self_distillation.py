@@ -64,7 +64,7 @@ def build(options: SelfDistillation, parts: RunParts) -> SelfDistillationObjecti
     from tellapart.rewards.combine import unseen_by
 
     plain = parts.start()
-    asked = parts.start(options.prompt, weights_of=plain) if options.prompt else plain
+    asked = parts.start(options.prompt)
     describer = Describer(plain, asked, options.decoding, pixels=parts.vision_learns, shuffled=options.shuffled_beliefs)
     listener = None
     if options.select == "scorer":

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, check_words
 
 
 class Consensus(RewardOptions):
@@ -36,17 +36,10 @@ class Consensus(RewardOptions):
 def build(options: Consensus, parts: RunParts) -> Reward:
     from tellapart.rewards.caption_words import WORD_FINDERS
     from tellapart.rewards.consensus import Consensus as ConsensusReward
+    from tellapart.rewards.speaker import Speaker
 
-    start, find = parts.start(), WORD_FINDERS[options.words]
-    return ConsensusReward(start, options.decoding, find=find, pixels=parts.vision_learns)
-
-
-def check(options: Consensus) -> None:
-    """The tagger is installed where it is asked for."""
-    if options.words == "tagger":
-        from tellapart.rewards.caption_words import check_tagger
-
-        check_tagger()
+    speaker = Speaker(parts.start(), pixels=parts.vision_learns)
+    return ConsensusReward(speaker, options.decoding, find=WORD_FINDERS[options.words])
 
 
 REWARDS.register(
@@ -58,6 +51,6 @@ REWARDS.register(
         needs=("start",),
         label="consensus",
         direction="higher",
-        check=check,
+        check=check_words,
     )
 )

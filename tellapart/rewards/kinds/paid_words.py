@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, check_words, frozen_scorers
 from tellapart.utils.options import ModelName
 
 
@@ -75,14 +75,6 @@ def build(options: PaidWords, parts: RunParts) -> Reward:
     )
 
 
-def check(options: PaidWords) -> None:
-    """The tagger is installed where it is asked for."""
-    if options.words == "tagger":
-        from tellapart.rewards.caption_words import check_tagger
-
-        check_tagger()
-
-
 REWARDS.register(
     RewardEntry(
         name="paid_words",
@@ -92,6 +84,6 @@ REWARDS.register(
         needs=("start", "scorer"),
         label="paid words",
         direction="higher",
-        check=check,
+        check=check_words,
     )
 )

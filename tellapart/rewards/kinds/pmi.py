@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, check_words
 
 
 class MutualInformation(RewardOptions):
@@ -43,14 +43,6 @@ def build(options: MutualInformation, parts: RunParts) -> Reward:
     return MutualInformationReward(speaker, per=options.per, find=WORD_FINDERS[options.words])
 
 
-def check(options: MutualInformation) -> None:
-    """The tagger is installed where it is asked for."""
-    if options.words == "tagger":
-        from tellapart.rewards.caption_words import check_tagger
-
-        check_tagger()
-
-
 REWARDS.register(
     RewardEntry(
         name="pmi",
@@ -60,6 +52,6 @@ REWARDS.register(
         needs=("start",),
         label="mutual information",
         direction="higher",
-        check=check,
+        check=check_words,
     )
 )
