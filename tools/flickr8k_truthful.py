@@ -2,8 +2,9 @@
 
 python tools/flickr8k_truthful.py --seeds 0,1 > docs/flickr8k_truthful.md
 
-Prints a table with intervals and a gallery with losses for each seed, as Markdown. What is trained already is not
-trained again, and a run that was stopped goes on. `--set` is given to both arms, `--truthful` to the second alone.
+Prints a table with intervals, over all seeds, and a gallery with losses of the first seed, as Markdown. What is trained
+already is not trained again, and a run that was stopped goes on. `--set` is given to both arms, `--truthful` to the
+second alone.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ from typing import Any
 
 from run_to_markdown import answer
 
+from tellapart.captioners import load_captioner
 from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.metrics.results import Results
 from tellapart.recipe.find import find_recipe
 from tellapart.recipe.reading import read_recipe
 from tellapart.scorers import load_scorer
+from tellapart.training.final_evaluation import captioner_systems
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import open_specs
+from tellapart.training.setup import TrainingSetup, open_specs
 
-START, PLAIN, TRUTHFUL = "start", "self-retrieval", "truthful"
+START, PLAIN, DECODED, TRUTHFUL = "start", "self-retrieval", "self-retrieval, consensus", "truthful"
 ARMS = {PLAIN: "flickr8k_full_sr", TRUTHFUL: "flickr8k_truthful"}
 METRICS = (
     "recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike",
     "facts_precision", "facts_recall", "chair_i", "chair_coverage",
     "cider", "length", "repetition_rate",
 )  # fmt: skip
+BOUNDS = ("recall@1.random100", "facts_precision", "cider")
+Captions = dict[str, str]
 
 
 def arms(seed: int, settings: list[str], truthful: list[str]) -> dict[str, Run]:
@@ -45,32 +50,46 @@ def arms(seed: int, settings: list[str], truthful: list[str]) -> dict[str, Run]:
     return {arm: train(recipe, resume=True) for arm, recipe in recipes.items()}
 
 
-def measured(runs: dict[str, Run]) -> tuple[Results, dict[str, Any]]:
-    """The start and both arms by the held-out scorer, and the look-alike sets of `gallery`, self-retrieval first."""
+def captions_of(runs: dict[str, Run]) -> dict[str, Captions]:
+    """Of the start, of both arms, and of plain self-retrieval decoded as the truthful arm is."""
     captions = {arm: read_captions(run.folder / "captions" / "after.jsonl") for arm, run in runs.items()}
-    captions = {START: read_captions(runs[PLAIN].folder / "captions" / "before.jsonl"), **captions}
-    recipe = runs[PLAIN].recipe
+    setup = TrainingSetup(runs[TRUTHFUL].recipe, upstream)
+    (decoded,) = captioner_systems(setup, {DECODED: load_captioner(str(runs[PLAIN].folder))}).values()
+    return {
+        START: read_captions(runs[PLAIN].folder / "captions" / "before.jsonl"),
+        PLAIN: captions[PLAIN],
+        DECODED: decoded,
+        TRUTHFUL: captions[TRUTHFUL],
+    }
+
+
+def measured(seeds: list[dict[str, Captions]], run: Run) -> tuple[Results, dict[str, Any]]:
+    """All systems by the held-out scorer, as means over their seeds; the first seed's look-alike sets of `gallery`."""
+    recipe = run.recipe
     assert recipe.data.test is not None and recipe.scorer is not None
     items = list(open_specs(recipe.data.test))
     (judge,) = recipe.evaluation.eval_scorers
-    if judge == recipe.scorer.name:
-        raise SystemExit("evaluation.eval_scorers is the scorer that gave the reward; name another one")
-    scorer = load_scorer(upstream(judge))
-    results = evaluate(captions, items=items, scorer=scorer, metrics=METRICS, pairs="all")
-    compared = evaluate(
-        {arm: captions[arm] for arm in ARMS}, items=items, scorer=scorer, metrics=["recall@1.lookalike"]
+    gave_reward = {recipe.scorer.name}.union(
+        *(reward.scorer_names() for reward in getattr(recipe.objective, "rewards", ()))
     )
-    return results, gallery(compared, items)
+    if judge in gave_reward:
+        raise SystemExit("evaluation.eval_scorers is a scorer that gave the reward; name another one")
+    scorer = load_scorer(upstream(judge))
+    together = {name: {item.id: [seed[name][item.id] for seed in seeds] for item in items} for name in seeds[0]}
+    results = evaluate(together, items=items, scorer=scorer, metrics=METRICS, pairs="all")
+    compared = {arm: seeds[0][arm] for arm in ARMS}
+    shown = evaluate(compared, items=items, scorer=scorer, metrics=["recall@1.lookalike"])
+    return results, gallery(shown, items)
 
 
-def read_captions(path: Path) -> dict[str, str]:
+def read_captions(path: Path) -> Captions:
     """Captions of a run by id."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     return {line["id"]: line["caption"] for line in lines}
 
 
 def table(results: Results) -> list[str]:
-    """Metrics down, systems across, and both paired differences of the truthful arm with their intervals."""
+    """Metrics down, systems across, and the paired differences of the truthful arm with their intervals."""
     pairs = {(pair.a, pair.b, pair.metric): pair.difference for pair in results.pairs}
     heads = [*results.systems, f"{TRUTHFUL} − {PLAIN}, 95 %", f"{TRUTHFUL} − {START}, 95 %"]
     lines = [f"| metric | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
@@ -80,6 +99,17 @@ def table(results: Results) -> list[str]:
             found = pairs[other, TRUTHFUL, metric]
             cells.append(f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]")
         lines.append(f"| `{metric}` | {' | '.join(cells)} |")
+    return lines
+
+
+def by_seed(captions: dict[int, dict[str, Captions]], runs: list[dict[str, Run]]) -> list[str]:
+    """One row for each seed: R@1 / precision of facts / CIDEr of each system, and when its runs were made."""
+    lines = [f"| seed | {' | '.join(captions[min(captions)])} | runs of |", "|---|" + "---:|" * 4 + "---|"]
+    for (seed, own), of_seed in zip(captions.items(), runs, strict=True):
+        results, _ = measured([own], of_seed[TRUTHFUL])
+        cells = [" / ".join(f"{found[metric].value:.1f}" for metric in BOUNDS) for found in results.systems.values()]
+        created = ", ".join(run.info["created"] for run in of_seed.values())
+        lines.append(f"| {seed} | {' | '.join(cells)} | {created} |")
     return lines
 
 
@@ -97,12 +127,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--truthful", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
-    for seed in map(int, arguments.seeds.split(",")):
-        runs = arms(seed, arguments.settings, arguments.truthful)
-        results, shown = measured(runs)
-        created = ", ".join(f"{run.folder} of {run.info['created']}" for run in runs.values())
-        heading = f"Seed {seed}, {len(results.ids):,} photos, by the held-out scorer; {created}."
-        print("\n".join([heading, "", *table(results), "", *sets(shown), ""]), flush=True)
+    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    runs = [arms(seed, arguments.settings, arguments.truthful) for seed in seeds]
+    captions = [captions_of(of_seed) for of_seed in runs]
+    results, shown = measured(captions, runs[0][TRUTHFUL])
+    heading = f"Mean over seeds {arguments.seeds}, {len(results.ids):,} photos, by the held-out scorer."
+    print("\n".join([heading, "", *table(results), ""]))
+    print("\n".join([*by_seed(dict(zip(seeds, captions, strict=True)), runs), ""]))
+    print("\n".join([*sets(shown), ""]), flush=True)
 
 
 if __name__ == "__main__":

@@ -241,6 +241,9 @@ def room_after(text_config: Any, before: int) -> int | None:
     return None if positions is None else max(0, int(positions) - before + 1)
 
 
+CANDIDATES_AT_ONCE = 1024  # rows of a batch in consensus decoding
+
+
 def generate_captions(
     captioner: Captioner,
     visual: torch.Tensor | Rows,
@@ -250,17 +253,31 @@ def generate_captions(
 ) -> list[str]:
     """Captions of N pictures from their features N×…, dropout off; ``seeds`` of the N decide what is sampled.
 
-    With ``decoding.confidence`` without the words that the captioner is not sure of (`confident_texts`).
+    With ``decoding.confidence`` without the words that the captioner is not sure of (`confident_texts`); a consensus is
+    among samples without them.
     """
-    from tellapart.captioners.confident import confident_texts
-
+    if decoding.kind == "consensus":
+        batch_size = max(1, min(batch_size, CANDIDATES_AT_ONCE // decoding.candidates))
     training = captioner.model.training
     captioner.model.eval()
     texts: list[str] = []
     for start in range(0, len(visual), batch_size):
         block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
         of_block = None if seeds is None else seeds[start : start + batch_size]
-        rollout = captioner.generate(block, decoding, of_block)
-        texts += confident_texts(captioner, block, rollout, least) if (least := decoding.confidence) else rollout.texts
+        texts += _generate_texts(captioner, block, decoding, of_block)
     captioner.model.train(training)
     return texts
+
+
+def _generate_texts(
+    captioner: Captioner, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None
+) -> list[str]:
+    from tellapart.captioners.confident import confident_texts
+    from tellapart.captioners.consensus import consensus
+
+    rollout = captioner.generate(visual, decoding.drawn, seeds)
+    texts = confident_texts(captioner, visual, rollout, least) if (least := decoding.confidence) else rollout.texts
+    if decoding.kind != "consensus":
+        return texts
+    each = decoding.candidates
+    return [consensus(texts[start : start + each]) for start in range(0, len(texts), each)]

@@ -58,8 +58,13 @@ def caption(
             help="Sample N captions and keep all, for diversity metrics; with --beams the N best.",
         ),
     ] = None,
+    consensus: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=3, help="Sample N captions, keep the one that the others agree with most."),
+    ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0.01, help="For --best-of and --samples. Default: 1.")
+        float | None,
+        typer.Option(min=0.01, help="For --best-of and --samples; default 1. For --consensus; default 0.6."),
     ] = None,
     scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
     truthful: Annotated[
@@ -99,7 +104,8 @@ def caption(
     options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
     path = None if out is None else Path(out)
     served = is_server(model)
-    decoding = caption_decoding(beams, max_tokens or (MAX_TOKENS if served else 30), best_of, samples, temperature)
+    longest = max_tokens or (MAX_TOKENS if served else 30)
+    decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus)
     if confidence is not None:
         decoding = decoding.model_copy(update={"confidence": confidence})
     if served:
@@ -107,6 +113,7 @@ def caption(
             "--beams": beams,
             "--best-of": best_of,
             "--scorer": scorer,
+            "--consensus": consensus,
             "--truthful": truthful or None,
         }
         local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
@@ -205,16 +212,28 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 
 def caption_decoding(
-    beams: int | None, max_tokens: int, best_of: int | None, samples: int | None, temperature: float | None
+    beams: int | None,
+    max_tokens: int,
+    best_of: int | None,
+    samples: int | None,
+    temperature: float | None,
+    consensus: int | None = None,
 ) -> Decoding:
     """The decoding settings of ``caption``. Raises `UsageError` for an option that would have no effect."""
     from tellapart.models.decoding import Decoding
 
+    if consensus is not None:
+        others = {"--beams": beams, "--best-of": best_of, "--samples": samples}
+        _refuse(others, f"is another way to write captions than --consensus {consensus}")
+        drawn = 0.6 if temperature is None else temperature
+        return Decoding(kind="consensus", candidates=consensus, temperature=drawn, max_tokens=max_tokens)
     if best_of is not None and samples is not None:
         raise UsageError("--best-of keeps one sample, --samples keeps all; leave one of them out")
     if best_of is None and samples is None:
         if temperature is not None:
-            raise UsageError("--temperature is for sampling; type --best-of 10 --scorer MODEL, or --samples 5, with it")
+            raise UsageError(
+                "--temperature is for sampling; type --best-of 10 --scorer MODEL, --consensus 48, or --samples 5"
+            )
         return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
     if beams is not None and best_of is not None:
         raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")

@@ -141,7 +141,7 @@ class Vectors:
         weight_P = np.repeat(weight_C, many_C)
         if not self.plain:
             weight_P = np.minimum(weight_P, self.weight_E[entry_P])
-            weight_P *= _penalty(np.repeat(length_C, many_C) - self.length_E[entry_P])
+            weight_P *= length_penalty(np.repeat(length_C, many_C) - self.length_E[entry_P])
         weight_P *= self.unit_E[entry_P]
         sum_C: np.ndarray = np.add.reduceat(weight_P, np.cumsum(many_C) - many_C) if len(many_C) else np.zeros(0)
         return sum_C
@@ -161,7 +161,7 @@ def _norm(cell_E: np.ndarray, weight_E: np.ndarray, cells: int) -> np.ndarray:
     return norm
 
 
-def _penalty(delta_P: np.ndarray) -> np.ndarray:
+def length_penalty(delta_P: np.ndarray) -> np.ndarray:
     """The Gaussian of the difference in length, of which there are few distinct ones."""
     if not len(delta_P):
         return np.zeros(0)

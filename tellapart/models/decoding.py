@@ -22,7 +22,9 @@ class Decoding(BaseModel):
     """Settings of generation. ``samples`` captions per picture; ``max_tokens`` new ones, the end counted.
 
     ``greedy`` takes the likeliest token, ``sample`` draws from the softmax at ``temperature``,
-    ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``).
+    ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``), ``consensus`` draws
+    ``candidates`` at ``temperature`` and keeps the one that the others agree with most
+    (`captioners.consensus`); only `captioners.generate_captions` does so, for it chooses among texts.
 
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
     caption says twice it says once; 0 leaves captions as they are written.
@@ -30,8 +32,9 @@ class Decoding(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    kind: Literal["greedy", "sample", "beam"] = "greedy"
+    kind: Literal["greedy", "sample", "beam", "consensus"] = "greedy"
     beams: int = Field(5, ge=1)
+    candidates: int = Field(48, ge=2)
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)
@@ -39,12 +42,19 @@ class Decoding(BaseModel):
 
     @model_validator(mode="after")
     def as_many_as_it_writes(self) -> Decoding:
-        most = {"greedy": 1, "beam": self.beams}.get(self.kind, self.samples)
+        most = {"greedy": 1, "beam": self.beams, "consensus": 1}.get(self.kind, self.samples)
         if self.samples > most:
             raise ValueError(
                 f"samples is {self.samples}, and '{self.kind}' writes {most}; set kind = 'sample' for more"
             )
         return self
+
+    @property
+    def drawn(self) -> Decoding:
+        """What a captioner generates for this: the candidates of a consensus, else what is returned."""
+        if self.kind != "consensus":
+            return self
+        return self.model_copy(update={"kind": "sample", "samples": self.candidates})
 
     def generation_config(self, *, pad: int, start: int | None, ends: list[int]) -> GenerationConfig:
         """The same settings as transformers' ``generate`` takes them."""
@@ -69,6 +79,8 @@ class Decoding(BaseModel):
         """
         import torch
 
+        if self.kind == "consensus":
+            raise ValueError("a consensus is chosen among texts; call generate_captions, or generate with .drawn")
         if self.kind != "sample":
             return None
         if seeds is None:

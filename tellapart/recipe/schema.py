@@ -134,7 +134,10 @@ class Recipe(Strict):
         for table in ("validation", "evaluation"):
             if (samples := getattr(self, table).decoding.samples) > 1:
                 yield f"{table}.decoding.samples is {samples}; one caption of each picture is measured"
-        if getattr(getattr(self.objective, "decoding", None), "confidence", 0.0):
+        learned = getattr(self.objective, "decoding", None)
+        if getattr(learned, "kind", "") == "consensus":
+            yield "objective.decoding.kind = 'consensus' chooses among samples, and training learns from all of them"
+        if getattr(learned, "confidence", 0.0):
             yield "objective.decoding.confidence edits captions, and training learns from them as they were written"
         yield from self._of_bags()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()

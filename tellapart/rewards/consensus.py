@@ -8,6 +8,7 @@ SelfCheckGPT). The likelihood of one caption shares a belief among all the ways 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import torch
 
@@ -30,13 +31,11 @@ class Consensus:
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         pool, N, S = self.samples(batch), self.decoding.samples, rollout.samples
-        rewards = []
-        for b in range(len(batch.rows_B)):
-            said_by = Counter(word for text in pool[b * N : b * N + N] for word in self.words(text))
-            for text in rollout.texts[b * S : b * S + S]:
-                words = self.words(text)
-                rewards.append(sum(said_by[word] for word in words) / (N * max(1, len(words))))
-        return torch.tensor(rewards, device=rollout.tokens_RT.device).view(-1, S)
+        rewards = [
+            word_shares(rollout.texts[b * S : b * S + S], pool[b * N : b * N + N], self.find)
+            for b in range(len(batch.rows_B))
+        ]
+        return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def samples(self, batch: Batch) -> list[str]:
         """What the start model says of each picture, ``decoding.samples`` captions side by side."""
@@ -46,7 +45,21 @@ class Consensus:
             rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own)
         return ranks.gather_texts(rollout.texts)
 
-    def words(self, text: str) -> set[str]:
-        """The content words of a caption, each once."""
-        lower = text.lower()
-        return {lower[word.start : word.end] for word in self.find(lower)}
+
+def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:
+    """For each caption the share of the samples that say a content word of it, as a mean over its words.
+
+    0 to 1, and 0 for a caption without content words. A word counts once in a caption.
+    """
+    said_by = Counter(word for text in samples for word in distinct_words(text, find))
+    shares = []
+    for caption in captions:
+        words = distinct_words(caption, find)
+        shares.append(sum(said_by[word] for word in words) / (len(samples) * max(1, len(words))))
+    return shares
+
+
+def distinct_words(text: str, find: FindWords) -> set[str]:
+    """The content words of a caption in lower case, each once."""
+    lower = text.lower()
+    return {lower[word.start : word.end] for word in find(lower)}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
@@ -76,26 +77,38 @@ def run_of(name: str, settings: Sequence[str], evaluate: bool = False) -> Run:
 def test_start_and_both_arms_are_trained_and_measured(
     flickr: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """By three scorers of two thirds each; two seeds."""
     scorer, judge = run_of("flickr8k_scorer", SCORER).folder, run_of("flickr8k_judge", SCORER).folder
+    folds = [str(run_of(f"flickr8k_scorer_{fold}", SCORER).folder) for fold in ("12", "13", "23")]
     full = run_of("flickr8k_full", [*FULL, f"captioner.new.vision={scorer}", f"scorer.name={scorer}"])
 
     monkeypatch.syspath_prepend(TOOLS)
     import flickr8k_truthful as tool
 
+    plain = {"kind": "self_retrieval", "scorers": folds, "combine": "lowest"}
+    drawn = inline({"kind": "sample", "samples": 3, "max_tokens": 6})
     settings = [*SMALL, "training.steps=2", "validation.select=loss", f"captioner.name={full.folder}"]
     settings += [f"scorer.name={scorer}", f"evaluation.eval_scorers=['{judge}']", "evaluation.decoding.max_tokens=6"]
+    settings += [f"objective.rewards=[{inline(plain)}]"]
     arguments = [argument for setting in settings for argument in ("--set", setting)]
-    own = ["objective.decoding.max_tokens=6", "evaluation.decoding.confidence=0.2"]
+    own = ["objective.decoding.max_tokens=6", "evaluation.decoding.candidates=5"]
+    own += [f"objective.rewards=[{inline(plain)}, {{kind='consensus', decoding={drawn}}}, {{kind='likelihood'}}]"]
     arguments += [argument for setting in own for argument in ("--truthful", setting)]
-    monkeypatch.setattr("sys.argv", ["flickr8k_truthful.py", *arguments])
+    monkeypatch.setattr("sys.argv", ["flickr8k_truthful.py", "--seeds", "0,1", *arguments])
     capsys.readouterr()
     tool.main()
     printed = capsys.readouterr().out
     rows = {
         cells[1].strip(" `"): cells[2:-1] for cells in (line.split("|") for line in printed.splitlines()) if cells[1:]
     }
-    assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 5 for metric in tool.METRICS)
+    assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 6 for metric in tool.METRICS)
     assert "[" in rows["facts_precision"][-1] and any(name.startswith("test_") for name in rows)
+    alone = np.array([[float(cell.split(" / ")[0]) for cell in rows[seed][:4]] for seed in "01"])
+    assert alone.mean(0) == pytest.approx([float(cell) for cell in rows["recall@1.random100"][:4]], abs=0.06)
+    settings.append(f"evaluation.eval_scorers=['{folds[1]}']")
+    runs = tool.arms(0, settings, own)
+    with pytest.raises(SystemExit, match="a scorer that gave the reward"):
+        tool.measured([], runs[tool.TRUTHFUL])
 
 
 def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path) -> None:

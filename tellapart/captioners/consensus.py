@@ -1,0 +1,45 @@
+"""Minimum Bayes risk decoding: of a picture's samples the one that the others agree with most.
+
+What a captioner knows of a picture it says in most of its captions, and each slip in few. The likeliest caption, which
+beam search looks for, shares what is known among all the ways to say it (Kumar and Byrne 2004; Eikema and Aziz 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tellapart.metrics.ngrams import ORDERS, GramTable
+from tellapart.metrics.tfidf import length_penalty
+from tellapart.metrics.tokenizer import ptb_tokenize
+from tellapart.rewards.consensus import word_shares
+
+
+def consensus(samples: Sequence[str]) -> str:
+    """The sample with the highest `agreement`, the first of equal ones; an empty one only where all are."""
+    written = [text for text in samples if text]
+    return written[int(agreement(written).argmax())] if written else ""
+
+
+def agreement(samples: Sequence[str]) -> np.ndarray:
+    """How far the S samples agree with each of them, itself included: agreement_S, 0 to 5.
+
+    The share of the samples that say a content word of it, as a mean over its words (0 to 1), plus their mean
+    similarity (0 to 4): CIDEr-D's without document frequencies, so that a picture's caption depends on no other
+    picture. That is the sum over n = 1 to 4 of the cosine of the counts of n-grams, times a Gaussian of the difference
+    in length (Vedantam et al. 2015, section 4).
+    """
+    counts = GramTable().add_texts(ptb_tokenize(samples))
+    similarity_SS = np.zeros((len(samples), len(samples)))
+    for order in range(ORDERS):
+        of_order_E = counts.order_E == order
+        gram_G, place_E = np.unique(counts.gram_E[of_order_E], return_inverse=True)
+        count_SG = np.zeros((len(samples), len(gram_G)))
+        count_SG[counts.sentence_E[of_order_E], place_E] = counts.count_E[of_order_E]
+        unit_SG = count_SG / np.maximum(np.linalg.norm(count_SG, axis=1, keepdims=True), 1)  # 0 where there is none
+        similarity_SS += unit_SG @ unit_SG.T
+    difference_SS = counts.length_M[:, None] - counts.length_M
+    similarity_SS *= length_penalty(difference_SS.ravel()).reshape(similarity_SS.shape)
+    total_S: np.ndarray = np.array(word_shares(samples, samples)) + similarity_SS.mean(1)
+    return total_S

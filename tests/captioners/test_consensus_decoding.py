@@ -1,0 +1,152 @@
+"""Consensus decoding: the agreement against its definition, and every captioner's samples chosen by it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pydantic import ValidationError
+from test_samples import IDS, visual_of
+from test_table import CAPTIONERS
+
+from tellapart.captioners import generate_captions, load_captioner
+from tellapart.captioners.consensus import agreement, consensus
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.reading import check_recipe
+from tellapart.rewards.caption_words import content_words
+from tellapart.utils.rng import ItemSeeds
+
+WRITTEN = Decoding(kind="consensus", candidates=7, temperature=1.3, max_tokens=6)
+SAMPLES = [
+    "a red dog runs on the grass",
+    "a red dog on the grass",
+    "a dog",
+    "two cats sleep on a red sofa near a window",
+    "a red dog runs on the grass",
+    "a brown dog runs through the grass",
+]
+
+
+def plain_agreement(samples: list[str]) -> list[float]:
+    """Sample by sample, n-gram by n-gram."""
+
+    def said(text: str) -> set[str]:
+        return {text[word.start : word.end] for word in content_words(text)}
+
+    def grams(text: str, n: int) -> Counter[tuple[str, ...]]:
+        words = text.split()
+        return Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
+
+    def cosine(a: Counter[Any], b: Counter[Any]) -> float:
+        norms = math.sqrt(sum(v * v for v in a.values()) * sum(v * v for v in b.values()))
+        return sum(count * b[gram] for gram, count in a.items()) / norms if norms else 0.0
+
+    def similarity(a: str, b: str) -> float:
+        penalty = math.exp(-((len(a.split()) - len(b.split())) ** 2) / 72)
+        return penalty * sum(cosine(grams(a, n), grams(b, n)) for n in range(1, 5))
+
+    return [
+        float(
+            np.mean([np.mean([word in said(other) for other in samples]) for word in said(text)] or [0])
+            + np.mean([similarity(text, other) for other in samples])
+        )
+        for text in samples
+    ]
+
+
+def test_agreement_is_that_of_its_definition() -> None:
+    assert agreement(SAMPLES) == pytest.approx(plain_agreement(SAMPLES))
+    assert agreement([*SAMPLES, "on the"]) == pytest.approx(plain_agreement([*SAMPLES, "on the"]))  # no content word
+    assert agreement(["a b c d e"] * 3) == pytest.approx([5.0] * 3)
+    long = [" ".join(f"word{(number * k) % 60}" for k in range(60)) for number in (1, 7, 11)]  # 60-word captions
+    assert agreement(long) == pytest.approx(plain_agreement(long))
+
+
+def test_the_sample_that_the_others_agree_with_is_kept() -> None:
+    assert consensus(SAMPLES) == "a red dog runs on the grass"
+    assert consensus(["", "a cat", "", "a red cat", "a cat", ""]) == "a cat"
+    assert consensus(["", ""]) == ""
+    assert consensus(["a dog", "a cat"]) == "a dog"  # the first of equal ones
+    punctuated = ["A dog.", "A red dog, on grass.", "A red dog on grass"]
+    assert consensus(punctuated) == "A red dog, on grass."
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_captions_are_the_consensus_of_the_pictures_own_samples(name: str, tmp_path: Path) -> None:
+    """Of 3:2 photos, in any batch; with words left out, among samples without them."""
+    captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)), precision="fp32")
+    captioner.model.eval()
+    visual, seeds = visual_of(captioner), ItemSeeds(IDS, seed=2)
+    for confidence in (0.0, 0.2):
+        decoding = WRITTEN.model_copy(update={"confidence": confidence})
+        sampled = decoding.model_copy(update={"kind": "sample", "samples": 7})
+        texts = generate_captions(captioner, visual, sampled, seeds=seeds)
+        expected = [consensus(texts[start : start + 7]) for start in range(0, 35, 7)]
+        assert generate_captions(captioner, visual, decoding, seeds=seeds) == expected
+        assert generate_captions(captioner, visual, decoding, batch_size=2, seeds=seeds) == expected
+
+
+def test_many_candidates_go_in_small_batches(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    captioner: Any = load_captioner(str(tiny_captioner))
+    rows: list[int] = []
+    generate = captioner.generate
+
+    def counted(visual: torch.Tensor, decoding: Decoding, seeds: Any = None) -> Any:
+        rows.append(len(visual) * decoding.samples)
+        return generate(visual, decoding, seeds)
+
+    monkeypatch.setattr(captioner, "generate", counted)
+    generate_captions(captioner, visual_of(captioner), WRITTEN.model_copy(update={"candidates": 500}))
+    assert rows == [1000, 1000, 500]
+
+
+def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
+    captioner: Any = load_captioner(str(tiny_captioner))
+    with pytest.raises(ValueError, match="chosen among texts; call generate_captions"):
+        captioner.generate(visual_of(captioner), WRITTEN)
+    with pytest.raises(ValidationError, match="samples is 3, and 'consensus' writes 1"):
+        Decoding(kind="consensus", samples=3)
+
+
+def test_the_command(tmp_path: Path, cli: Any) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        Image.effect_noise((60, 40), 90).convert("RGB").save(tmp_path / "photos" / f"{number}.jpg")
+    command = ["caption", CAPTIONERS["BLIP"](tmp_path), tmp_path / "photos", "--precision", "fp32", "--max-tokens", "8"]
+
+    def captions(out: str, *options: str) -> list[Any]:
+        done = cli(*command, "-o", tmp_path / out, *options)
+        assert done.status == 0, done.err
+        lines = [json.loads(line) for line in (tmp_path / out).read_text(encoding="utf-8").splitlines()]
+        return [line.get("captions") or line["caption"] for line in lines]
+
+    samples = captions("all.jsonl", "--samples", "6", "--temperature", "0.6")
+    assert captions("one.jsonl", "--consensus", "6") == [consensus(six) for six in samples]
+    assert captions("jobs.jsonl", "--consensus", "6", "--workers", "1") == captions("one.jsonl", "--consensus", "6")
+    for other in (("--beams", "3"), ("--samples", "3"), ("--best-of", "3")):
+        done = cli(*command, "-o", tmp_path / "no.jsonl", "--consensus", "6", *other)
+        assert done.status == 2 and f"{other[0]} is another way to write captions than --consensus 6" in done.line
+    server = cli(
+        "caption", "openai:m@http://127.0.0.1:9/v1", tmp_path / "photos", "--consensus", "6", "--format", "txt"
+    )
+    assert "--consensus is of a model on this machine" in server.line
+
+
+def test_training_from_a_consensus_is_refused() -> None:
+    table = {
+        "name": "chosen",
+        "data": {"train": "scenes:plain?n=4", "validation": "scenes:plain?n=4&split=validation"},
+        "captioner": {"name": "scenes"},
+        "scorer": {"name": "scenes"},
+        "objective": {"kind": "reinforce", "rewards": [{"kind": "self_retrieval"}], "decoding": {"kind": "consensus"}},
+        "training": {"steps": 1, "batch_size": 2, "learning_rate": 1e-4},
+    }
+    with pytest.raises(Exception, match=r"objective\.decoding\.kind = 'consensus' chooses among samples"):
+        check_recipe(table, "a.toml")
