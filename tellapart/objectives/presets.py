@@ -49,8 +49,8 @@ ON_PHOTOS: dict[str, dict[str, Any]] = {
         "kl": 0.1,
         "rewards": [
             {"kind": "self_retrieval"},
-            {"kind": "consensus", "weight": 2.0, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}},
-            {"kind": "likelihood", "weight": 0.5},
+            {"kind": "consensus", "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}},
+            {"kind": "likelihood", "weight": 0.75},
         ],
     },
 }
