@@ -150,3 +150,11 @@ def test_training_from_a_consensus_is_refused() -> None:
     }
     with pytest.raises(Exception, match=r"objective\.decoding\.kind = 'consensus' chooses among samples"):
         check_recipe(table, "a.toml")
+
+
+def test_settings_of_other_kinds_are_written_as_before() -> None:
+    """So that fingerprints of runs and files of captions that were begun stay what they were."""
+    keys = {"kind", "beams", "temperature", "samples", "max_tokens", "confidence"}
+    assert Decoding(kind="sample").model_dump().keys() == keys
+    assert WRITTEN.model_dump()["candidates"] == 7
+    assert Decoding(**WRITTEN.model_dump()) == WRITTEN
