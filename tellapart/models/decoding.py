@@ -35,7 +35,7 @@ class Decoding(BaseModel):
 
     kind: Literal["greedy", "sample", "beam", "consensus"] = "greedy"
     beams: int = Field(5, ge=1)
-    candidates: int = Field(CANDIDATES, ge=2, exclude_if=CANDIDATES.__eq__)  # settings of before stay what they were
+    candidates: int = Field(CANDIDATES, ge=3, exclude_if=CANDIDATES.__eq__)  # fingerprints stay what they were
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)

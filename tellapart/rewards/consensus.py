@@ -51,12 +51,12 @@ def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords
 
     0 to 1, and 0 for a caption without content words. A word counts once in a caption.
     """
-    said_by = Counter(word for text in samples for word in distinct_words(text, find))
-    shares = []
-    for caption in captions:
-        words = distinct_words(caption, find)
-        shares.append(sum(said_by[word] for word in words) / (len(samples) * max(1, len(words))))
-    return shares
+    words = {text: distinct_words(text, find) for text in {*samples, *captions}}
+    said_by = Counter(word for text in samples for word in words[text])
+    return [
+        sum(said_by[word] for word in words[caption]) / (len(samples) * max(1, len(words[caption])))
+        for caption in captions
+    ]
 
 
 def distinct_words(text: str, find: FindWords) -> set[str]:
