@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,9 @@ from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
 PATIENCE = timedelta(days=7)  # others wait while one encodes; the launcher ends them where one dies
+# Seconds that a process waits at its end. A thread of gloo that frees the tensors of the last collective while the
+# interpreter ends aborts the process (pytorch issues 179291 and 190489), and torch has nothing to wait for it by.
+SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, once it has left the others
 
@@ -39,6 +43,7 @@ def start() -> None:
 
     PartialState(cpu=best_device().type == "cpu", timeout=PATIENCE)
     atexit.register(leave)
+    atexit.register(time.sleep, SETTLE)  # before it
     if not is_main():
         set_verbosity(Verbosity.QUIET)
 
