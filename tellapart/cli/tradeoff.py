@@ -31,7 +31,8 @@ def tradeoff(
     """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
     from tellapart.claims import cores
     from tellapart.claims.seeds import parse_seeds
-    from tellapart.claims.tradeoff import DECODED_OTHERWISE, arms, run_tradeoff, verdict
+    from tellapart.claims.tradeoff import run_tradeoff, verdict
+    from tellapart.claims.tradeoff_arms import DECODED_OTHERWISE, arms
 
     known = [*arms(start, steps), *DECODED_OTHERWISE]
     for name in names or ():

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from tellapart.claims import tradeoff
+from tellapart.claims import tradeoff, tradeoff_arms
 from tellapart.claims.bootstrap import PartResult
 from tellapart.claims.front import LETTER, LINE, Dot, front_svg, labels
 from tellapart.claims.lab import Lab
@@ -36,7 +36,7 @@ def test_every_arm_is_a_recipe_that_differs_from_self_retrieval_in_its_objective
         same = recipe.training.model_copy(update={"batch_size": plain.training.batch_size})
         assert same == plain.training and captions_a_step(recipe) <= captions_a_step(plain)
         assert name == "sr" or recipe.objective != plain.objective
-    assert {*tradeoff.CONTROLS, "truth", "start", "truthful"} <= set(arms)
+    assert {*tradeoff_arms.CONTROLS, "truth", "start", "truthful"} <= set(arms)
 
 
 def captions_a_step(recipe: Recipe) -> int:
@@ -68,7 +68,7 @@ def test_the_share_of_the_gap_that_was_closed() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Path) -> Path:
     """Arms of two steps with tiny models, measured on sixty pictures."""
-    real = tradeoff.reward
+    real = tradeoff_arms.reward
     pictures = {"train": "scenes:plain?n=60&split=train", "validation": "scenes:plain?n=30&split=validation"}
 
     def reward(name: str, **settings: Any) -> Any:
@@ -81,7 +81,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path, tiny_scorer: Pa
         check_recipe({**table, "name": name, "captioner": {"name": str(tiny_captioner)}}, name)
         return type(arm)(arm.name, table, arm.start)
 
-    monkeypatch.setattr(tradeoff, "reward", reward)
+    monkeypatch.setattr(tradeoff_arms, "reward", reward)
     monkeypatch.setattr(tradeoff, "TEST_SETS", {tradeoff.TEST_SET: "scenes:plain?split=test&n=60&seed=31"})
     return tiny_captioner
 
@@ -168,7 +168,7 @@ def two_alike(number: int) -> list[dict[str, float]]:
 def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp_path: Path) -> None:
     """One by one: of ten samples the one with the highest share of the softmax over the picture's look-alikes."""
     lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
-    one = tradeoff.of("start_best_of", "hard")
+    one = tradeoff_arms.of("start_best_of", "hard")
     chosen, written = lab.generate_captions(one, 0), lab.caption_lists("start", 0, one.test_set, one.decoding)
     scorer, image_ND = lab.test_sets.scorer, lab.test_sets.image_features(chosen)
     changed = 0

@@ -23,7 +23,7 @@ from tellapart.claims.page import measure_label
 from tellapart.claims.replay import replay
 from tellapart.claims.setting_tables import markdown
 from tellapart.claims.stand_ins import STAND_INS
-from tellapart.claims.tradeoff import MEASURED
+from tellapart.claims.tradeoff_arms import MEASURED
 from tellapart.cli.app import whole_app
 from tellapart.errors import UsageError
 
