@@ -18,7 +18,7 @@ class Arm:
     model: name of a captioner that is measured as it is.
     reference: index of the reference that stands for the caption.
     boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
-    references of the training pictures.
+    references of the training pictures. With a table also "simplest": the references' articles and nouns alone.
     """
 
     name: str

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,17 @@ from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 
+SIMPLEST = "simplest"  # see `Arm.boosted`
 CAPTIONS_FOLDER = "heard"  # in a run's folder, under the name that 0.1 gave it
 CAPTION_BATCH_SIZE = 400  # pictures captioned at once: more than for larger captioners, of which fewer fit
+
+
+def simplest(references: Sequence[str]) -> list[str]:
+    """Article and noun of each reference without details, as Simplest-COCO has them: "a shape".
+
+    Without details the noun stands behind its article; `tellapart data simplify` parses captions of any kind.
+    """
+    return [found[0] for text in references if (found := re.search(r"\b(?:an?|another) \w+", text))]
 
 
 class Lab:
@@ -136,7 +146,7 @@ class Lab:
 
     # Boosted references
     def boosted_file(self, stage: str, pictures: str) -> Path:
-        """The file of the training pictures with boosted captions, named after all that it is made of."""
+        """The file of the training pictures with such captions, named after all that it is made of."""
         from tellapart.boost.scripted import Scripted
         from tellapart.boost.stages import NAMES
         from tellapart.boost.template import read_prompt
@@ -150,7 +160,7 @@ class Lab:
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 
     def make_boosted(self, name: str) -> None:
-        """Boost the captions of the arm's training pictures if that was not done yet."""
+        """Write the captions that the arm learns in place of references, if that was not done yet."""
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
@@ -163,9 +173,14 @@ class Lab:
         path = self.boosted_file(arm.boosted, pictures)
         if path.is_file():
             return
-        say(f"boosting {pictures}: {arm.boosted}")
+        say(f"captions of {pictures}: {arm.boosted}")
         items = list(open_data(pictures))
         with Output.open(path, {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}) as output:
+            if arm.boosted == SIMPLEST:
+                for item in items:
+                    if captions := simplest(item.references):  # of "three shapes" alone there is none
+                        output.write({**record(Boosted(item, {}), "", path), "captions": captions})
+                return
             for item, texts in zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True):
                 output.write(record(Boosted(item, texts), arm.boosted, path))
 

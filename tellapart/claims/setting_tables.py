@@ -116,13 +116,14 @@ def _bags_text(bags: Mapping[str, Any] | None) -> str:
 
 
 def data_text(arm: Arm) -> str:
-    """ "3,000 plain, detail=0.75"."""
+    """ "3,000 plain, detail=0.75", and whose captions are learned where it is not the references."""
     assert arm.table is not None
     found = _DATA.fullmatch(str(arm.table["data"]["train"]))
     if found is None:
         return str(arm.table["data"]["train"])
     extra = ", ".join(filter(None, found["extra"].split("&")))
-    return f"{int(found['n']):,} {found['domain']}" + (f", {extra}" if extra else "")
+    instead = f"{arm.boosted} captions" if arm.boosted else ""
+    return ", ".join(filter(None, (f"{int(found['n']):,} {found['domain']}", extra, instead)))
 
 
 def _row(*cells: str) -> str:

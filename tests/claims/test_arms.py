@@ -12,7 +12,8 @@ import torch
 
 from tellapart.claims.arms import ARMS
 from tellapart.claims.claim import Arm
-from tellapart.claims.lab import Lab
+from tellapart.claims.lab import SIMPLEST, Lab, simplest
+from tellapart.data import open_data
 
 
 def test_self_retrieval_trains_the_mapper_whatever_lora_is_on() -> None:
@@ -34,6 +35,20 @@ def test_paper_4_sums_the_entropy_over_a_caption_and_has_the_mean_of_all_distanc
     ):
         for name in names:
             assert (ARMS[name].table or {})["objective"][key] == wanted
+
+
+def test_the_simplest_corpus_has_an_article_and_a_noun(tmp_path: Path) -> None:
+    """Paper 1, figure 4b: Simplest-COCO's captions have two words."""
+    assert simplest(["a shape sits on the sand", "three things", "an object", "on the tiles is another thing"]) == [
+        "a shape",
+        "an object",
+        "another thing",
+    ]
+    table = {"data": {"train": "scenes:plain?n=40&detail=0", "validation": "scenes:plain?n=10"}}
+    lab = Lab(tmp_path, {"bare": Arm("bare", table, boosted=SIMPLEST)}, {}, {})
+    lab.make_boosted("bare")
+    learned = list(open_data(str(lab.boosted_file(SIMPLEST, table["data"]["train"]))))
+    assert 30 < len(learned) <= 40 and {len(text.split()) for item in learned for text in item.references} == {2}
 
 
 def test_arms_learn_without_dropout_and_in_the_precision_of_the_hardware() -> None:
