@@ -217,7 +217,7 @@ ALL_ARMS = (
     reward("sr_more", "mle_more"),
     reward("sr_blend", "blend"),
     reward("sr_rich", "rich"),
-    reward("sr_free", kl=0.0),
+    reward("sr_free", kl=0.0, steps=20),
     reward("sr_long", "sr_free", steps=100, rate=8e-4, kl=0.0),
     reward("sr_l", captioner=lora("language_model"), rate=1e-3),
     reward("sr_l_short", captioner=lora("language_model"), rate=1e-3, steps=12),
