@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from tellapart.claims.bootstrap import Statistic
 from tellapart.claims.claim import Arm, Measurement
@@ -35,6 +36,7 @@ from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 
 SIMPLEST = "simplest"  # see `Arm.boosted`
+ARTICLE_AND_NOUN = r"\b(?:an?|another) \w+"
 CAPTIONS_FOLDER = "heard"  # in a run's folder, under the name that 0.1 gave it
 CAPTION_BATCH_SIZE = 400  # pictures captioned at once: more than for larger captioners, of which fewer fit
 
@@ -44,7 +46,7 @@ def simplest(references: Sequence[str]) -> list[str]:
 
     Without details the noun stands behind its article; `tellapart data simplify` parses captions of any kind.
     """
-    return [found[0] for text in references if (found := re.search(r"\b(?:an?|another) \w+", text))]
+    return [found[0] for text in references if (found := re.search(ARTICLE_AND_NOUN, text))]
 
 
 class Lab:
@@ -151,12 +153,11 @@ class Lab:
         from tellapart.boost.stages import NAMES
         from tellapart.boost.template import read_prompt
 
-        sources = [
-            pictures,
-            code_versions("scenes", "boost"),
-            Scripted(DESCRIBER_ERROR_RATE).name,
-            *(read_prompt(name).text for name in NAMES),
-        ]
+        if stage == SIMPLEST:
+            sources = [pictures, code_versions("scenes"), ARTICLE_AND_NOUN]
+        else:
+            prompts = [read_prompt(name).text for name in NAMES]
+            sources = [pictures, code_versions("scenes", "boost"), Scripted(DESCRIBER_ERROR_RATE).name, *prompts]
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 
     def make_boosted(self, name: str) -> None:
@@ -175,14 +176,18 @@ class Lab:
             return
         say(f"captions of {pictures}: {arm.boosted}")
         items = list(open_data(pictures))
-        with Output.open(path, {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}) as output:
-            if arm.boosted == SIMPLEST:
-                for item in items:
-                    if captions := simplest(item.references):  # of "three shapes" alone there is none
-                        output.write({**record(Boosted(item, {}), "", path), "captions": captions})
-                return
-            for item, texts in zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True):
-                output.write(record(Boosted(item, texts), arm.boosted, path))
+        if arm.boosted == SIMPLEST:
+            simple = ((item, simplest(item.references)) for item in items)
+            # Of "three shapes" alone nothing is left.
+            lines = (record(Boosted(item, {}), "", path) | {"captions": texts} for item, texts in simple if texts)
+            made: dict[str, Any] = {"data": pictures, "pattern": ARTICLE_AND_NOUN}
+        else:
+            boosted = zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True)
+            lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)
+            made = {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}
+        with Output.open(path, made) as output:
+            for line in lines:  # pictures are drawn beside the file as each is made
+                output.write(line)
 
     # Captions
     def writes_captions(self, measurement: Measurement) -> bool:

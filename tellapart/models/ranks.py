@@ -43,7 +43,7 @@ def start() -> None:
 
     PartialState(cpu=best_device().type == "cpu", timeout=PATIENCE)
     atexit.register(leave)
-    atexit.register(time.sleep, SETTLE)  # before it
+    atexit.register(time.sleep, SETTLE)  # registered last, called first
     if not is_main():
         set_verbosity(Verbosity.QUIET)
 
