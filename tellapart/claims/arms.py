@@ -154,16 +154,21 @@ def overlap(weight: float = 1.0) -> dict[str, Any]:
 
 
 RETRIEVAL = {"kind": "self_retrieval"}
-IN_BAGS: dict[str, Any] = {"rewards": [{**RETRIEVAL, "candidates": "bag"}]}
+# Slowly: after 40 steps at the usual rate CIDEr depends more on the seed than on the bags.
+IN_BAGS: dict[str, Any] = {"rewards": [{**RETRIEVAL, "candidates": "bag"}], "steps": 80, "rate": 2e-4}
 SELF_CRITICAL: dict[str, Any] = {
     "decoding": {"kind": "sample", "samples": 5, "max_tokens": 35}, "baseline": "greedy",
     "length_normalization": "none", "kl": 0.0, "rewards": [overlap()],
 }  # fmt: skip
 # As paper 4 has them: entropy summed over the steps of a caption, as its log p is; the mean of all s² distances.
-ENTROPY: dict[str, Any] = {"entropy": 0.01, "entropy_reduction": "sum"}
+# Of the paper's weights 0.1, 0.01 and 0.001 the last is best here; the paper chose 0.01 in the same way.
+ENTROPY: dict[str, Any] = {"entropy": 0.001, "entropy_reduction": "sum"}
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu", "baseline": "literal"}}
+ON_COCO: dict[str, Any] = {
+    **SELF_CRITICAL, "start": "coco", "steps": 80, "rate": 1.5e-4, "pictures": data(n=1500, domain="cocolike"),
+}  # fmt: skip
 ON_CLIPS: dict[str, Any] = {
-    **SELF_CRITICAL, "steps": 80, "rate": 2e-4, "pictures": data(FRAMES, 1500),
+    **SELF_CRITICAL, "steps": 120, "rate": 2e-4, "pictures": data(FRAMES, 1500),
     "decoding": {"kind": "sample", "samples": 5, "max_tokens": CLIP_MAX_TOKENS},
 }  # fmt: skip
 # Sampled as in paper 2 but at a higher temperature: with long captions most samples are worse.
@@ -174,7 +179,12 @@ MIXED: dict[str, Any] = {
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 5], [3, 10]]}
 FINER: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}  # the same final size, reached in more steps
 FEW_PICTURES = data(n=600)  # 40 batches of 50 are then more than the three epochs of the curriculum
-HIGH_KL: dict[str, Any] = {**SLOW_REWARD, "kl": 0.4}  # the result then depends less on the seed
+# A start that the scorer understands about as well as the paper's (R@1 80), so that a running mean can follow the
+# rewards; sampled near the likeliest caption, which is what the paper trains with.
+NEAR_GREEDY: dict[str, Any] = {
+    **SLOW_REWARD, "start": "rich", "pictures": data(RICH_DETAIL, 1500), "kl": 0.1, "kl_temperature": 1.0,
+    "decoding": {"kind": "sample", "samples": 4, "max_tokens": 35, "temperature": 0.3},
+}  # fmt: skip
 ON_ALT = data(n=1500, domain="alt")
 
 ALL_ARMS = (
@@ -233,7 +243,7 @@ ALL_ARMS = (
     reward("rich_fixed", "rich", bags={"size": 50}, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_bags", "rich", bags=FINER, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_sr", rewards=[RETRIEVAL], **MIXED),
-    reward("rich_both", rewards=[RETRIEVAL, overlap(0.5)], **MIXED),
+    reward("rich_both", rewards=[RETRIEVAL, overlap(0.2)], **MIXED),
     reward("rich_both_more", rewards=[RETRIEVAL, overlap(8.0)], **MIXED),
     # Paper 3
     alt(),
@@ -242,16 +252,16 @@ ALL_ARMS = (
     mle("coco_more", "coco", domain="cocolike"),
     reward("sr_coco", "coco", pictures=data(n=1500, domain="cocolike")),
     reward("sr_alt", "alt", pictures=ON_ALT),
-    reward("sr_running", baseline="running_mean", **HIGH_KL),
-    reward("sr_greedy", baseline="greedy", **HIGH_KL),
-    reward("sr_unbased", baseline="none", **HIGH_KL),
+    reward("sr_running", baseline="running_mean", **NEAR_GREEDY),
+    reward("sr_greedy", baseline="greedy", **NEAR_GREEDY),
+    reward("sr_unbased", baseline="none", **NEAR_GREEDY),
     reward("sr_accuracy", rewards=[{**RETRIEVAL, "score": "accuracy"}]),
     reward("sr_cosine", rewards=[{**RETRIEVAL, "score": "cosine"}]),
     reward("sr_hard", bags={"kind": "hard", "hard": 5}),
     # Paper 4
-    reward("sll", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL),
-    reward("sll_me", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL, **ENTROPY),
-    reward("sll_sle", "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL, **EXPLORATION),
+    reward("sll", **ON_COCO),
+    reward("sll_me", **ON_COCO, **ENTROPY),
+    reward("sll_sle", **ON_COCO, **EXPLORATION),
     # Papers 1 and 4, on clips
     of_clips(mle("clips", **HIGH_RATE, extra=FRAMES, steps=160), frames=2, new_words=5),
     of_clips(mle("clips_more", "clips", extra=FRAMES)),

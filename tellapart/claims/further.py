@@ -10,9 +10,8 @@ from typing import Any
 
 from tellapart.claims.arms import (
     ARMS,
-    BLENDED_DETAIL,
     HIGH_RATE,
-    SELF_CRITICAL,
+    ON_COCO,
     SHORT_SMILE,
     TEST_SETS,
     WORLD,
@@ -37,7 +36,7 @@ def until_equal(name: str, part: str) -> Arm:
 
 def sweep(name: str, **objective: Any) -> Arm:
     """SLL with another setting of the objective."""
-    return reward(name, "blend", pictures=data(BLENDED_DETAIL, 1500), **SELF_CRITICAL, **objective)
+    return reward(name, **ON_COCO, **objective)
 
 
 def explored(name: str, alpha: float) -> Arm:
@@ -59,14 +58,14 @@ OWN_ARMS = (
     explored("sle_quarter", 0.25),
     explored("sle_half", 0.5),
     entropic("me_tenth", 0.1),
-    entropic("me_thousandth", 0.001),
+    entropic("me_hundredth", 0.01),
 )
 FURTHER_ARMS = {**ARMS, **{arm.name: arm for arm in OWN_ARMS}}
 FURTHER_SETS = {**TEST_SETS, "unseen-validation": WORLD.format(domain="unseen", split="validation", n=500)}
 
 
 def cider(arm: str) -> Measurement:
-    return Measurement(arm, "cider", "blend")
+    return Measurement(arm, "cider", "cocolike")
 
 
 def chosen(arm: str) -> Measurement:
@@ -156,7 +155,7 @@ FURTHER = (
                 tolerance=1.0, effect=1.0,
             ),
         ),
-        Control("exploration replaced by more MLE", {"sll_sle": "blend_more"}),
+        Control("exploration replaced by more MLE", {"sll_sle": "coco_more"}),
     ),
     Claim(
         "sle-entropy",
@@ -166,14 +165,14 @@ FURTHER = (
         "chosen among 10⁻¹, 10⁻² and 10⁻³ for the best performance: 10⁻² (no figures)",
         (
             greater(
-                "CIDEr of weight 0.01 is at most 1 point below that of 0.1", cider("sll_me"), cider("me_tenth"),
+                "CIDEr of weight 0.01 is at most 1 point below that of 0.1", cider("me_hundredth"), cider("me_tenth"),
                 tolerance=1.0, effect=1.0,
             ),
             greater(
-                "CIDEr of weight 0.01 is at most 1 point below that of 0.001", cider("sll_me"), cider("me_thousandth"),
+                "CIDEr of weight 0.01 is at most 1 point below that of 0.001", cider("me_hundredth"), cider("sll_me"),
                 tolerance=1.0, effect=1.0,
             ),
         ),
-        Control("maximum entropy replaced by more MLE", {"sll_me": "blend_more"}),
+        Control("maximum entropy replaced by more MLE", {"me_hundredth": "coco_more"}),
     ),
 )  # fmt: skip

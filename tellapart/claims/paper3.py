@@ -134,7 +134,7 @@ CLAIMS = (
                 paper=(97.8, 97.4),
             ),
         ),
-        Control("the running mean replaced by more MLE", {"sr_running": "mle_more"}),
+        Control("the running mean replaced by more MLE", {"sr_running": "rich_more"}),
     ),
     Claim(
         "discri-reward",

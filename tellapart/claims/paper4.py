@@ -6,11 +6,11 @@ from tellapart.claims.claim import Claim, Control, Measurement, about_equal, gre
 
 
 def sampled(arm: str, measure: str) -> Measurement:
-    return Measurement(arm, measure, "blend", "samples")
+    return Measurement(arm, measure, "cocolike", "samples")
 
 
 def cider(arm: str) -> Measurement:
-    return Measurement(arm, "cider", "blend")
+    return Measurement(arm, "cider", "cocolike")
 
 
 def of_clips(arm: str, measure: str, decoding: str = "clip") -> Measurement:
@@ -25,20 +25,20 @@ CLAIMS = (
         "CIDEr training raises CIDEr; in sampled captions it lowers Div-1 and Div-2 and raises mBLEU",
         "CIDEr 74.2 → 114.6 (sampled), Div-1 0.57 → 0.25, Div-2 0.78 → 0.32, mBLEU 0.06 → 0.81",
         (
-            greater("CIDEr gained, greedy", cider("sll"), cider("blend"), effect=3.0, paper=(115.0, 102.5)),
+            greater("CIDEr gained, greedy", cider("sll"), cider("coco"), effect=3.0, paper=(115.0, 102.5)),
             greater(
                 "CIDEr gained, sampled, 5 at least",
                 sampled("sll", "sampled-cider"),
-                sampled("blend", "sampled-cider"),
+                sampled("coco", "sampled-cider"),
                 margin=5.0,
                 effect=5.0,
                 paper=(114.6, 74.2),
             ),
-            greater("Div-1 lost", sampled("blend", "div1"), sampled("sll", "div1"), effect=5.0, paper=(57.0, 25.0)),
-            greater("Div-2 lost", sampled("blend", "div2"), sampled("sll", "div2"), effect=5.0, paper=(78.0, 32.0)),
-            greater("mBLEU gained", sampled("sll", "mbleu"), sampled("blend", "mbleu"), effect=5.0, paper=(81.0, 6.0)),
+            greater("Div-1 lost", sampled("coco", "div1"), sampled("sll", "div1"), effect=5.0, paper=(57.0, 25.0)),
+            greater("Div-2 lost", sampled("coco", "div2"), sampled("sll", "div2"), effect=5.0, paper=(78.0, 32.0)),
+            greater("mBLEU gained", sampled("sll", "mbleu"), sampled("coco", "mbleu"), effect=5.0, paper=(81.0, 6.0)),
         ),
-        Control("CIDEr training replaced by more MLE", {"sll": "blend_more"}),
+        Control("CIDEr training replaced by more MLE", {"sll": "coco_more"}),
     ),
     Claim(
         "sle-both",
@@ -79,7 +79,7 @@ CLAIMS = (
                 paper=(25.0, 25.0),
             ),
         ),
-        Control("exploration replaced by more MLE", {"sll_sle": "blend_more"}),
+        Control("exploration replaced by more MLE", {"sll_sle": "coco_more"}),
     ),
     Claim(
         "sle-video",

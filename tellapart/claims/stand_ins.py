@@ -16,7 +16,7 @@ class StandIn:
 _SMILE = "the captioner of `scenes` for BLIP-base, its plain pictures for COCO, the scorer of `scenes` for CLIP"
 _NDLB = "the captioner of `scenes` for ClipCap, its scorer for CLIP, its plain references for COCO's"
 _DISCRI = "the captioner of `scenes` for ClipCap, its scorer for CLIP, plain pictures for COCO"
-_SLE = "the captioner of `scenes` for the CNN-LSTM of the paper, somewhat richer references for COCO's"
+_SLE = "the captioner of `scenes` for the CNN-LSTM of the paper, the domain `cocolike` for COCO"
 _STEPS = "a fixed number of steps and the last weights (the paper: epochs, the best checkpoint)"
 _LORA = "R@1 among the ten nearest for TrueMatch; several samples against each other with a KL, for one against a mean"
 
@@ -54,7 +54,7 @@ STAND_INS = {
     "sr-diversity": StandIn(_NDLB, "words that occur five times in the captions of 2,000 pictures, not of 5,000"),
     "sr-cider": StandIn(
         f"{_NDLB}; rich references for HolisticCap",
-        "samples at a higher temperature against each other, not against greedy; other λ; no bags",
+        "samples at a higher temperature against each other, not against greedy; λ 0.2 and 8 for 0.5 and 1; no bags",
     ),
     "cider-long": StandIn(f"{_NDLB}; richer references for BlendCap and HolisticCap", "correct is by the truth"),
     "sr-transfer": StandIn("frames of clips that stand still, for ImageCoDe", "four frames of a clip, not ten"),
@@ -66,7 +66,8 @@ STAND_INS = {
         _STEPS,
     ),
     "discri-baseline": StandIn(
-        _DISCRI, "plain pictures for Flickr30k's; samples for the paper's beam; with a KL to the start"
+        f"{_DISCRI}; a start of rich references, whose P@1 is near the paper's",
+        "plain pictures for Flickr30k's; samples at a low temperature for the paper's beam; with a KL to the start",
     ),
     "discri-reward": StandIn(_DISCRI, "plain pictures for Flickr30k's"),
     "discri-hard": StandIn(_DISCRI, "smaller batches; tested among random candidates, as in the paper"),
@@ -75,7 +76,11 @@ STAND_INS = {
         "a listener that knows the truth of each picture, for people", "families of look-alikes"
     ),
     "sll-precision": StandIn(_SLE, "a few dozen steps; CIDEr of the greedy caption, and of five samples"),
-    "sle-both": StandIn(_SLE, "greedy decoding for beams of five; α and the entropy's weight as in the paper"),
+    "sle-both": StandIn(
+        _SLE,
+        "greedy decoding for beams of five; α is the paper's; the entropy's weight is chosen as in the paper, and is "
+        "0.001 for its 0.01",
+    ),
     "sle-video": StandIn("clips of four frames for TGIF; two frames are seen", "CIDEr alone of the paper's three"),
     "smile-starts": StandIn(
         "a captioner of the domain `alt`, on plain pictures, for BLIP pre-trained on web text", _STEPS
