@@ -15,7 +15,6 @@ from tellapart.claims.arms import (
     SHORT_SMILE,
     TEST_SETS,
     WORLD,
-    data,
     lora,
     mle,
     reward,
