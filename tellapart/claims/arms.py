@@ -243,7 +243,7 @@ ALL_ARMS = (
     reward("rich_fixed", "rich", bags={"size": 50}, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_bags", "rich", bags=FINER, pictures=FEW_PICTURES, **IN_BAGS),
     reward("rich_sr", rewards=[RETRIEVAL], **MIXED),
-    reward("rich_both", rewards=[RETRIEVAL, overlap(0.2)], **MIXED),
+    reward("rich_both", rewards=[RETRIEVAL, overlap(0.5)], **MIXED),
     reward("rich_both_more", rewards=[RETRIEVAL, overlap(8.0)], **MIXED),
     # Paper 3
     alt(),

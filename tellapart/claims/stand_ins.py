@@ -54,7 +54,7 @@ STAND_INS = {
     "sr-diversity": StandIn(_NDLB, "words that occur five times in the captions of 2,000 pictures, not of 5,000"),
     "sr-cider": StandIn(
         f"{_NDLB}; rich references for HolisticCap",
-        "samples at a higher temperature against each other, not against greedy; λ 0.2 and 8 for 0.5 and 1; no bags",
+        "samples at a higher temperature against each other, not against greedy; other λ; no bags",
     ),
     "cider-long": StandIn(f"{_NDLB}; richer references for BlendCap and HolisticCap", "correct is by the truth"),
     "sr-transfer": StandIn("frames of clips that stand still, for ImageCoDe", "four frames of a clip, not ten"),
