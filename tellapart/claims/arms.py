@@ -23,7 +23,6 @@ PLAIN = WORLD.format(domain="plain", split="test", n=TEST_PICTURES)
 TEST_SETS = {
     "plain": PLAIN,
     "middle": PLAIN + MIDDLE_DETAIL,
-    "blend": PLAIN + BLENDED_DETAIL,
     "rich": PLAIN + RICH_DETAIL,
     **{name: WORLD.format(domain=name, split="test", n=TEST_PICTURES) for name in ("alt", "unseen", "cocolike")},
     "clips": WORLD.format(domain="plain", split="test", n=TEST_PICTURES // 2) + FRAMES,
