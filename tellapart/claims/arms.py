@@ -16,7 +16,7 @@ from tellapart.models.decoding import Decoding
 FRAMES = "&frames=4"
 CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions of the shipped captioner
 # Probability that a reference names a detail; 0.3 by default.
-MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.35", "&detail=0.45", "&detail=0.75"
+MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.33", "&detail=0.5", "&detail=0.75"
 WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
 TEST_PICTURES = 2000  # of 500, differences of a point or two are not known
 PLAIN = WORLD.format(domain="plain", split="test", n=TEST_PICTURES)
@@ -26,7 +26,7 @@ TEST_SETS = {
     "rich": PLAIN + RICH_DETAIL,
     **{name: WORLD.format(domain=name, split="test", n=TEST_PICTURES) for name in ("alt", "unseen", "cocolike")},
     "clips": WORLD.format(domain="plain", split="test", n=TEST_PICTURES // 2) + FRAMES,
-    "stills": WORLD.format(domain="plain", split="test", n=TEST_PICTURES // 4) + FRAMES + "&stills=true",
+    "stills": WORLD.format(domain="plain", split="test", n=TEST_PICTURES) + FRAMES + "&stills=true",
 }
 DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=40),
@@ -226,7 +226,7 @@ ALL_ARMS = (
     reward("sr_more", "mle_more"),
     reward("sr_blend", "blend"),
     reward("sr_rich", "rich"),
-    reward("sr_free", kl=0.0, steps=20),
+    reward("sr_free", kl=0.0, steps=12),
     reward("sr_long", "sr_free", steps=100, rate=8e-4, kl=0.0),
     reward("sr_l", captioner=lora("language_model"), rate=1e-3),
     reward("sr_l_short", captioner=lora("language_model"), rate=1e-3, steps=12),

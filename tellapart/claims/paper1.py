@@ -40,17 +40,17 @@ CLAIMS = (
                 length("smile"),
                 length("start"),
                 factor=1.7,
-                effect=0.5,
+                effect=1.5,
                 paper=(22.3, 10.0),
             ),
             greater(
                 "distinct words gained",
                 Measurement("smile", "distinct"),
                 Measurement("start", "distinct"),
-                effect=3.0,
+                effect=20.0,
                 paper=(4500.0, 1400.0),
             ),
-            greater("R@1 gained", recall("smile"), recall("start"), effect=10.0, paper=(10.0, 6.7)),
+            greater("R@1 gained", recall("smile"), recall("start"), effect=20.0, paper=(10.0, 6.7)),
             Part(
                 "precision lost, between 0 and 15 points",
                 (Measurement("start", "precision"), Measurement("smile", "precision", factor=-1.0)),
@@ -72,7 +72,7 @@ CLAIMS = (
                 recall("smile"),
                 recall("start"),
                 margin=2.0,
-                effect=8.0,
+                effect=20.0,
                 paper=(10.0, 6.7),
             ),
             Part(
@@ -80,7 +80,7 @@ CLAIMS = (
                 (recall("smile_scratch"), minus(recall("scratch"))),
                 -math.inf,
                 2.0,
-                effect=1.5,
+                effect=1.0,
                 paper=(0.7, 1.9),
             ),
             about_equal(
@@ -109,11 +109,11 @@ CLAIMS = (
                 "R@1, first-token MLE over none",
                 recall("smile_long"),
                 recall("smile_none"),
-                effect=5.0,
+                effect=20.0,
                 paper=(10.0, 6.8),
             ),
             greater(
-                "R@1, shifting over none", recall("smile_shift"), recall("smile_none"), effect=5.0, paper=(9.6, 6.8)
+                "R@1, shifting over none", recall("smile_shift"), recall("smile_none"), effect=8.0, paper=(9.6, 6.8)
             ),
         ),
         Control(
@@ -127,10 +127,10 @@ CLAIMS = (
         "captions grow longer as λ falls; a small λ gives the best R@1",
         "λ 1, 0.5, 0.1, 0.01, 0: length 10.0, 10.8, 12.6, 19.8, 22.3; R@1 6.7, 6.7, 7.6, 10.9, 10.0",
         (
-            greater("length, λ 0.5 over 1", length("mix_half"), length("mix_one"), effect=1.0, paper=(10.8, 10.0)),
+            greater("length, λ 0.5 over 1", length("mix_half"), length("mix_one"), effect=2.0, paper=(10.8, 10.0)),
             greater("length, λ 0.1 over 0.5", length("mix_tenth"), length("mix_half"), effect=1.0, paper=(12.6, 10.8)),
             greater(
-                "length, λ 0.02 over 0.1", length("mix_fiftieth"), length("mix_tenth"), effect=1.0, paper=(19.8, 12.6)
+                "length, λ 0.02 over 0.1", length("mix_fiftieth"), length("mix_tenth"), effect=1.5, paper=(19.8, 12.6)
             ),
             greater(
                 "length, λ 0 over 0.02", length("mix_none"), length("mix_fiftieth"), effect=1.0, paper=(22.3, 19.8)
@@ -139,14 +139,14 @@ CLAIMS = (
                 "R@1, λ 0.1 over 0",
                 recall("mix_tenth"),
                 recall("mix_none"),
-                effect=3.0,
+                effect=4.0,
                 paper=(10.9, 10.0),
             ),
             greater(
                 "R@1, λ 0.1 over 0.5",
                 recall("mix_tenth"),
                 recall("mix_half"),
-                effect=3.0,
+                effect=5.0,
                 paper=(10.9, 6.7),
             ),
         ),
@@ -164,7 +164,7 @@ CLAIMS = (
                 length("smile_long"),
                 length("start"),
                 margin=0.5,
-                effect=5.0,
+                effect=7.0,
                 paper=(22.0, 10.0),
             ),
             about_equal(
@@ -179,7 +179,7 @@ CLAIMS = (
                 length("start"),
                 length("smile_reverse"),
                 margin=0.2,
-                effect=1.0,
+                effect=1.5,
             ),
         ),
         Control(
@@ -201,7 +201,7 @@ CLAIMS = (
                 length("smile_few"),
                 length("few"),
                 factor=1.5,
-                effect=0.3,
+                effect=1.5,
                 paper=(5.0, 2.5),
             ),
         ),
@@ -218,7 +218,7 @@ CLAIMS = (
             Part(
                 "loss of a plain label, less than half of MLE's",
                 (Measurement("rich", "mle-plain", factor=0.5), Measurement("rich", "smile-plain", factor=-1.0)),
-                effect=0.5,
+                effect=1.5,
                 paper=(4.51, 0.57),
             ),
         ),
@@ -236,10 +236,10 @@ CLAIMS = (
                 length("smile_one"),
                 length("start"),
                 factor=1.4,
-                effect=0.5,
+                effect=2.0,
                 paper=(17.9, 10.0),
             ),
-            greater("R@1 gained", recall("smile_one"), recall("start"), effect=10.0, paper=(8.9, 6.7)),
+            greater("R@1 gained", recall("smile_one"), recall("start"), effect=20.0, paper=(8.9, 6.7)),
         ),
         Control("SMILE replaced by more MLE", {"smile_one": "mle_more"}),
     ),
@@ -255,18 +255,18 @@ CLAIMS = (
                 of_clips("clips_smile", "length"),
                 of_clips("clips", "length"),
                 factor=1.4,
-                effect=0.5,
+                effect=5.0,
                 paper=(20.6, 8.1),
             ),
             greater(
                 "distinct words gained",
                 of_clips("clips_smile", "distinct"),
                 of_clips("clips", "distinct"),
-                effect=3.0,
+                effect=18.0,
                 paper=(4500.0, 1100.0),
             ),
             greater(
-                "R@1 gained", of_clips("clips_smile", "r1"), of_clips("clips", "r1"), effect=10.0, paper=(27.3, 19.0)
+                "R@1 gained", of_clips("clips_smile", "r1"), of_clips("clips", "r1"), effect=8.0, paper=(27.3, 19.0)
             ),
         ),
         Control("SMILE replaced by more MLE", {"clips_smile": "clips_more"}),

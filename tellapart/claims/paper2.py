@@ -34,30 +34,30 @@ CLAIMS = (
         "RD100 80.9, 88.9, 91.3; TrueMatch #3 51.1, 53.6, 57.5",
         (
             greater(
-                "R@1, blended over plain", recall("vcb_blend"), recall("references"), effect=5.0, paper=(88.9, 80.9)
+                "R@1, blended over plain", recall("vcb_blend"), recall("references"), effect=12.0, paper=(88.9, 80.9)
             ),
             greater(
                 "R@1, holistic over blended",
                 recall("vcb_holistic"),
                 recall("vcb_blend"),
-                effect=5.0,
+                effect=15.0,
                 paper=(91.3, 88.9),
             ),
             greater(
-                "hard R@1, blended over plain", hard("vcb_blend"), hard("references"), effect=3.0, paper=(53.6, 51.1)
+                "hard R@1, blended over plain", hard("vcb_blend"), hard("references"), effect=4.0, paper=(53.6, 51.1)
             ),
             greater(
                 "hard R@1, holistic over blended",
                 hard("vcb_holistic"),
                 hard("vcb_blend"),
-                effect=3.0,
+                effect=12.0,
                 paper=(57.5, 53.6),
             ),
             Part(
                 "percent kept out of the describer's errors that contradict references, over 75",
                 (Measurement("vcb_holistic", "kept-out"),),
                 75.0,
-                effect=5.0,
+                effect=4.0,
             ),
         ),
         Control(
@@ -73,9 +73,9 @@ CLAIMS = (
         "after SR-L: RD100 83.7, 87.5, 87.6; TrueMatch #3 53.3, 54.7, 59.1 for plain, blended, holistic",
         (
             greater("R@1, blended start over plain", recall("sr_blend"), recall("sr"), effect=4.0, paper=(87.5, 83.7)),
-            greater("hard R@1, rich start over plain", hard("sr_rich"), hard("sr"), effect=4.0, paper=(59.1, 53.3)),
+            greater("hard R@1, rich start over plain", hard("sr_rich"), hard("sr"), effect=10.0, paper=(59.1, 53.3)),
             greater(
-                "hard R@1, rich start over blended", hard("sr_rich"), hard("sr_blend"), effect=4.0, paper=(59.1, 54.7)
+                "hard R@1, rich start over blended", hard("sr_rich"), hard("sr_blend"), effect=6.0, paper=(59.1, 54.7)
             ),
         ),
         Control("rich captions replaced by more MLE on plain ones", {"sr_rich": "sr_more"}),
@@ -87,14 +87,14 @@ CLAIMS = (
         "with longer self-retrieval R@1 keeps rising while CIDEr falls and hallucination rises",
         "over 100 epochs RD100 +7.9, CIDEr −15.4",
         (
-            greater("R@1 gained at first", recall("sr_free"), recall("start"), effect=10.0, paper=(83.7, 76.5)),
-            greater("R@1 gained later", recall("sr_long"), recall("sr_free"), effect=3.0),
-            greater("CIDEr lost later", cider("sr_free"), cider("sr_long"), effect=5.0),
+            greater("R@1 gained at first", recall("sr_free"), recall("start"), effect=18.0, paper=(83.7, 76.5)),
+            greater("R@1 gained later", recall("sr_long"), recall("sr_free"), effect=15.0),
+            greater("CIDEr lost later", cider("sr_free"), cider("sr_long"), effect=25.0),
             greater(
                 "hallucination gained later",
                 Measurement("sr_long", "hallucination"),
                 Measurement("sr_free", "hallucination"),
-                effect=2.0,
+                effect=6.0,
             ),
         ),
         Control("longer self-retrieval replaced by more MLE", {"sr_long": "mle_more"}),
@@ -119,7 +119,7 @@ CLAIMS = (
                 recall("sr_l_short"),
                 recall("sr_v"),
                 tolerance=2.0,
-                effect=2.0,
+                effect=8.0,
             ),
             greater("CIDEr, short SR-L over SR-V", cider("sr_l_short"), cider("sr_v"), effect=3.0, paper=(80.2, 77.3)),
         ),
@@ -137,21 +137,21 @@ CLAIMS = (
                 "hard R@1, curriculum over random",
                 hard("rich_bags"),
                 hard("rich_random"),
-                effect=4.0,
+                effect=3.0,
                 paper=(57.1, 51.2),
             ),
             greater(
                 "CIDEr, curriculum over bags of 50",
                 cider("rich_bags", "rich"),
                 cider("rich_fixed", "rich"),
-                effect=2.0,
+                effect=0.5,
                 paper=(29.7, 24.8),
             ),
             greater(
                 "CIDEr that the plain start loses",
                 cider("plain_random"),
                 cider("plain_bags"),
-                effect=3.0,
+                effect=4.0,
                 paper=(96.6, 84.2),
             ),
         ),
@@ -164,10 +164,10 @@ CLAIMS = (
         "the vocabulary grows in the order MLE < SR-L < SR-V < SR-LV < SR-LV with bags",
         "words used at least 5 times, plain: 428, 689, 719, 762, 770",
         (
-            greater("words, SR-L over MLE", words("sr_l"), words("start"), effect=2.0, paper=(689.0, 428.0)),
+            greater("words, SR-L over MLE", words("sr_l"), words("start"), effect=8.0, paper=(689.0, 428.0)),
             greater("words, SR-V over SR-L", words("sr_v"), words("sr_l"), effect=2.0, paper=(719.0, 689.0)),
-            greater("words, SR-LV over SR-V", words("sr_lv"), words("sr_v"), effect=2.0, paper=(762.0, 719.0)),
-            greater("words, bags over SR-LV", words("sr_lv_bags"), words("sr_lv"), effect=2.0, paper=(770.0, 762.0)),
+            greater("words, SR-LV over SR-V", words("sr_lv"), words("sr_v"), effect=2.5, paper=(762.0, 719.0)),
+            greater("words, bags over SR-LV", words("sr_lv_bags"), words("sr_lv"), effect=1.0, paper=(770.0, 762.0)),
         ),
         Control("SR-V and bags replaced by more MLE", {"sr_v": "mle_more", "sr_lv_bags": "mle_more"}),
     ),
@@ -182,7 +182,7 @@ CLAIMS = (
                 "CIDEr, small λ over SR alone",
                 cider("rich_both", "rich"),
                 cider("rich_sr", "rich"),
-                effect=1.5,
+                effect=2.5,
                 paper=(38.0, 29.7),
             ),
             greater(
@@ -190,7 +190,7 @@ CLAIMS = (
                 recall("rich_both"),
                 recall("rich_sr"),
                 tolerance=2.0,
-                effect=2.0,
+                effect=0.7,
                 paper=(92.6, 91.3),
             ),
             greater(
@@ -204,7 +204,7 @@ CLAIMS = (
                 "CIDEr, large λ over small",
                 cider("rich_both_more", "rich"),
                 cider("rich_both", "rich"),
-                effect=2.0,
+                effect=6.0,
                 paper=(45.4, 38.0),
             ),
         ),
@@ -221,21 +221,21 @@ CLAIMS = (
                 "CIDEr, plain over a little richer",
                 cider("start"),
                 cider("middle", "middle"),
-                effect=10.0,
+                effect=9.0,
                 paper=(107.8, 80.2),
             ),
             greater(
                 "CIDEr, a little richer over rich",
                 cider("middle", "middle"),
                 cider("rich", "rich"),
-                effect=10.0,
+                effect=8.0,
                 paper=(80.2, 26.6),
             ),
             Part(
                 "percent of correct captions below 10, over 5",
                 (Measurement("start", "near-zero", "rich"),),
                 5.0,
-                effect=10.0,
+                effect=20.0,
             ),
         ),
         Control(
@@ -254,7 +254,7 @@ CLAIMS = (
                 frames("sr"),
                 frames("start"),
                 margin=2.0,
-                effect=4.0,
+                effect=3.0,
                 paper=(30.3, 28.8),
             ),
             greater(
@@ -262,7 +262,7 @@ CLAIMS = (
                 frames("sr_blend"),
                 frames("blend"),
                 margin=2.0,
-                effect=4.0,
+                effect=1.0,
                 paper=(37.9, 31.9),
             ),
         ),
