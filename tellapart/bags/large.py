@@ -1,49 +1,33 @@
 """Bags among any number of pictures, from features on disk: k-means, exact search within clusters, refinement.
 
-Each task leaves a file in the work folder, under a temporary name until it is whole; a file that is there is not made
-again:
-
-    plan.json         what the work is for: other features or settings are refused
-    centroids.npy     C×D
-    order/S.npy       of file S: each row once for each of its clusters, by cluster; where one begins is in begin/S.npy
-    before.npy        for each file and cluster, how many pictures of the files before it are in the cluster
-    found/G.npy       of a group of clusters: the nearest of each of its pictures, and their cosines
-    near/S.npy        of file S: the nearest of each of its pictures, of all of its clusters
-    moved/G.npy       of a group of clusters: its pictures are in the files by place (`tellapart.bags.refine`)
-    round-R/G.npy     of a group: how many neighbours round R changed, and of how many; they are in by-place/round-R
-    refined/S.npy     of file S: the nearest of each of its pictures after the last round
-
-The last three are only there where there are several clusters: one cluster is an exact search. Then the bags of each
-size are curated (paper 2, algorithm 2) and written. Memory is bounded by a setting, not by the number of pictures.
-Beside it, 36 bytes for each picture are held while bags are curated (ids included; 10 more for each further size), and
-by a task that assigns or joins the rows of a file, 400 bytes and 12 for each neighbour kept, for each of its rows.
+Each task leaves a file in the work folder (`tellapart.bags.large_files`), under a temporary name until it is whole; a
+file that is there is not made again. After the last one the bags of each size are curated
+(`tellapart.bags.large_curation`) and written. Memory is bounded by a setting, not by the number of pictures. Beside it,
+a task that assigns or joins the rows of a file holds 400 bytes and 12 for each neighbour kept, for each of its rows.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tellapart.bags.clusters import KEPT, NOT_FOUND, QUERIES, Sizes, centroids_of, nearest_clusters, unit
-from tellapart.bags.disk import PAIR, RowFile, disk_errors, save_array
-from tellapart.bags.refine import ENTRY, EXPANDED, ROUNDS, SETTLED, Placed, Round, changed, no_entries
+from tellapart.bags.clusters import NOT_FOUND, QUERIES, centroids_of, nearest_clusters, unit
+from tellapart.bags.disk import PAIR, disk_errors, save_array
+from tellapart.bags.large_curation import nearest_pairs, nothing_found
+from tellapart.bags.large_files import ROUND, SearchFiles
+from tellapart.bags.refine import ENTRY, SETTLED, Round, changed, no_entries
 from tellapart.bags.search import nearest_neighbours
-from tellapart.bags.shards import FeatureShards
-from tellapart.errors import UsageError
-from tellapart.features.nearest import DIGITS, Vectors
+from tellapart.features.nearest import Vectors
 from tellapart.progress import Progress
-from tellapart.utils.files import replace_file, replace_text
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.files import replace_file
 from tellapart.utils.messages import say
 
-BLOCK = 65536  # pictures assigned, merged and curated at a time
-ROUND = "round-"
+BLOCK = 65536  # pictures assigned and merged at a time
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
 
@@ -56,16 +40,8 @@ def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterat
 
 
 @dataclass(frozen=True)
-class LargeSearch:
+class LargeSearch(SearchFiles):
     """The k nearest of every picture of ``features``, with what is made on the way in ``folder``."""
-
-    folder: Path
-    features: FeatureShards
-    k: int
-    sizes: Sizes
-    max_cosine: float | None = None
-    seed: int = 0
-    rounds: int = ROUNDS  # of refinement, at most
 
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
@@ -73,11 +49,11 @@ class LargeSearch:
         ``spread`` does a stage's tasks in any order, on any machines that see the folders; default: one by one, here.
         Raises `UsageError` where the folder is of other features or settings.
         """
-        self._check_plan()
+        self.check_plan()
         seconds = {}
         for label, name, numbers in self.stages():
             started = time.perf_counter()
-            todo = [number for number in numbers() if not self._file(name, number).is_file()]
+            todo = [number for number in numbers() if not self.path_of(name, number).is_file()]
             with Progress(len(todo), label, enabled=progress) as shown:
                 for _ in (spread or one_by_one)(self, name, todo):
                     shown.advance()
@@ -123,26 +99,10 @@ class LargeSearch:
             ("writing neighbours", "refined", lambda: files),
         ]
 
-    def neighbours(self, shard: int) -> np.ndarray:
-        """`PAIR` N×K of a file's pictures, nearest first, K ≥ k; read where it is indexed."""
-        name = "refined" if self.refines else "near"
-        found: np.ndarray = np.load(self._file(name, shard), mmap_mode="r", allow_pickle=False)
-        return found
-
-    @property
-    def refines(self) -> bool:
-        """Whether there are rounds after the search within clusters: one cluster is exact."""
-        return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
-
-    @property
-    def kept(self) -> int:
-        """K: neighbours that are kept on the way."""
-        return max(self.k, KEPT) if self.refines else self.k
-
     # The tasks
     def place(self, _: int = 0) -> None:
         """Where the clusters are."""
-        save_array(self._file("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
+        save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
         """The rows of a file by cluster, each row once for each of its clusters, and where each cluster begins."""
@@ -159,7 +119,7 @@ class LargeSearch:
         begin_C = np.concatenate([[0], np.cumsum(count_C)])
         save_array(self.folder / "clusters" / f"{shard:06}.npy", cluster_NM)
         save_array(self.folder / "begin" / f"{shard:06}.npy", begin_C)
-        save_array(self._file("order", shard), place_M.astype(np.int64))
+        save_array(self.path_of("order", shard), place_M.astype(np.int64))
 
     def count(self, _: int = 0) -> None:
         """How many pictures of the files before each are in each cluster: of both kinds, and as the nearest."""
@@ -169,24 +129,24 @@ class LargeSearch:
             before_S2C = np.lib.format.open_memmap(temporary, "w+", np.int64, shape)
             before_S2C[0] = 0
             for shard in range(len(self.features.shards)):
-                place_M, begin_C = self._order(shard)
+                place_M, begin_C = self.order_of(shard)
                 cluster_M = np.repeat(np.arange(shape[2]), np.diff(begin_C))
                 before_S2C[shard + 1, 0] = before_S2C[shard, 0] + np.diff(begin_C)
                 home_C = np.bincount(cluster_M[place_M % self.sizes.nearest == 0], minlength=shape[2])
                 before_S2C[shard + 1, 1] = before_S2C[shard, 1] + home_C
             before_S2C.flush()
 
-        with disk_errors(self._file("before", 0)):
-            replace_file(self._file("before", 0), write)
+        with disk_errors(self.path_of("before", 0)):
+            replace_file(self.path_of("before", 0), write)
 
     def search(self, group: int) -> None:
         """The nearest of each picture of some clusters among the others of its cluster: exact."""
-        row_M, cluster_M, _ = self._members(group)
+        row_M, cluster_M, _ = self.members(group)
         found_MK = nothing_found(len(row_M), self.kept)
         for cluster in np.unique(cluster_M):
             begin, end = np.searchsorted(cluster_M, [cluster, cluster + 1])
             self._search_cluster(int(cluster), row_M[begin:end], found_MK[begin:end])
-        save_array(self._file("found", group), found_MK)
+        save_array(self.path_of("found", group), found_MK)
 
     def _search_cluster(self, cluster: int, row_M: np.ndarray, found_MK: np.ndarray) -> None:
         parts = -(-len(row_M) // self.sizes.largest)
@@ -203,7 +163,7 @@ class LargeSearch:
     def join(self, shard: int) -> None:
         """The nearest of each picture of a file, of all of its clusters, and its place."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
-        place_M, begin_C = self._order(shard)
+        place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
         # Where a row's neighbours lie in the file of its cluster's group.
@@ -230,15 +190,15 @@ class LargeSearch:
             group_BM = group_C[cluster_M[np.maximum(of_BM, 0)]]
             for group in np.unique(group_BM[known]):
                 here = known & (group_BM == group)
-                found = np.load(self._file("found", int(group)), mmap_mode="r", allow_pickle=False)
+                found = np.load(self.path_of("found", int(group)), mmap_mode="r", allow_pickle=False)
                 pair_BA[here] = found[at_M[of_BM[here]]]
             near_NK[start:stop] = nearest_pairs(pair_BA.reshape(stop - start, -1), k)
-        save_array(self._file("near", shard), near_NK)
+        save_array(self.path_of("near", shard), near_NK)
 
     def move(self, group: int) -> None:
         """The pictures that are nearest to some clusters, and their neighbours, into the files by place."""
-        row_M, cluster_M, home_M = self._members(group)
-        row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self._first_place(group)
+        row_M, cluster_M, home_M = self.members(group)
+        row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self.first_place(group)
         chunk = max(1, min(BLOCK, self.sizes.largest, 2**24 // self.kept))
         for start in range(0, len(row_M), chunk):
             row_P = row_M[start : start + chunk]
@@ -249,21 +209,21 @@ class LargeSearch:
             self.placed.features.write(first + start, vectors.given_ND[back])
             self.placed.length.write(first + start, vectors.length_N[back])
             self.placed.row.write(first + start, row_P)
-            second_P = self._of_files("clusters", ascending_P)[back, 1]
+            second_P = self.rows_of("clusters", ascending_P)[back, 1]
             turn_P = np.lexsort((row_P, second_P, cluster_M[start : start + chunk]))
             self.placed.turn.write(first + start, first + start + turn_P)
-            pair_PK = self._of_files("near", ascending_P)[back]
+            pair_PK = self.rows_of("near", ascending_P)[back]
             entry_PK = no_entries(*pair_PK.shape)
             there_PK = pair_PK["row"] >= 0
             entry_PK["place"][there_PK] = self.places.read(pair_PK["row"][there_PK])
             entry_PK["cosine"], entry_PK["new"] = pair_PK["cosine"], there_PK
-            self._round(0).write(first + start, entry_PK)
-        save_array(self._file("moved", group), np.array([len(row_M)]))
+            self.round_rows(0).write(first + start, entry_PK)
+        save_array(self.path_of("moved", group), np.array([len(row_M)]))
 
     def improve(self, number: int, group: int) -> None:
         """A round for the pictures that are nearest to some clusters."""
-        first, end = self._first_place(group), self._first_place(group + 1)
-        before, after = self._round(number - 1), self._round(number)
+        first, end = self.first_place(group), self.first_place(group + 1)
+        before, after = self.round_rows(number - 1), self.round_rows(number)
         step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
         chunk = max(QUERIES, min(BLOCK, 2**24 // self.kept))
         new = of = 0
@@ -278,13 +238,13 @@ class LargeSearch:
                 new += changed(known_BK[:, : self.k], entry_BK[:, : self.k])
                 of += int((entry_BK["place"][:, : self.k] >= 0).sum())
             after.write(start, entry_PK)
-        save_array(self._file(f"{ROUND}{number}", group), np.array([new, of]))
+        save_array(self.path_of(f"{ROUND}{number}", group), np.array([new, of]))
 
     def finish(self, shard: int) -> None:
         """The nearest of each picture of a file after the last round, as rows."""
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
-        last = self._round(self._rounds_done())
+        last = self.round_rows(self._rounds_done())
         chunk = max(1, min(BLOCK, 2**24 // self.kept))
         for start in range(0, rows, chunk):
             stop = min(start + chunk, rows)
@@ -294,202 +254,24 @@ class LargeSearch:
             pair_BK["row"][there_BK] = self.placed.row.read(entry_BK["place"][there_BK])
             pair_BK["cosine"] = entry_BK["cosine"]
             near_NK[start:stop] = pair_BK
-        save_array(self._file("refined", shard), near_NK)
+        save_array(self.path_of("refined", shard), near_NK)
 
     # The rounds
     def _groups_of(self, number: int) -> Sequence[int]:
         """The tasks of a round: none where the one before changed little."""
         if number == 1 or not self._complete(number - 1):
             return self.groups if number == 1 else []
-        new, of = sum(np.load(self._file(f"{ROUND}{number - 1}", group)) for group in self.groups)
+        new, of = sum(np.load(self.path_of(f"{ROUND}{number - 1}", group)) for group in self.groups)
         return self.groups if new > SETTLED * of else []
 
     def _complete(self, number: int) -> bool:
-        return all(self._file(f"{ROUND}{number}", group).is_file() for group in self.groups)
+        return all(self.path_of(f"{ROUND}{number}", group).is_file() for group in self.groups)
 
     def _rounds_done(self) -> int:
         """The last round: the only one whose neighbours `_drop_before` left."""
-        return max(number for number in range(self.rounds + 1) if self._round(number).path.is_file())
+        return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
         """The neighbours before a round that is done are of no use."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
-            self._round(number - 1).path.unlink(missing_ok=True)
-
-    def _round(self, number: int) -> RowFile:
-        return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
-
-    @property
-    def placed(self) -> Placed:
-        """Features by place."""
-        half = all(shard.dtype == "<f2" for shard in self.features.shards)
-        return Placed.at(self._by_place, len(self.features), self.features.width, half)
-
-    @property
-    def places(self) -> RowFile:
-        """The place of each row."""
-        return RowFile(self._by_place / "place", len(self.features), (), np.dtype("<i8"))
-
-    @property
-    def _by_place(self) -> Path:
-        return self.folder / "by-place"
-
-    def _first_place(self, group: int) -> int:
-        return int(self.home_C[min(group * self.sizes.together, len(self.home_C) - 1)])
-
-    # What lies in the folder
-    @cached_property
-    def centre_CD(self) -> np.ndarray:
-        """The centres of the clusters."""
-        centre_CD: np.ndarray = np.load(self._file("centroids", 0), allow_pickle=False)
-        return centre_CD
-
-    @property
-    def before_S2C(self) -> np.ndarray:
-        """How many pictures of the files before each are in each cluster; all of them stand last (`count`)."""
-        before_S2C: np.ndarray = np.load(self._file("before", 0), mmap_mode="r", allow_pickle=False)
-        return before_S2C
-
-    @cached_property
-    def home_C(self) -> np.ndarray:
-        """The place of the first picture that is nearest to each cluster; the number of all stands last."""
-        return np.concatenate([[0], np.cumsum(self.before_S2C[-1, 1])])
-
-    @property
-    def groups(self) -> range:
-        """Clusters of which a task is made: so many together as `Sizes` says."""
-        return range(-(-len(self.centre_CD) // self.sizes.together))
-
-    def _order(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
-        place_M = np.load(self._file("order", shard), mmap_mode="r", allow_pickle=False)
-        return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
-
-    def _members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
-        first = group * self.sizes.together
-        last = min(first + self.sizes.together, len(self.centre_CD))
-        row_F, cluster_F, home_F = [], [], []
-        for shard, before in enumerate(self.features.first_S[:-1]):
-            place_M, begin_C = self._order(shard)
-            own_M = np.array(place_M[begin_C[first] : begin_C[last]])
-            row_F.append(before + own_M // self.sizes.nearest)
-            home_F.append(own_M % self.sizes.nearest == 0)
-            cluster_F.append(np.repeat(np.arange(first, last), np.diff(begin_C[first : last + 1])))
-        cluster_M = np.concatenate(cluster_F)
-        order = np.argsort(cluster_M, kind="stable")
-        return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
-
-    def _of_files(self, name: str, row_M: np.ndarray) -> np.ndarray:
-        """What the files of a stage have for ascending rows."""
-        parts, begin = [], 0
-        for shard, after in enumerate(self.features.first_S[1:]):
-            end = int(np.searchsorted(row_M, after))
-            if end > begin:
-                found = np.load(self._file(name, shard), mmap_mode="r", allow_pickle=False)
-                parts.append(found[row_M[begin:end] - self.features.first_S[shard]])
-            begin = end
-        return np.concatenate(parts)
-
-    def read(self, row_M: np.ndarray) -> np.ndarray:
-        """Features of ascending rows of all files."""
-        cut = np.searchsorted(row_M, self.features.first_S)
-        return np.concatenate(
-            [
-                shard.read(row_M[begin:end] - first)
-                for shard, first, begin, end in zip(
-                    self.features.shards, self.features.first_S, cut, cut[1:], strict=False
-                )
-            ]
-        )
-
-    def _file(self, name: str, number: int) -> Path:
-        if name in ("centroids", "before"):
-            return self.folder / f"{name}.npy"
-        return self.folder / name / f"{number:06}.npy"
-
-    def _check_plan(self) -> None:
-        plan = {
-            "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
-            "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
-            "candidates": self.sizes.candidates,
-            "max_cosine": self.max_cosine, "seed": self.seed, "rounds": self.rounds,
-            "expanded": EXPANDED, "settled": SETTLED,
-        }  # fmt: skip
-        path = self.folder / "plan.json"
-        with disk_errors(path):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if path.is_file():
-                try:
-                    before = parse_json(path.read_text(encoding="utf-8"))
-                except ValueError:
-                    before = {}
-                if before != plan:
-                    keys = [key for key in plan if not isinstance(before, dict) or before.get(key) != plan[key]]
-                    raise UsageError(
-                        f"{self.folder}: work was begun with other {', '.join(keys)}; remove that folder, or name "
-                        "another result"
-                    )
-            else:
-                replace_text(path, json.dumps(plan))
-
-
-def nothing_found(*shape: int) -> np.ndarray:
-    """Neighbours that are none."""
-    pairs = np.empty(shape, PAIR)
-    pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
-    return pairs
-
-
-def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
-    """The k nearest of each row's candidates, each picture once, by the tie rule of `features.nearest`."""
-    row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
-    by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
-    row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))
-    cosine_BA[:, 1:][row_BA[:, 1:] == row_BA[:, :-1]] = -np.inf  # a picture that both clusters have
-    order_BK = np.lexsort((row_BA, -np.round(cosine_BA.astype(np.float64), DIGITS)), axis=1)[:, :k]
-    found = np.empty((len(pair_BA), k), PAIR)
-    found["cosine"] = np.take_along_axis(cosine_BA, order_BK, 1)
-    found["row"] = np.where(found["cosine"] > -np.inf, np.take_along_axis(row_BA, order_BK, 1), NOT_FOUND)
-    return found
-
-
-@dataclass(frozen=True)
-class CuratedBags:
-    """Bags of one size that share no picture, the most alike first: rows M×size, and α of each."""
-
-    rows_MS: np.ndarray
-    similarity_M: np.ndarray
-
-
-def curate(search: LargeSearch, size: int) -> CuratedBags:
-    """Algorithms 1 and 2 of paper 2: of each picture and its nearest, the most alike that share no picture."""
-    features = search.features
-    similarity_N = np.empty(len(features), np.float32)
-    for number, first in enumerate(features.first_S[:-1]):
-        near = search.neighbours(number)
-        for start in range(0, len(near), BLOCK):
-            cosine_BK = near[start : start + BLOCK]["cosine"][:, : size - 1].astype(np.float64)
-            whole = slice(first + start, first + start + len(cosine_BK))
-            similarity_N[whole] = cosine_BK.mean(1)  # −inf where there are too few
-    order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
-    order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
-    free_N = np.ones(len(features), bool)
-    first_S = np.array(features.first_S)
-    rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
-    for start in range(0, len(order_N), BLOCK):
-        row_B = order_N[start : start + BLOCK]
-        row_B = row_B[free_N[row_B]]
-        bag_BS = np.empty((len(row_B), size), np.int64)
-        bag_BS[:, 0] = row_B
-        shard_B = np.searchsorted(first_S, row_B, side="right") - 1
-        for shard in np.unique(shard_B):
-            here = shard_B == shard
-            near = search.neighbours(int(shard))  # open for the moment: there may be more files than a process may open
-            bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
-        for bag_S in bag_BS[free_N[bag_BS].all(1)]:
-            if free_N[bag_S].all():
-                free_N[bag_S] = False
-                rows_MS[count] = bag_S
-                count += 1
-    rows_MS = rows_MS[:count]
-    return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
+            self.round_rows(number - 1).path.unlink(missing_ok=True)

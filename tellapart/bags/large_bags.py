@@ -17,7 +17,8 @@ from tellapart import __version__
 from tellapart.bags.clusters import sizes_for
 from tellapart.bags.disk import disk_errors
 from tellapart.bags.file import FORMAT, KIND, Header
-from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate
+from tellapart.bags.large import LargeSearch, Spread
+from tellapart.bags.large_curation import CuratedBags, curate
 from tellapart.bags.make import check_sizes
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall

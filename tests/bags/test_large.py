@@ -18,8 +18,9 @@ from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
 from tellapart.bags.disk import PAIR
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import LargeSearch, curate, nearest_pairs
+from tellapart.bags.large import LargeSearch
 from tellapart.bags.large_bags import Ids, mine_folder
+from tellapart.bags.large_curation import curate, nearest_pairs
 from tellapart.bags.recall import recall
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
