@@ -178,12 +178,13 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
             "expected a file of captions"
         )
     for file in files:
-        text = _read(file)
-        if file.suffix == ".json":
-            texts = [text for entry in read_json_text(file, text, names) for text in entry.texts]
+        if not file.read_bytes().strip():
+            texts = [""]  # what a system wrote there
+        elif file.suffix == ".json":
+            texts = [text for entry in read_json_text(file, _read(file), names) for text in entry.texts]
         else:
-            texts = [clean_line(line) for line in text.split("\n") if line.strip()]
-        yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts if tabs else texts[:1])
+            texts = [clean_line(line) for line in _read(file).split("\n") if line.strip()]
+        yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts)
 
 
 def _read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:

@@ -70,12 +70,13 @@ class MatchedCaptions:
 def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
     """The captions by the known ids, in the way that matches most of them; of ways that match as many the strictest.
 
-    By place only where one side has no ids of its own and both are equally long. Raises `UsageError` where one side
-    has no ids and the lengths differ.
+    By place only where one side has no ids of its own and both are equally long; captions without ids whose pictures
+    happen to be called "1", "2", … as well. Raises `UsageError` where one side has no ids and the lengths differ.
     """
     ids = set(known.ids)
     same = sum(key in ids for key in captions.texts)
-    if same == len(captions.texts) or (captions.numbered and known.numbered):
+    by_place = captions.numbered and not known.numbered
+    if (same == len(captions.texts) and not by_place) or (captions.numbered and known.numbered):
         return MatchedCaptions(captions.texts)
     if captions.numbered != known.numbered:
         return _match_by_position(captions, known, name, same)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_records import CaptionEntry, entry_of
+from tellapart.data.lines import OPEN_QUOTE, csv_reader, mended
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key
 from tellapart.errors import MissingExtra, UsageError
 
@@ -39,12 +40,12 @@ def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
 
 def _csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The number of the line on which each row ends, and its cells."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    reader = csv_reader(io.StringIO(text, newline=""), separator)
     try:
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
-        raise UsageError(f"{path}, line {reader.line_num}: {error} (a quote that is not closed?)") from None
+        raise UsageError(f"{path}, line {reader.line_num}: {error} {OPEN_QUOTE}") from None
 
 
 def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequence[str]) -> Iterator[CaptionEntry]:
@@ -60,7 +61,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
         elif len(cells) > len(header):
             raise UsageError(f"{where}: has more fields than the header; put captions with commas in double quotes")
         else:
-            yield entry_of(where, dict(zip(header, cells, strict=False)), names)
+            yield entry_of(where, dict(zip(header, mended(cells, header), strict=False)), names)
 
 
 def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tellapart.data.base import read_text, usage_errors
 from tellapart.data.dataset import Skipped
@@ -14,6 +15,10 @@ from tellapart.data.rows import RowPosition
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
+if TYPE_CHECKING:
+    from _csv import Reader
+
+OPEN_QUOTE = '(a quote that is not closed? Inside quotes write it twice: "")'
 MAX_LINE_BYTES = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
 
 
@@ -89,17 +94,40 @@ class LineSource:
         return f"{self.path}, line {place[1]}{after}"
 
 
-def csv_records(lines: Lines, separator: str) -> Iterator[list[str]]:
-    """The fields of each record of a CSV text. Raises `UsageError` that says near which byte it breaks."""
-    records = csv.reader(lines, delimiter=separator)
+def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
+    """The fields of each record of a CSV text. Raises `UsageError` that says near which byte it breaks.
+
+    lenient: a quote that is not closed takes the rest of the file for its field, as Python's programs do.
+    """
+    records = csv.reader(lines, delimiter=separator) if lenient else csv_reader(lines, separator)
     while True:
         try:
             record = next(records, None)
         except csv.Error as error:
-            raise UsageError(f"{lines.path}, byte {lines.place:,}: {error} (a quote that is not closed?)") from None
+            raise UsageError(f"{lines.path}, byte {lines.place:,}: {error} {OPEN_QUOTE}") from None
         if record is None:
             return
         yield record
+
+
+def csv_reader(lines: Iterable[str], separator: str) -> Reader:
+    """Records of CSV; a quote that is not closed is an error (csv.Error), for it would take in all rows after it.
+
+    Blanks before a quote do not count, but between bars: there every field begins with one (Flickr30k), and a caption's
+    own quotes stand after it.
+    """
+    return csv.reader(lines, delimiter=separator, skipinitialspace=separator != "|", strict=True)
+
+
+def mended(record: list[str], header: Sequence[str]) -> list[str]:
+    """A row of Flickr30k's table whose second bar is missing, as one is in the published file, with its three fields.
+
+    Its second field is "4   A dog runs across the grass ." then. Any other row is returned as it is.
+    """
+    if [name.strip() for name in header] != ["image_name", "comment_number", "comment"] or len(record) != 2:
+        return record
+    found = re.fullmatch(r"\s*(\d+)\s+(\S.*)", record[1])
+    return [record[0], found[1], found[2]] if found else record
 
 
 def read_split_lists(

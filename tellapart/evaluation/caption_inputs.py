@@ -65,32 +65,41 @@ def match_files(
     pictures differently were matched.
     """
     notes = dataset.report() if dataset is not None else []
+    if references is not None:
+        references = replace(references, texts={key: _with_text(texts) for key, texts in references.texts.items()})
     known_references = None if references is None else references.texts
     if dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
         if references is not None:
             matched = match_captions(references, known, "references")
             known_references, notes = matched.texts, notes + _note(matched.how)
-        lacking = [key for key in known.ids if known_references is not None and not known_references.get(key)]
-        check_overlap(len(known.ids) - len(lacking), len(known.ids), "references", "the data", min_overlap)
-        notes += report_problems({"pictures of the data have no entry": lacking}, "references", allow_missing)
-        known = replace(known, ids=[key for key in known.ids if known_references is None or known_references.get(key)])
     else:
         first = references or next(iter(systems.values()), CaptionFile("", {}))
         whose = "the references" if references is not None else "the first caption file"
         known = KnownIds(whose, list(first.texts), first.files, first.numbered)
+    ids = [key for key in known.ids if known_references is None or known_references.get(key)]
+    if known_references is not None:
+        check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
+        lacking = [key for key in known.ids if not known_references.get(key)]
+        what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
+        notes += report_problems({what: lacking}, "references", allow_missing)
     kept = {}
     for name, file in systems.items():
         matched = match_captions(file, known, name)
         detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
-        kept[name], more = align_lists(matched.texts, known.ids, allow_missing, name, known.name, min_overlap)
+        kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap)
         notes += [*_note(matched.how), *more]
-    common = [key for key in known.ids if all(key in captions for captions in kept.values())]
+    common = [key for key in ids if all(key in captions for captions in kept.values())]
     if not common and systems:
         raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
+
+
+def _with_text(texts: Sequence[str]) -> list[str]:
+    """References that say something: a blank one is none, as in data sets."""
+    return [text for text in texts if text.strip()]
 
 
 def _files(dataset: Dataset) -> dict[str, str]:

@@ -39,7 +39,7 @@ from tellapart.evaluation.model_inputs import (
     load_text_encoder_from,
     notes_on_cut_texts,
 )
-from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, read_object_inputs
+from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, notes_on_instances, read_object_inputs
 from tellapart.evaluation.registry import Metric
 from tellapart.evaluation.selection import choose
 from tellapart.evaluation.slots import (
@@ -112,6 +112,8 @@ def evaluate(
     """
     ids = same_ids(systems, items)
     all_references, notes = references_of(ids, items, references)
+    objects = objects or ObjectInputs()
+    notes += notes_on_instances(objects, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), all_references) for name, captions in systems.items()}
     if human is not None:
         slots[HUMAN] = human_slots(human, all_references, seed)
@@ -123,7 +125,7 @@ def evaluate(
         "questions": questions or {},
         "long_texts": long_texts,
         "emscore_idf": emscore_idf,
-        **(objects or ObjectInputs()).settings(),
+        **objects.settings(),
     }
     sets = inputs or CandidateInputs()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.caption_files import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.facts.synonyms import Synonyms, read_synonyms
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext
     from tellapart.evaluation.facts.verdict import Verdict
     from tellapart.evaluation.slots import Slot
+    from tellapart.types import Item
 
 _MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
 
@@ -42,6 +44,31 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
     from tellapart.evaluation.facts.chair import read_instances
 
     return ObjectInputs(known, read_instances(instances, known))
+
+
+def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """What COCO's instances call each picture: its id or its file, by path, name or stem; "" where they lack it."""
+    files = [""] * len(ids) if items is None else [item.picture.name for item in items]
+    names = []
+    for id_, file in zip(ids, files, strict=True):
+        ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
+        names.append(next((way for way in ways if way and way in instances), ""))
+    return names
+
+
+def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """How many pictures the instances do not have. `UsageError` where they have none of them."""
+    if not objects.instances:
+        return []
+    names = names_in(objects.instances, ids, items)
+    lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
+    if len(lacking) == len(ids):
+        raise UsageError(
+            f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
+            f"{preview_ids(list(objects.instances))}); give the file of the same pictures, or leave it out"
+        )
+    few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
+    return [f"{few}: their objects are those of the references alone"] if lacking else []
 
 
 def marks_of(context: EvalContext, slot: Slot) -> Sequence[Verdict]:

@@ -210,6 +210,39 @@ def test_captions_beside_pictures_in_other_suffixes(photos: Path, tmp_path: Path
     assert {item.id: item.references for item in items} == {file: (text,) for _, file, text in PAIRS}
 
 
+def test_every_line_beside_a_picture_is_a_caption_and_an_empty_file_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "1.txt").write_text("a dog runs\n\na small brown dog\n")
+    (tmp_path / "2.txt").write_text("\n")
+    assert read_caption_file(tmp_path).texts == {"1": ["a dog runs", "a small brown dog"], "2": [""]}
+
+
+def test_a_quote_that_is_not_closed_takes_no_other_rows(tmp_path: Path) -> None:
+    for name, separator in (("c.csv", ","), ("c.tsv", "\t")):
+        rows = [f"{n}.jpg{separator}a dog {n}" for n in range(5)]
+        rows[1] = f'1.jpg{separator}"go away'
+        (tmp_path / name).write_text(f"image{separator}caption\n" + "\n".join(rows) + "\n")
+        for read in (read_caption_file, read_reference_file):
+            with pytest.raises(UsageError, match="a quote that is not closed"):
+                read(tmp_path / name)
+
+
+def test_flickr30ks_table_with_its_one_missing_bar_and_quotes_after_blanks(tmp_path: Path) -> None:
+    rows = ["1.jpg| 0| Two dogs .", "1.jpg| 4   A dog runs across the grass .", '1.jpg| 5| "sit !" says a man .']
+    (tmp_path / "results.csv").write_text("image_name| comment_number| comment\n" + "\n".join(rows) + "\n")
+    Image.new("RGB", (3, 2)).save(tmp_path / "1.jpg")
+    said = ["Two dogs .", "A dog runs across the grass .", '"sit !" says a man .']
+    assert read_reference_file(tmp_path / "results.csv").texts == {"1.jpg": said}
+    assert open_data(f"csv:{tmp_path / 'results.csv'}")[0].references == tuple(said)
+
+
+def test_lines_stand_in_the_order_of_the_data_even_where_its_ids_are_numbers() -> None:
+    known = KnownIds("the data", ["3", "1", "2"])
+    matched = match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
+    assert matched.texts == {"3": ["a"], "1": ["b"], "2": ["c"]} and "by their place" in str(matched.how)
+    with_ids = CaptionFile("c.jsonl", {"1": ["a"], "2": ["b"], "3": ["c"]})
+    assert match_captions(with_ids, known, "c").how is None
+
+
 def test_references_of_textcaps_and_of_docci(tmp_path: Path) -> None:
     texts = ["a sign that says stop", "a red stop sign"]
     records = [{"image_id": "a1", "caption_str": t, "caption_tokens": t.split(), "reference_strs": texts,

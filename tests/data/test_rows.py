@@ -139,6 +139,8 @@ def test_csv_columns_ids_splits_lists_and_other_alphabets(tmp_path: Path) -> Non
         ("image,caption\na.png,a dog, and a cat\n", "line 2: 3 fields where the header has 2"),
         ("image,caption\n,x\n", "line 2: a picture's path was expected"),
         ('image,caption\na.png,"x' + "y" * 140_000, "a quote that is not closed?"),
+        ('image,caption\na.png,"a dog\nb.png,a cat\n', "a quote that is not closed?"),
+        ("image,caption,split\na.png,x\n", "line 2: 2 fields where the header has 3; a ',' is missing"),
     ],
 )
 def test_csv_wrong(tmp_path: Path, text: str, said: str) -> None:

@@ -582,12 +582,31 @@ def test_a_broken_picture_is_left_out_and_named(photos, tmp_path, monkeypatch):
 def test_data_and_a_reference_file_must_match(photos):
     (photos / "few.jsonl").write_text('{"id": "3", "references": ["noise"]}\n')
     command = ([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
-    with pytest.raises(UsageError, match="23 pictures of the data have no entry"):
+    with pytest.raises(UsageError, match="23 pictures of the data have no reference"):
         run_eval(*command, min_overlap=0)
     with pytest.raises(UsageError, match="references and the data share only 1 of 24 ids"):
         run_eval(*command, allow_missing=True)
     results = run_eval(*command, allow_missing=True, min_overlap=0)
     assert results.ids == ["3"] and any("23 pictures" in note for note in results.notes)
+
+
+def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
+    captions, references = tmp_path / "captions.jsonl", tmp_path / "references.jsonl"
+    texts = {"1": "a dog runs on grass", "2": "a cat sleeps on a sofa", "3": "a bus on a street"}
+    said = {"1": ["a dog runs on the grass"], "2": ["a cat on a sofa"], "3": ["a red bus in the street"]}
+    captions.write_text("".join(json.dumps({"id": key, "caption": text}) + "\n" for key, text in texts.items()))
+
+    def cider(known, **settings):
+        references.write_text("".join(json.dumps({"id": k, "captions": v}) + "\n" for k, v in known.items()))
+        return run_eval([captions], references, metrics=["cider"], **settings)
+
+    whole = cider(said).systems["captions"]["cider"].value
+    assert cider({key: [*texts, "", " "] for key, texts in said.items()}).systems["captions"]["cider"].value == whole
+    for nothing in ([], [""], ["  "]):
+        with pytest.raises(UsageError, match="references: 1 entries have no text \\('3'\\)"):
+            cider({**said, "3": nothing})
+        found = cider({**said, "3": nothing}, allow_missing=True)
+        assert found.ids == ["1", "2"] and any("entries have no text" in note for note in found.notes)
 
 
 def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):

@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.chair import Chair, read_instances
 from tellapart.evaluation.facts.synonyms import read_synonyms
-from tellapart.evaluation.facts.verdict import Verdict, rates
+from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.facts.verify_references import verify_references
 from tellapart.evaluation.facts.verify_scenes import verify_scene
 from tellapart.evaluation.facts.verify_scorer import verify_scorer, whole_sentences
@@ -154,6 +154,41 @@ def test_chair_in_eval_with_cocos_instances(cli: Cli, synonyms_file: Path, tmp_p
     without = json.loads(cli(*words).out)["systems"]["captions"]
     assert without["chair_i"]["value"] == 50.0 and without["chair_s"]["value"] == 100.0
     assert "add --synonyms FILE" in cli(*words[:-3], "--instances", tmp_path / "instances_val2017.json").line
+
+
+def test_instances_are_those_of_the_pictures_files(cli: Cli, synonyms_file: Path, tmp_path: Path) -> None:
+    """Pictures below a folder, as COCO's lie; one without annotations has no objects; others are named, or refused."""
+    folder = tmp_path / "photos" / "val2014"
+    folder.mkdir(parents=True)
+    for number in (42, 73, 99):
+        Image.new("RGB", (3, 2)).save(folder / f"COCO_val2014_{number:012}.jpg")
+        (folder / f"COCO_val2014_{number:012}.txt").write_text("a puppy")
+    (tmp_path / "captions.jsonl").write_text("".join(
+        json.dumps({"id": number, "caption": "a dog near a bicycle"}) + "\n" for number in (42, 73, 99)
+    ))  # fmt: skip
+    instances = {
+        "images": [{"id": number, "file_name": f"COCO_val2014_{number:012}.jpg"} for number in (42, 73)],
+        "categories": [{"id": 2, "name": "bicycle"}], "annotations": [{"image_id": 42, "category_id": 2}],
+    }  # fmt: skip
+    (tmp_path / "instances.json").write_text(json.dumps(instances))
+    words = ["eval", "--captions", tmp_path / "captions.jsonl", "--data", tmp_path / "photos", "--metrics", "chair_s"]
+    words += ["--synonyms", synonyms_file, "--instances", tmp_path / "instances.json"]
+    found = cli(*words, "--json")
+    value = json.loads(found.out)["systems"]["captions"]["chair_s"]["value"]
+    assert value == pytest.approx(200 / 3)
+    assert "1 of 3 pictures are not in the instances" in cli(*words).out
+    instances["images"] = [{"id": 1, "file_name": "COCO_train2014_000000000001.jpg"}]
+    (tmp_path / "instances.json").write_text(json.dumps({**instances, "annotations": []}))
+    assert "--instances has none of the 3 pictures" in cli(*words).line
+
+
+def test_claims_that_are_all_wrong_have_an_f_of_zero_and_no_rate_leaves_0_to_100() -> None:
+    wrong = Verdict(2, 0, 3, 0)
+    for verdicts, f in (([wrong, wrong], 0.0), ([wrong, Verdict(2, 2, 3, 3)], 50.0)):
+        statistic = rate_statistic(np.array([verdict.counts() for verdict in verdicts]), 2)
+        assert statistic(np.ones(2)) == pytest.approx(f) and statistic.bounds == (0.0, 100.0)
+    nothing_known = rate_statistic(np.array([Verdict(2, 1).counts()]), 2)
+    assert np.isnan(nothing_known(np.ones(1)))
 
 
 def test_wrong_files_of_objects_are_one_line(tmp_path: Path, synonyms_file: Path) -> None:

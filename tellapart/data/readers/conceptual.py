@@ -51,7 +51,7 @@ class Conceptual(LineSource):
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
         """Fields as the programs split them that fetched the pictures: their row numbers are in the files' names."""
-        return (record or None for record in csv_records(lines, "\t"))
+        return (record or None for record in csv_records(lines, "\t", lenient=True))
 
     def item(self, record: list[str], number: int, where: str) -> Item:
         """See `LineSource`."""

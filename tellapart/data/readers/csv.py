@@ -19,7 +19,7 @@ from tellapart.data.base import Options, picture_folder, usage_errors
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS
-from tellapart.data.lines import Lines, LineSource, csv_records
+from tellapart.data.lines import Lines, LineSource, csv_records, mended
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import stream_items
 from tellapart.errors import UsageError
@@ -71,11 +71,12 @@ class Table(LineSource):
 
     def item(self, record: list[str], number: int, where: str) -> Item:
         """See `LineSource`."""
+        record = mended(record, self._names)
         if len(record) != len(self._names):
-            raise UsageError(
-                f"{where}: {len(record)} fields where the header has {len(self._names)}; "
-                "captions that hold the separator must stand in quotes"
-            )
+            why = "captions that hold the separator must stand in quotes"
+            if len(record) < len(self._names):
+                why = f"a '{self._separator}' is missing"
+            raise UsageError(f"{where}: {len(record)} fields where the header has {len(self._names)}; {why}")
         row: dict[str, Any] = dict(zip(self._names, record, strict=True))
         picture, name = self._where_files.picture(row[self._columns.image], number - 2, where)
         references = self._columns.references(row, where)

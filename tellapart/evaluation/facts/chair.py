@@ -107,7 +107,8 @@ def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: is no COCO instances file ({type(error).__name__}: {error})") from None
     by_name: dict[str, frozenset[str]] = {}
-    for number, objects in found.items():
-        for name in (str(number), files.get(number, ""), Path(files.get(number, "")).stem):
-            by_name[name] = frozenset(objects)
+    for number in {**files, **found}:  # a picture without annotations has no objects
+        file = Path(files.get(number, ""))
+        for name in filter(None, (str(number), str(file) if file.name else "", file.name, file.stem)):
+            by_name[name] = frozenset(found.get(number, ()))
     return by_name

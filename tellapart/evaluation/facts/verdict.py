@@ -62,7 +62,8 @@ def rate_statistic(counts_N4: np.ndarray, which: int) -> SummedStatistic:
         with np.errstate(invalid="ignore", divide="ignore"):
             precision, recall = correct / claims, recalled / expected
             f = 2 * precision * recall / (precision + recall)
+        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as of one caption
         found: np.ndarray = 100 * (precision, recall, f)[which]
         return found
 
-    return SummedStatistic(counts_N4, number)
+    return SummedStatistic(counts_N4, number, bounds=(0.0, 100.0))

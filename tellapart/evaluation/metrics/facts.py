@@ -13,6 +13,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
 from tellapart.evaluation.facts.words import check_tagger
+from tellapart.evaluation.object_inputs import names_in
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
 from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import Statistic
@@ -38,7 +39,7 @@ def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
     if not context.synonyms:
         check_tagger()
     chair = Chair(context.synonyms, context.instances)
-    names = iter(_pictures(context))
+    names = iter(names_in(context.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
@@ -84,16 +85,6 @@ def _each(
         ("verdicts", name, id(slot)),
         lambda: [verify(caption, references) for caption, references in track(pairs, label="extracting claims")],
     )
-
-
-def _pictures(context: EvalContext) -> list[str]:
-    """What COCO's instances may call each picture: its id, else its file."""
-    if context.items is None:
-        return list(context.ids)
-    return [
-        next((name for name in (id_, item.picture.name) if name in context.instances), id_)
-        for id_, item in zip(context.ids, context.items, strict=True)
-    ]
 
 
 def rate(verify: Verify, which: int, context: EvalContext, slot: Slot) -> Measurement:
