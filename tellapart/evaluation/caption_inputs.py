@@ -31,6 +31,7 @@ def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
 def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
     """The references of every id, of all files together; None where there is no file."""
     files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
+    files.sort(key=lambda file: file.numbered)  # those with ids first: lines are matched with them by their place
     if len(files) < 2:
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))

@@ -31,6 +31,7 @@ from tellapart.evaluation.gallery import gallery, keep_sets
 from tellapart.evaluation.inputs import CandidateInputs, read_inputs
 from tellapart.evaluation.judges.inputs import JudgeInputs
 from tellapart.evaluation.model_inputs import (
+    check_named,
     check_scorer_options,
     features_of,
     hardware_of,
@@ -249,6 +250,7 @@ def run_eval(
     if pairs not in PAIRS:
         raise UsageError(f"--pairs is '{pairs}'; expected one of {', '.join(PAIRS)}")
     objects = read_object_inputs(synonyms, instances)
+    check_named(metrics, {"--synonyms": (synonyms, "chair_i,chair_s"), "--llm-judge": (judge and judge.spec, "clair")})
     if words:
         from tellapart.metrics.words import check_words
 
@@ -266,7 +268,7 @@ def run_eval(
     ids = list(next(iter(kept.values())))
     items = with_ids(dataset, ids)
     inputs = read_inputs(bags, distractors, ids, dataset, scorer)
-    all_references = references_of(ids, items, known_references)[0]
+    all_references, unused = references_of(ids, items, known_references)
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (
         human == "mean" and metrics is not None and any(len(texts) > 1 for texts in all_references or ())
@@ -278,7 +280,10 @@ def run_eval(
     trial.language_model, trial.text_encoder = language_model, bertscore
     judged = judge or JudgeInputs()
     trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
-    choose(metrics, trial)
+    try:
+        choose(metrics, trial)
+    except UsageError as error:
+        raise UsageError("; ".join([str(error), *(unused if "references" in str(error) else ())])) from None
     names = [name for name in (scorer, *eval_scorers) if name is not None]
     models, readable = load_scorers(names, items, notes, device, precision)
     perplexity_model = load_language_model_from(language_model, device, precision)

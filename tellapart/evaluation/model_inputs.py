@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -105,6 +105,18 @@ def features_of(
     from tellapart.features.store import FeatureStore
 
     return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:
+    """Raise `UsageError` for an option of metrics that are computed where they are named only, where none is.
+
+    options: what was given for it, and metrics that read it.
+    """
+    for option, (given, some) in options.items():
+        if metrics is None and given is not None:
+            raise UsageError(
+                f"{option} is of metrics that are computed where they are named; add --metrics {some}, or leave it out"
+            )
 
 
 def check_scorer_options(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:

@@ -18,9 +18,11 @@ from rich.console import Console
 from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
+from tellapart.evaluation.caption_inputs import read_references
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
 from tellapart.evaluation.gallery import caption_gallery
+from tellapart.evaluation.judges.inputs import JudgeInputs
 from tellapart.evaluation.metrics.retrieval import order_digest
 from tellapart.evaluation.read_results import results_from_json
 from tellapart.evaluation.registry import METRICS, Metric
@@ -607,6 +609,34 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
             cider({**said, "3": nothing})
         found = cider({**said, "3": nothing}, allow_missing=True)
         assert found.ids == ["1", "2"] and any("entries have no text" in note for note in found.notes)
+
+
+def test_lines_and_records_are_references_together_in_any_order(tmp_path):
+    (tmp_path / "lines.txt").write_text("a dog runs\na cat\n")
+    (tmp_path / "ids.jsonl").write_text('{"id": "x", "captions": ["a dog"]}\n{"id": "y", "captions": ["a pet"]}\n')
+    for order in (["lines.txt", "ids.jsonl"], ["ids.jsonl", "lines.txt"]):
+        found = read_references([tmp_path / name for name in order])
+        assert found.texts == {"x": ["a dog", "a dog runs"], "y": ["a pet", "a cat"]}
+
+
+def test_options_of_metrics_that_nobody_named_are_refused(tmp_path):
+    (tmp_path / "captions.jsonl").write_text('{"id": "1", "caption": "a dog"}\n')
+    (tmp_path / "synonyms.txt").write_text("dog, puppy\n")
+    with pytest.raises(UsageError, match=r"--synonyms is of metrics .* add --metrics chair_i,chair_s"):
+        run_eval([tmp_path / "captions.jsonl"], synonyms=tmp_path / "synonyms.txt")
+    with pytest.raises(UsageError, match=r"--llm-judge is of metrics .* add --metrics clair"):
+        run_eval([tmp_path / "captions.jsonl"], judge=JudgeInputs("openai:m@http://127.0.0.1:9/v1"))
+
+
+def test_a_picture_without_a_reference_is_named_where_a_metric_needs_them(photos):
+    lines = [json.loads(line) for line in (photos / "data.jsonl").read_text().splitlines()]
+    known = {key for key in lines[0] if isinstance(lines[0][key], list)}
+    (photos / "one_lacks.jsonl").write_text("".join(
+        json.dumps({key: value for key, value in line.items() if n or key not in known}) + "\n"
+        for n, line in enumerate(lines)
+    ))  # fmt: skip
+    with pytest.raises(UsageError, match=r"needs references.*1 pictures have no reference"):
+        run_eval([photos / "captions.jsonl"], data=f"jsonl:{photos / 'one_lacks.jsonl'}", metrics=["cider"])
 
 
 def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
