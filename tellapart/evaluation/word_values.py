@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
     from tellapart.types import Rows
 
-OTHERS = 4  # pictures that stand for all, where pictures of different shapes have no average
-
 
 def add_word_values(
     sets: dict[str, Any],
@@ -45,7 +43,7 @@ def add_word_values(
     others = [[row_of[key] for key in entry["candidates"] if key != entry["target"]] for entry in entries]
     near_BK = np.array([rows[: min(map(len, others))] for rows in others])
     effects = WordEffects(scorer, features_ND, lambda rows_B: near_BK)
-    judge = PaidWords(effects, Speaker(speaker, OTHERS if speaker.lengths_differ else 0))
+    judge = PaidWords(effects, Speaker(speaker))
     seen = speaker.inputs(torch.as_tensor(np.ascontiguousarray(visual[rows_B])))
     batch = Batch([], torch.from_numpy(rows_B), seen)
     for name in entries[0]["systems"]:

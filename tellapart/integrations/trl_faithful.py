@@ -38,13 +38,9 @@ class MutualInformationReward:
         keys = [picture_key(picture) for picture in pictures]
         once = dict(zip(keys, pictures, strict=True))
         visual = captioner.encode(captioner.pixels(list(once.values())))
-        if not isinstance(visual, torch.Tensor) or len(visual) != len(once):
-            raise UsageError(
-                f"pmi: the pictures of {captioner.name} have features of several shapes; resize them to one"
-            )
         place = {key: row for row, key in enumerate(once)}
         own = visual[torch.tensor([place[key] for key in keys], device=visual.device)]
-        average, several = self._average(list(once), visual)
+        average, several = self._average(list(once), visual, captioner)
         if not several:
             return [None] * len(keys)
         tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text_of(completion) for completion in completions]))
@@ -64,12 +60,20 @@ class MutualInformationReward:
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner
 
-    def _average(self, keys: Sequence[bytes], visual: torch.Tensor) -> tuple[torch.Tensor, bool]:
-        """The mean features of the batch's pictures, 1×…, and whether there are several."""
+    def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
+        """The mean features of the batch's pictures, 1×…, and whether there are several.
+
+        Rows of pictures that keep their shapes begin with these: three numbers, which the mean must not mix.
+        """
         key_PK, flat_PD = as_numbers(keys).to(visual.device), visual.flatten(1).float()
         if self.gather:
             key_PK, flat_PD = gathered(key_PK), gathered(flat_PD)
         key_NK, row_P = key_PK.unique(dim=0, return_inverse=True)
         flat_ND = flat_PD.new_empty(len(key_NK), flat_PD.shape[1])
         flat_ND[row_P] = flat_PD
+        if captioner.lengths_differ and len(flat_ND[:, :3].unique(dim=0)) > 1:
+            raise UsageError(
+                f"pmi: the pictures of {captioner.name} keep their own shapes, and these have several, which have no "
+                "average; resize the pictures to one shape"
+            )
         return flat_ND.mean(0).view(1, *visual.shape[1:]).to(visual), len(key_NK) > 1

@@ -34,7 +34,6 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
 LISTS_AT_ONCE = 8  # of candidates
-OTHERS = 4  # pictures of the batch with which a description is compared where they have no average
 Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
 Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
 
@@ -133,9 +132,7 @@ class Describer:
         if ranks.count() > 1:
             rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
         found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
-        # Pictures of different shapes have no average; a few others stand for all then.
-        others = OTHERS if getattr(captioner, "lengths_differ", False) else 0
-        log_p_ORT = Speaker(captioner, others).log_probs(rollout, replace(batch, visual=visual)).cpu()
+        log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual)).cpu()
         log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
         information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
         return [Description(text) for text in whole_words(rollout, captioner)], log_p_ORW[0], information_RW

@@ -18,6 +18,7 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.caption_words import NO_WORD, FindWords, content_words, words_of_tokens
 from tellapart.types import Batch, Rollout
 
+OTHERS = 4  # pictures that stand for all where there is no average
 SCORES_AT_ONCE = 1 << 26  # tokens times vocabulary of one pass, float32
 
 
@@ -26,13 +27,14 @@ class Speaker:
 
     ``others``: how many other pictures, at most all; they are spread over the batch, so that of bags that stand side by
     side few are met. 0: the average picture, the mean of the batch's features, stands for all others. That costs one
-    further pass, and says nearly as well as eight pictures do which words are true (docs/log.md). ``pixels``:
-    ``batch.visual`` holds pixels, as where a vision encoder is trained. Each rank scores the captions of its share of
-    the pictures.
+    further pass, and says nearly as well as eight pictures do which words are true (docs/log.md). Pictures that keep
+    their own shapes have no average: four others then. ``pixels``: ``batch.visual`` holds pixels, as where a vision
+    encoder is trained. Each rank scores the captions of its share of the pictures.
     """
 
     def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
-        self.start, self.others, self.pixels = start, others, pixels
+        keeps_shapes = getattr(start, "lengths_differ", False)
+        self.start, self.others, self.pixels = start, others or (OTHERS if keeps_shapes else 0), pixels
 
     def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         """log_p_ORT in nats of each token, given those before it: first for its own picture, then for O − 1 others.

@@ -18,6 +18,10 @@ def check_setup(setup: TrainingSetup) -> None:
     check_code(recipe)
     if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
         check(recipe.objective)
+    if recipe.trains == "scorer":
+        setup.check_validation_references("validation of a scorer finds pictures by their references")
+    elif (select := recipe.validation.select) in ("loss", "cider"):
+        setup.check_validation_references(f"validation.select is '{select}', which compares with references")
     for reward in recipe.objective.reward_options:
         if "references" in reward.needs():
             setup.check_references(f"reward '{reward.kind}' compares captions with references")

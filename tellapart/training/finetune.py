@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from tellapart.data import open_many
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.objectives.presets import objective_table, reads_references
@@ -163,12 +164,14 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
     from tellapart.models.loading import checked_model_folder
 
+    bare, _, options = model.partition("?")
+    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
     try:
         text = AutoConfig.from_pretrained(
-            checked_model_folder(model, "captioner"), trust_remote_code=False
+            checked_model_folder(named, "captioner"), trust_remote_code=False
         ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
-    except (OSError, ValueError, AttributeError, UsageError):
+    except (OSError, ValueError, AttributeError, TellapartError):
         return 1  # a wrong name is reported when it is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (SHARE * free_memory())))
 

@@ -263,11 +263,12 @@ class TrainingSetup:
 
     def check_references(self, why: str) -> None:
         """Raises `UsageError` where a training picture has no reference."""
-        if bare := [item.id for item in self.train_data if not item.references]:
-            raise UsageError(
-                f"{self.recipe.data.train}: {len(bare)} of {len(self.train_data)} pictures have no reference, "
-                f"such as {bare[0]}; {why}"
-            )
+        _check_references(self.train_data, self.recipe.data.train, why)
+
+    def check_validation_references(self, why: str) -> None:
+        """Raises `UsageError` where a validation picture has no reference."""
+        named = self.recipe.data.validation
+        _check_references(list(open_specs(named))[: self.recipe.validation.limit], named, why)
 
     def check_truth(self, why: str) -> None:
         """Raises `UsageError` where a training picture's content is not known exactly."""
@@ -392,6 +393,11 @@ class TrainingSetup:
     # The objective
     def objective(self) -> Objective[Any]:
         return build_objective(self.recipe.objective, self)
+
+
+def _check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: str) -> None:
+    if bare := [item.id for item in items if not item.references]:
+        raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {why}")
 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:

@@ -50,13 +50,13 @@ class Validation:
         visual: Rows | torch.Tensor = pictures
         if self.setup.reads_pixels:
             visual = self.encode_pixels(pictures, self.setup.captioner.encode)
-        if self.setup.recipe.objective.learns_references or self.setup.recipe.validation.select == "loss":
+        recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
+        if recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references)):
             values["loss"] = self._loss(visual, self.token_rows[share])
-        seeds = ItemSeeds(tuple(item.id for item in self.items), self.setup.recipe.seed)
-        decoding = self.setup.recipe.validation.decoding
+        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
+        decoding = recipe.validation.decoding
         texts = ranks.gather_texts(generate_captions(self.setup.captioner, visual, decoding, seeds=seeds[share]))
-        references = [list(item.references) for item in self.items]
-        if self.setup.recipe.validation.select == "cider" or all(references):
+        if recipe.validation.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]
         values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
         if self.setup.scorer is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 pytest.importorskip("trl", reason="pip install tellapart[trl]")
 
@@ -137,6 +138,24 @@ def test_pmi_is_the_reward_of_the_training_loop(tiny_captioner: Path) -> None:
     assert pmi(captioner)(TEXTS[:2], image=[images[0], images[0].copy()]) == [None, None]
     with pytest.raises(UsageError, match="image"):
         pmi(captioner)(TEXTS[:2])
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "llava_next"])
+def test_pictures_of_several_shapes_have_no_average(family: str, tmp_path: Path) -> None:
+    """Rows begin with the picture's shape, which a mean would mix: pmi says so, and the loop's asks four others."""
+    captioner = load_captioner(str(FAMILIES[family](tmp_path)), "cpu", "fp32")
+    captioner.model.eval()
+    wide, tall = Image.new("RGB", (160, 90), (200, 30, 30)), Image.new("RGB", (90, 160), (30, 30, 200))
+    with pytest.raises(UsageError, match="have no average; resize the pictures to one shape"):
+        pmi(captioner)(TEXTS[:2], image=[wide, tall])
+    same = pmi(captioner)(TEXTS[:2], image=[wide, Image.new("RGB", (160, 90), (30, 200, 30))])
+    assert all(isinstance(value, float) for value in same)
+    visual = captioner.encode(captioner.pixels([wide, tall]))
+    tokens_RT, valid_RT = captioner.pad(captioner.tokenize(TEXTS[:2]))
+    rollout, batch = Rollout(tokens_RT, valid_RT, TEXTS[:2], 1), Batch([], torch.arange(2), visual)
+    found = Speaker(captioner).log_probs(rollout, batch)
+    torch.testing.assert_close(found, Speaker(captioner, 4).log_probs(rollout, batch))
+    assert found.shape[0] == 2  # its own picture and the one other of the batch
 
 
 def test_bags_stay_whole_on_a_rank_or_the_line_says_which_numbers_to_change() -> None:

@@ -113,6 +113,10 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
             "objective: select = 'random' asks no scorer",
         ),
         (
+            ['objective={kind="self_distillation", decoding={kind="sample", samples=3}}'],
+            "objective: decoding writes several captions",
+        ),
+        (
             ['objective.rewards=[{kind="self_retrieval", combine="lowest", scorers=["a"]}]'],
             "objective.rewards: combine = 'lowest' compares scorers",
         ),
@@ -270,6 +274,27 @@ def test_a_reward_that_needs_references_is_refused_on_pictures_without(
             UsageError, match=f"3 of 3 pictures have no reference, such as .*; reward '{kind}' compares"
         ):
             check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
+
+
+def test_validation_that_compares_with_references_is_refused_without_and_other_validation_goes_without_a_loss(
+    tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    from tellapart.training.validation import Validation
+
+    for n in range(12):
+        Image.new("RGB", (36, 24), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
+    tiny_recipe["data"] |= {"validation": f"folder:{tmp_path}"}
+    mle = tiny_recipe | {"objective": {"kind": "mle"}}
+    for select in ("loss", "cider"):
+        table = mle | {"validation": {**tiny_recipe["validation"], "select": select}}
+        with pytest.raises(UsageError, match=f"12 of 12 pictures have no reference.*validation.select is '{select}'"):
+            check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
+    setup = TrainingSetup(check_recipe(mle, "test"), lambda name: name)
+    check_setup(setup)
+    values = Validation(setup).run()
+    assert "recall@1.lookalike" in values and not {"loss", "cider"} & set(values)
 
 
 def test_a_file_of_frequencies_that_is_none_is_refused_before_training(

@@ -55,6 +55,18 @@ def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch:
     assert parts_of_batch(str(tiny_captioner), 200, 30) == -(-200 * 50 * (544 + 3 * vocabulary) * 4 // 4_000_000)
 
 
+def test_the_memory_of_a_name_with_options_is_that_of_the_model_behind_it(
+    tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 10_000_000)
+    whole = parts_of_batch(str(tiny_captioner), 200, 30)
+    assert whole > 1
+    for name in (f"{tiny_captioner}?prompt=a picture of", f"weights.pt?vision=x&language_model={tiny_captioner}"):
+        assert parts_of_batch(name, 200, 30) == whole
+    for unknown in ("my_captioner:make", "./nowhere?prompt=x", "no such name"):  # reported when it is loaded
+        assert parts_of_batch(unknown, 200, 30) == 1
+
+
 def test_the_parts_count_references_as_long_as_they_are(
     tiny_captioner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,8 @@ class SelfDistillation(ObjectiveOptions):
 
     @model_validator(mode="after")
     def has_an_effect(self) -> SelfDistillation:
+        if self.decoding.samples > 1:
+            raise ValueError("decoding writes several captions, and one description is read; leave samples out")
         if self.scorers and self.select == "random":
             raise ValueError("select = 'random' asks no scorer, so scorers have no effect; leave one of the two out")
         return self
