@@ -16,7 +16,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.truthful import EVIDENCE
-from tellapart.inference.writers import is_complete, open_writer
+from tellapart.inference.writers import OPTIONS, is_complete, open_writer
 from tellapart.models.device import hardware
 from tellapart.models.loading import files_digest
 from tellapart.progress import Progress
@@ -186,6 +186,7 @@ def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
 
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
+        OPTIONS: captioner.chosen,
         **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "scorer_weights": scorer.fingerprint if scorer is not None else None,
     }

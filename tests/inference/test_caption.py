@@ -16,6 +16,7 @@ from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
+from tellapart.inference.writers import settings_file
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.models import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
@@ -215,6 +216,16 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
                 run(captioner, photos, out)
         finally:
             weight -= 1
+    captioner.chosen = {"prompt": "in this picture"}  # as a model's own folder has it
+    try:
+        with pytest.raises(UsageError, match="begun with another captioner_options"):
+            run(captioner, photos, out)
+        settings = json.loads(settings_file(out).read_text())
+        settings_file(out).write_text(json.dumps({k: v for k, v in settings.items() if k != "captioner_options"}))
+        run(captioner, photos, out)  # of 0.1, which did not write them down
+        settings_file(out).write_text(json.dumps(settings))
+    finally:
+        captioner.chosen = {}
     with pytest.raises(UsageError, match=r"exists; type --overwrite"):
         run(captioner, photos, out, resume=False)
     assert out.read_bytes() == before
