@@ -20,12 +20,17 @@ from tellapart.types import Item
 
 def open_data(spec: str) -> Dataset:
     """The data set of a specification (the module's docstring has the grammar). Raises `UsageError`."""
+    return _open(spec)
+
+
+def _open(spec: str, empty_part: bool = False) -> Dataset:
+    """``empty_part``: a part may have no items, where others stand beside it."""
     kind, path, options = parse(spec)
     items, missing = READERS[kind].read(path, options)
     items = choose_part(items, options)
     if "limit" in options.values:
         items = items[: options.integer("limit", 0, least=1)]
-    if not len(items):
+    if not len(items) and not (empty_part and "part" in options.values):
         raise UsageError(_nothing(spec, kind, options, missing))
     if prompt := options.text("describe").strip():
         items = Described(items, prompt)
@@ -35,8 +40,9 @@ def open_data(spec: str) -> Dataset:
 def open_many(specs: Sequence[str]) -> Dataset:
     """Several specifications, folders or picture files as one data set, in that order.
 
-    One specification is `open_data`. Of several, the items of a bare path get the path as it was typed before their
-    id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
+    One specification is `open_data`. Of several, the items of a folder without a kind get the path as it was typed
+    before their id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
+    One of several parts may be empty.
     """
     if len(specs) == 1:
         return open_data(specs[0])
@@ -45,13 +51,16 @@ def open_many(specs: Sequence[str]) -> Dataset:
     items: list[Item] = []
     missing = Skipped()
     for spec in specs:
-        part = open_data(spec)
+        part = _open(spec, empty_part=True)
         bare = Path(spec).expanduser()
+        folder = Path(spec if bare.exists() else _split_query(spec)[0])
         for item in part:
-            if bare.is_dir():
-                item = replace(item, id=(Path(spec) / item.id).as_posix())
+            if folder.expanduser().is_dir():
+                item = replace(item, id=(folder / item.id).as_posix())
             items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
         missing.extend(part.missing)
+    if not items:
+        raise UsageError(f"{' '.join(specs)}: no items in these parts; name more pictures, or fewer parts")
     check_unique_ids(items, " ".join(specs))
     return Dataset(" ".join(specs), items, missing)
 

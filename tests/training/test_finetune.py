@@ -67,6 +67,20 @@ def test_the_memory_of_a_name_with_options_is_that_of_the_model_behind_it(
         assert parts_of_batch(unknown, 200, 30) == 1
 
 
+def test_folders_may_hold_the_same_names_and_be_small(tiny_captioner: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for shade, folder in enumerate(folders):
+        folder.mkdir()
+        for number in range(4):
+            Image.new("RGB", (30, 20), (number * 20, 90 * shade, 9)).save(folder / f"{number}.png")
+    recipe = plan(str(tiny_captioner), [str(folder) for folder in folders], scorer="scenes", steps=1)
+    parts = [open_many(list(specs)) for specs in (recipe.data.train, recipe.data.validation, recipe.data.test)]
+    ids = [item.id for part in parts for item in part]
+    assert sorted(ids) == sorted((folder / f"{number}.png").as_posix() for folder in folders for number in range(4))
+    with pytest.raises(UsageError, match="no items in these parts"):
+        open_many([f"{folders[0]}?part=9/9", f"{folders[1]}?part=9/9"])
+
+
 def test_the_parts_count_references_as_long_as_they_are(
     tiny_captioner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
