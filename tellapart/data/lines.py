@@ -113,10 +113,13 @@ def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Itera
 def csv_reader(lines: Iterable[str], separator: str) -> Reader:
     """Records of CSV; a quote that is not closed is an error (csv.Error), for it would take in all rows after it.
 
-    Blanks before a quote do not count, but between bars: there every field begins with one (Flickr30k), and a caption's
-    own quotes stand after it.
+    Blanks around a quoted field do not count, but between bars: there every field begins with one (Flickr30k), and a
+    caption's own quotes stand after it.
     """
-    return csv.reader(lines, delimiter=separator, skipinitialspace=separator != "|", strict=True)
+    mark = re.escape(separator)
+    after = re.compile(rf'"[^\S{mark}\r\n]+(?={mark}|\r?\n|\Z)')
+    closed = (after.sub('"', line) for line in lines)
+    return csv.reader(closed, delimiter=separator, skipinitialspace=separator != "|", strict=True)
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
