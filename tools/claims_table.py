@@ -37,7 +37,7 @@ def power_table() -> str:
         lines.append(f"| `{one['id']}` | {shares} | {least['says']}: {100 * least['power']:.1f} |")
     enough = {key: sum(one[key] >= kept["goal"] for one in kept["power"]) for key in ("power", "expected")}
     source = (
-        f"*{kept['date']}, {kept['machine']}, commit {kept['commit']}, `{kept['command']}`: {enough['power']} claims "
+        f"*{kept['date']}, {kept['machine']}, commit {kept['commit']}, `{kept['command']}`:\n{enough['power']} claims "
         f"reach {100 * kept['goal']:.0f} % at the smallest effects, {enough['expected']} where the truth is as on the "
         "development seeds.*"
     )

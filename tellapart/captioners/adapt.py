@@ -69,13 +69,6 @@ def target_layers(
     if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
         return linear_layers(captioner, part)
     if found := ending_in(layers, modules):
-        output = output_weight(captioner)
-        past = [name for name, layer in found.items() if getattr(layer, "weight", None) is output]
-        if output is not None and past:
-            raise UsageError(
-                f"captioner.lora.modules: {past[0]} is the output layer of {captioner.name}, whose weights are read "
-                "past LoRA; leave it out"
-            )
         return found
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
