@@ -8,8 +8,8 @@ from typing import Any
 
 from tellapart.claims import all_claims, further_claims
 from tellapart.claims.setting_tables import markdown
-from tellapart.claims.stamp import read_verdicts, stamp_line
-from tellapart.claims.verdict import RECORDS, VERDICT_FILE, read_power
+from tellapart.claims.stamp import read_verdicts
+from tellapart.claims.verdict import RECORDS, VERDICT_FILE, history, read_power
 
 DOCS = Path(__file__).parent.parent / "docs" / "claims.md"
 END = "<!-- end -->"
@@ -50,11 +50,10 @@ def verdict_tables() -> str:
 
 
 def verdict_table(given: dict[str, Any]) -> str:
-    """The stamp of a verdict, and a row for each part of each claim."""
-    lines = [stamp_line(given["stamp"])]
+    """The stamp of a verdict, and a row for each part of each claim; the stamp alone of one that is not finished."""
+    lines = history([given])
     if not given["stamp"]["date"]:
         return "\n".join([*lines, ""])
-    lines[0] += f": **{given['held']} of {len(given['claims'])} claims hold**"
     lines += ["", "| claim | | part | paper | ours, 95 % | seeds on its side |", "|---|---|---|---:|---|---:|"]
     declared = {claim.id: claim for claim in all_claims()}
     for claim in given["claims"]:

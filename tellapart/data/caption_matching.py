@@ -165,12 +165,17 @@ def align(
     several captions the first counts, an empty caption stays (it is the output of the system), and an
     id on one side only is left out.
     """
-    kept_references = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
+    kept_references = with_text(references)
     empty = [key for key, texts in kept_references.items() if not texts]
     notes = report_problems({"references have no text": empty}, "references", allow_missing)
     kept_references = {key: texts for key, texts in kept_references.items() if texts}
     kept, more = align_ids(captions, kept_references, allow_missing, name, "the references")
     return AlignedCaptions(kept, {key: kept_references[key] for key in kept}, notes + more)
+
+
+def with_text(references: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The references of each id that say something: a blank one is none, as in data sets."""
+    return {key: [text for text in texts if text.strip()] for key, texts in references.items()}
 
 
 def align_ids(

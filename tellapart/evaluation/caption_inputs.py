@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.data.caption_files import CaptionFile, preview_ids, read_reference_file
-from tellapart.data.caption_matching import KnownIds, align_lists, check_overlap, match_captions, report_problems
+from tellapart.data.caption_matching import (
+    KnownIds,
+    align_lists,
+    check_overlap,
+    match_captions,
+    report_problems,
+    with_text,
+)
 from tellapart.errors import UsageError
 from tellapart.evaluation.slots import CHANCE, HUMAN
 from tellapart.utils.messages import detail
@@ -67,7 +74,7 @@ def match_files(
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
-        references = replace(references, texts={key: _with_text(texts) for key, texts in references.texts.items()})
+        references = replace(references, texts=with_text(references.texts))
     known_references = None if references is None else references.texts
     if dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
@@ -96,11 +103,6 @@ def match_files(
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
-
-
-def _with_text(texts: Sequence[str]) -> list[str]:
-    """References that say something: a blank one is none, as in data sets."""
-    return [text for text in texts if text.strip()]
 
 
 def _files(dataset: Dataset) -> dict[str, str]:

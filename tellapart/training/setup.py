@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,7 @@ class TrainingSetup:
     def check_validation_references(self, why: str) -> None:
         """Raises `UsageError` where a validation picture has no reference."""
         named = self.recipe.data.validation
-        _check_references(list(open_specs(named))[: self.recipe.validation.limit], named, why)
+        _check_references(list(islice(open_specs(named), self.recipe.validation.limit)), named, why)
 
     def check_truth(self, why: str) -> None:
         """Raises `UsageError` where a training picture's content is not known exactly."""
