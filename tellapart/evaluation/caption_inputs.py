@@ -87,7 +87,8 @@ def match_files(
         known = KnownIds(whose, list(first.texts), first.files, first.numbered)
     ids = [key for key in known.ids if known_references is None or known_references.get(key)]
     if known_references is not None:
-        check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
+        if dataset is not None:
+            check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
         lacking = [key for key in known.ids if not known_references.get(key)]
         what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
         notes += report_problems({what: lacking}, "references", allow_missing)
