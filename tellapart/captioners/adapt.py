@@ -69,12 +69,25 @@ def target_layers(
     if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
         return linear_layers(captioner, part)
     if found := ending_in(layers, modules):
+        check_output_layer(captioner, found)
         return found
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
         f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
         f"its layers' names end in {', '.join(ends)}; name some of these, or set captioner.lora.modules = 'all-linear'"
     )
+
+
+def check_output_layer(captioner: Captioner, layers: dict[str, torch.nn.Module]) -> None:
+    """Raises `UsageError` where one of ``layers`` scores words and `Captioner.head` reads its weights past LoRA."""
+    head = captioner.head()
+    if head is not None and (
+        names := [name for name, layer in layers.items() if getattr(layer, "weight", None) is head[0]]
+    ):
+        raise UsageError(
+            f"captioner.lora.modules: {names[0]} is the output layer of {captioner.name}, whose weights are read past "
+            "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
+        )
 
 
 def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dict[str, torch.nn.Module]:

@@ -40,6 +40,7 @@ from tellapart.evaluation.model_inputs import (
     load_text_encoder_from,
     notes_on_cut_texts,
 )
+from tellapart.evaluation.needs import NEEDS
 from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, notes_on_instances, read_object_inputs
 from tellapart.evaluation.registry import Metric
 from tellapart.evaluation.selection import choose
@@ -283,7 +284,8 @@ def run_eval(
     try:
         choose(metrics, trial)
     except UsageError as error:
-        raise UsageError("; ".join([str(error), *(unused if "references" in str(error) else ())])) from None
+        why = unused if NEEDS["references"].message in str(error) else ()
+        raise UsageError("; ".join([str(error), *why])) from None
     names = [name for name in (scorer, *eval_scorers) if name is not None]
     models, readable = load_scorers(names, items, notes, device, precision)
     perplexity_model = load_language_model_from(language_model, device, precision)

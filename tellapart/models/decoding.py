@@ -29,6 +29,8 @@ class Decoding(BaseModel):
 
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
     caption says twice it says once; 0 leaves captions as they are written.
+
+    Settings of another kind may stand beside ``kind`` and wait, so that a recipe's kind alone can be set otherwise.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -92,8 +92,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         return reached
 
     reached = False
-    if state["step"] == 0:
-        reached = validate(0)
+    if last is None and not (reached := validate(0)):
         checkpoint(0)
     with (
         open_trackers(settings.trackers, recipe.name, run.folder) as track,
@@ -107,7 +106,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
                 run.log(step=done, **logs)
                 track(logs, done)
             if (done % recipe.validation.every == 0 or done == settings.steps) and validate(done):
-                break  # without a checkpoint: a resumed run comes here again, and trains no further
+                break  # without a checkpoint, as at step 0: a resumed run comes here again, and trains no further
             if done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
     if state["best_step"] is None:

@@ -303,6 +303,16 @@ def test_a_run_killed_before_its_first_checkpoint_validates_step_0_once(
     assert [line["step"] for line in lines if line.get("event") == "validation"] == [0, 2]
 
 
+def test_a_run_stopped_between_step_0_and_its_first_checkpoint_validates_step_0_once(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = recipe_of(merged(tiny_recipe, {"training": {"steps": 4}, "validation": {"every": 4}}))
+    stop_after(1, recipe, tmp_path / "run", monkeypatch)
+    train(recipe, tmp_path / "run", resume=True, evaluate=False)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line.get("event") == "validation"] == [0, 4]
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
