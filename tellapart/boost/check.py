@@ -23,12 +23,13 @@ WORDS_FOR_A_LANGUAGE = 3
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _REFUSAL = re.compile(
     r"""^\W*(?:unfortunately|(?:i(?:'m|\s+am)\s+)?(?:so\s+|very\s+)?sorry\b|my\s+apologies|i\s+apologi[sz]e
-      |(?:as|being)\s+an?\s+(?:ai|artificial|(?:large\s+)?language\s+model|text-based)
-      |i(?:'m|\s+am)\s+(?:unable|not\s+able|an?\s+(?:ai|(?:large\s+)?language\s+model))
+      |(?:as|being)\s+an?\s+(?:ai|artificial\s+intelligence|(?:large\s+)?language\s+model|text-based)\b
+      |i(?:'m|\s+am)\s+(?:unable|not\s+able|an?\s+(?:ai|(?:large\s+)?language\s+model))\b
       |i\s+(?:can(?:not|'t|\s+not)|could\s+not|couldn't|do\s+not|don't|won't|will\s+not|must\s+decline)\b
       |(?:could|can|would)\s+you\s+(?:please\s+)?(?:provide|share|upload|clarify)
       |please\s+(?:provide|share|upload|clarify)
-      |(?:no|the)\s+image\s+(?:was|is|has\s+been)?\s*(?:not\s+)?(?:provided|attached|uploaded|visible\s+to\s+me))""",
+      |(?:no\s+image\s+(?:(?:was|is|has\s+been)\s+)?|the\s+image\s+(?:was|is|has)\s+not\s+(?:been\s+)?)
+       (?:provided|attached|uploaded|visible\s+to\s+me))""",
     re.IGNORECASE | re.VERBOSE,
 )
 _PREAMBLE = re.compile(

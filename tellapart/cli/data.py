@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -45,9 +46,12 @@ def simplify(
     check_tagger()
     file = read_reference_file(captions)
     found = simplify_all(file.texts, "subject" if keep == "subject" else "svo")
+    if not found.texts:
+        raise UsageError(f"{captions}: none of {found.captions:,} captions names anything; nothing was written")
     lines = [
         json.dumps(
-            {"id": id_, **({"image": file.files[id_]} if id_ in file.files else {}), "references": texts},
+            {"id": id_, **_picture(file.files.get(id_, ""), captions, output), **_split(file.splits.get(id_, ""))}
+            | {"references": texts},
             ensure_ascii=False,
         )
         for id_, texts in found.texts.items()
@@ -64,3 +68,14 @@ def simplify(
     text = f"{summary['kept']:,} captions of {found.words:.1f} words in {output}"
     dropped = f"; {found.dropped:,} name nothing and are left out" if found.dropped else ""
     show(summary, lambda: text + dropped, as_json)
+
+
+def _picture(file: str, captions: Path, output: Path) -> dict[str, str]:
+    """The picture as the output has to name it: a relative name is one from the folder of the list."""
+    if not file or not (captions.parent / file).is_file():
+        return {"image": file} if file else {}
+    return {"image": os.path.relpath(captions.parent / file, output.parent)}
+
+
+def _split(name: str) -> dict[str, str]:
+    return {"split": name} if name else {}

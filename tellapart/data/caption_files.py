@@ -58,13 +58,14 @@ MAX_SHOWN = 3  # offending ids named in a message
 class CaptionFile:
     """Texts by id, in the order of the file.
 
-    ``files`` has the picture's file of an id as the file names it, where it does. ``numbered``: the ids are places in
-    the file, from "1".
+    ``files`` and ``splits`` have the picture's file and the split of an id as the file names them, where it does.
+    ``numbered``: the ids are places in the file, from "1".
     """
 
     name: str
     texts: dict[str, list[str]]
     files: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, str] = field(default_factory=dict)
     numbered: bool = False
 
 
@@ -109,6 +110,7 @@ def preview_ids(keys: Iterable[str]) -> str:
 def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
+    splits: dict[str, str] = {}
     bare = 0
     for number, entry in enumerate(entries, start=1):
         key = clean_text(entry.id or entry.file or str(number))
@@ -116,13 +118,15 @@ def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
         texts.setdefault(key, []).extend(entry.texts)
         if entry.file:
             files.setdefault(key, entry.file)
+        if entry.split:
+            splits.setdefault(key, entry.split)
     if not texts:
         raise UsageError(f"{path}: has no captions; expected at least one")
     if 0 < bare < number:
         raise UsageError(
             f"{path}: {bare} of {number} records have no id; expected one of {', '.join(ID_KEYS[:5])}, … in all"
         )
-    return CaptionFile(str(path), texts, files, numbered=bool(bare))
+    return CaptionFile(str(path), texts, files, splits, numbered=bool(bare))
 
 
 def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[CaptionEntry]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.caption_records import CaptionEntry, entry_of, text_value, texts_in
+from tellapart.data.caption_records import CaptionEntry, entry_of, split_of, text_value, texts_in
 from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key, find_value, picture_path
 from tellapart.errors import UsageError
 from tellapart.utils.json_text import parse_json
@@ -61,7 +62,7 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
         files = {str(image.get("id")): picture_path(image) for image in listed}
         for entry in _read_value(path, data["annotations"], names):
-            yield CaptionEntry(entry.id, entry.file or files.get(entry.id, ""), entry.texts)
+            yield replace(entry, file=entry.file or files.get(entry.id, ""))
         return
     if isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
         yield from _read_karpathy(path, images)
@@ -77,7 +78,8 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         where = f"{path}, id {key!r}"
         record = value if isinstance(value, dict) and find_key(names, value) else None
         inner = value if record is None else text_value(names, record)
-        yield CaptionEntry(str(key), "" if record is None else picture_path(record), texts_in(where, value, inner))
+        own = record or {}
+        yield CaptionEntry(str(key), picture_path(own), texts_in(where, value, inner), split_of(own))
 
 
 def _holds_records(value: Any) -> bool:
@@ -96,4 +98,5 @@ def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
         key = next((image[name] for name in ("cocoid", "filename", "imgid") if name in image), None)
         if key is None:
             raise UsageError(f"{where}: has neither 'cocoid' nor 'filename' nor 'imgid'")
-        yield CaptionEntry(str(key), picture_path(image), texts_in(where, image["sentences"], image["sentences"]))
+        texts = texts_in(where, image["sentences"], image["sentences"])
+        yield CaptionEntry(str(key), picture_path(image), texts, split_of(image))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ from tellapart.utils.text import clean_text
 
 @dataclass(frozen=True)
 class CaptionEntry:
-    """The texts of a picture, its id and its file as the record names them ("" where it does not)."""
+    """The texts of a picture, its id, its file and its split as the record names them ("" where it does not)."""
 
     id: str
     file: str
     texts: list[str]
+    split: str = ""
 
 
 def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
@@ -35,8 +36,17 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     inner = document if isinstance(document, dict) else {}
     key = record_id(inner, where) or record_id(record, where)
     return CaptionEntry(
-        key, picture_path(record) or picture_path(inner), texts_in(where, record, text_value(names, record))
+        key,
+        picture_path(record) or picture_path(inner),
+        texts_in(where, record, text_value(names, record)),
+        split_of(record) or split_of(inner),
     )
+
+
+def split_of(record: Mapping[str, Any]) -> str:
+    """The split that a record names; "" where it names none."""
+    split = record.get("split")
+    return split if isinstance(split, str) else ""
 
 
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from tellapart.cli.app import whole_app
+from tellapart.data import open_data
 from tellapart.data.caption_files import read_references
 from tellapart.errors import UsageError
 from tellapart.evaluation.simplify import simplify, simplify_all
@@ -66,3 +69,37 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     assert read_references(out)["7"] == ["a man", "a surfer"]
     error = CliRunner().invoke(whole_app(), [*arguments, "--keep", "subjcet"]).exception
     assert isinstance(error, UsageError) and "did you mean 'subject'" in str(error)
+
+
+@pytest.mark.parametrize("layout", ["karpathy", "jsonl"])
+def test_splits_stay_and_pictures_are_found_from_another_folder(layout: str, tmp_path: Path) -> None:
+    """Else the result trains on test pictures, or on none."""
+    (tmp_path / "photos").mkdir()
+    captions, rows = {"0.jpg": "A black dog is running through the snow", "1.jpg": "a man riding a wave"}, []
+    for (name, text), split in zip(captions.items(), ("train", "test"), strict=True):
+        Image.new("RGB", (30, 20)).save(tmp_path / "photos" / name)
+        key = "filename" if layout == "karpathy" else "image"
+        texts: dict[str, Any] = {"sentences": [{"raw": text}]} if layout == "karpathy" else {"captions": [text]}
+        rows.append({key: name, "split": split, **texts})
+    source = tmp_path / "photos" / f"list.{'json' if layout == 'karpathy' else 'jsonl'}"
+    whole = json.dumps({"images": rows}) if layout == "karpathy" else "\n".join(map(json.dumps, rows))
+    source.write_text(whole)
+    out = tmp_path / "made" / "simple.jsonl"
+    out.parent.mkdir()
+    done = CliRunner().invoke(whole_app(), ["data", "simplify", str(source), "-o", str(out)])
+    assert done.exit_code == 0, done.exception
+    dataset = open_data(f"jsonl:{out}")
+    assert [(item.split, item.references, item.picture.image().size) for item in dataset] == [
+        ("train", ("a dog running",), (30, 20)),
+        ("test", ("a man riding a wave",), (30, 20)),
+    ]
+    assert len(open_data(f"jsonl:{out}?split=test")) == 1
+
+
+def test_captions_that_name_nothing_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_text("...\n!\n")
+    out = tmp_path / "out.jsonl"
+    error = (
+        CliRunner().invoke(whole_app(), ["data", "simplify", str(tmp_path / "captions.txt"), "-o", str(out)]).exception
+    )
+    assert isinstance(error, UsageError) and "none of 2 captions names anything" in str(error) and not out.exists()
