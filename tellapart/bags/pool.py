@@ -62,15 +62,15 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
     """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
 
-    Pictures of ``others`` that are targets (the same id) are left out, and those that cannot be read, which the data
-    sets list. Raises `UsageError` where nothing is left.
+    Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
+    which the data sets list. Raises `UsageError` where nothing is left.
     """
+    from tellapart.data.distinct import beside
     from tellapart.features.store import FeatureStore
 
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
-    known = {item.id for item in targets}
-    pool = store.readable([item for item in others if item.id not in known], scorer.encoder, skipped=others.unreadable)
+    pool = store.readable(beside(others, targets), scorer.encoder, skipped=others.unreadable)
     if not asked or not pool:
         which = targets.spec if not asked else others.spec
         raise UsageError(f"{which}: no picture is left to make a pool of; expected other pictures than the test set's")

@@ -52,6 +52,7 @@ def read_inputs(
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
     from tellapart.data import open_data
+    from tellapart.data.distinct import beside
     from tellapart.evaluation.candidate_sets import hard_pool, read_sets
 
     captioned = set(ids)
@@ -66,8 +67,8 @@ def read_inputs(
     named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
     candidates = [others[id_] for id_ in named if id_ in others]
     if distractors is not None:
-        taken = captioned | {item.id for item in candidates}
-        pool = [item for item in open_data(distractors) if item.id not in taken]
+        captions_of = [others[id_] for id_ in ids if id_ in others]
+        pool = beside(open_data(distractors), [*captions_of, *candidates])
         sets.append(hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
         candidates += pool
     names = [own.name for own in sets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +59,27 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
     assert refused.status == 2 and "expected other pictures than the test set's" in refused.err
     packed = cli("bags", "pool", tmp_path / "test", "--among", "scenes:plain?n=5", "--scorer", tiny_scorer, "-o", list_)
     assert packed.status == 2 and "is no file of its own" in packed.err
+
+
+def test_a_pool_is_of_other_pictures_not_of_other_names(cli: Cli, tiny_scorer: Path, tmp_path: Path) -> None:
+    """Folders number their pictures from 0 again, and a copy may have another name."""
+    rng = np.random.default_rng(1)
+    for folder, count in (("test", 4), ("other", 6)):
+        (tmp_path / folder).mkdir()
+        for n in range(count):
+            noise = Image.fromarray(rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)).resize((60, 40))
+            noise.save(tmp_path / folder / f"{n}.png")
+    shutil.copy(tmp_path / "test" / "1.png", tmp_path / "other" / "copy.png")
+    list_ = tmp_path / "pool.jsonl"
+    done = cli(
+        "bags", "pool", tmp_path / "test", "--among", tmp_path / "other", "--scorer", tiny_scorer, "--nearest", 6,
+        "-o", list_,
+    )  # fmt: skip
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in list_.read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["0.png (2)", "1.png (2)", "2.png (2)", "3.png (2)", "4.png", "5.png"]
+    assert {Path(row["image"]).parent.name for row in rows} == {"other"}
+    items = list(open_data(str(tmp_path / "test")))
+    for distractors in (str(list_), str(tmp_path / "other")):
+        given = read_inputs([], distractors, [item.id for item in items], items, "scorer")
+        assert len(given.sets[0].ids()) == 10, distractors
