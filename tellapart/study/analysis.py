@@ -144,7 +144,7 @@ def _person(study: Study, one: Participant, answers: Sequence[Answer]) -> Person
         raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
     complete = len(answers) == len(places)  # who answered everything counts, with or without the click on Finish
     reason = one.excluded
-    if complete and not reason:
+    if complete:  # by today's rule, which may have been amended since
         shown = [study.shown_options(places[answer.position], answer.options) for answer in answers]
         reason = exclusion(study, answers, shown)
     seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]

@@ -51,11 +51,20 @@ class Blocks:
         return one.status == ACTIVE and not self.is_late(one, now)
 
     def complete(self, run: Transaction, one: Participant, now: float) -> Participant:
+        return rows.update(run, one, status=COMPLETE, finished=now, excluded=self.reason(run, one))
+
+    def reason(self, run: Transaction, one: Participant) -> str:
+        """Why who answered everything is excluded, by today's rule; empty for who is not."""
         places = self.places(one)
         answers = rows.standing_answers(run, one.number)
         shown = [self.study.shown_options(places[answer.position], answer.options) for answer in answers]
-        reason = exclusion(self.study, answers, shown)
-        return rows.update(run, one, status=COMPLETE, finished=now, excluded=reason)
+        return exclusion(self.study, answers, shown)
+
+    def apply_rule(self, run: Transaction) -> None:
+        """The rule may have been amended since somebody completed: it is one for all."""
+        for one in rows.all_participants(run):
+            if one.status == COMPLETE and (reason := self.reason(run, one)) != one.excluded:
+                rows.update(run, one, excluded=reason)
 
     def expire(self, run: Transaction, one: Participant, now: float) -> Participant:
         """A reservation that has run out is taken up again where the block is still free."""

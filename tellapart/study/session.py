@@ -49,6 +49,8 @@ class StudySession:
         self.study, self.store, self.clock = study, store, clock
         self.blocks = Blocks(study)
         self._pictures = PictureAddresses(study.folder / PICTURES, store.key)
+        with store.transaction() as run:
+            self.blocks.apply_rule(run)
 
     # What the page shows.
 

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.study.analysis import analyse
+from tellapart.study.analysis import analyse, people_of
 from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, Log, Script, Web, local_server
@@ -521,3 +521,26 @@ def test_items_are_each_answered_once(made: Study, tmp_path: Path) -> None:
         trials = [answer.trial for answer in store.answers()]
         assert len(trials) == len(set(trials)) == 2 + 6 + 2
         assert sum(made.trials[trial].role == ITEM for trial in trials) == 6
+
+
+@pytest.mark.parametrize(("first", "then"), [(0, 2), (2, 0)])
+def test_an_amended_rule_of_exclusion_is_one_for_all(first: int, then: int, tmp_path: Path) -> None:
+    """Who completed before it included: else the report contradicts itself, or the study is never full."""
+    study = edit_settings(make_study(tmp_path / "s", raters=1), max_control_errors=first)
+    with AnswerStore.open(study, tmp_path / "answers.sqlite") as store:
+        store.set_stamp(study.stamp, 0.0)
+        session = StudySession(study, store)
+        token, state = start(session, "one")
+        (one,) = store.participants()
+        places = study.order(one.block, one.ordinal, one.seed)
+        while state["phase"] in ("practice", "items"):
+            place = places[state["position"]]
+            wrong = study.trials[place.trial].role == CONTROL
+            state = session.answer(token, state["position"], study.shown_options(place, [1 if wrong else 0]), 0)
+        session.finish(token)
+        assert bool(store.participants()[0].excluded) == (first == 0)
+        study = edit_settings(study, max_control_errors=then)
+        store.set_stamp(study.stamp, 1.0, "the rule was too strict")
+        assert bool(people_of(study, store)[0].excluded) == (then == 0)
+        StudySession(study, store)
+        assert bool(store.participants()[0].excluded) == (then == 0), "who decides whether the study is full"
