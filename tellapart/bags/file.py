@@ -124,6 +124,16 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
     return written
 
 
+def remove_truematch(folder: Path) -> None:
+    """Remove the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before it is made anew with other sizes."""
+    try:
+        sizes = read_bags(folder / "bags.jsonl").header.sizes
+    except UsageError:
+        return  # there is none of ours
+    for size in sizes:
+        (folder / f"{size}.json").unlink(missing_ok=True)
+
+
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
     """`UsageError` that names pictures of bags which are not there."""
     inside = set(known)

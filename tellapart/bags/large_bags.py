@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -126,8 +126,12 @@ class Ids:
 
     @classmethod
     def open(cls, features: FeatureShards) -> Ids:
-        """Look through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8."""
-        return cls(features, [_begins(shard) for shard in features.shards])
+        """Look through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8, and for an
+        id that is empty or stands twice."""
+        ids = cls(features, [_begins(shard) for shard in features.shards])
+        if any(begin_N is not None for begin_N in ids._begin_SN):
+            _check_distinct(ids, len(features))
+        return ids
 
     def __getitem__(self, row: int) -> str:
         shard = int(np.searchsorted(self._first_S, row, side="right")) - 1
@@ -136,6 +140,24 @@ class Ids:
         at = row - int(self._first_S[shard])
         line = self._text(_list(self._features.shards[shard]))[begin_N[at] : begin_N[at + 1]]
         return line.decode("utf-8").rstrip("\r\n")
+
+
+def _check_distinct(ids: Ids, count: int) -> None:
+    """Raises `UsageError` for an id that is empty or stands twice: a file of such bags could not be read."""
+    told = "expected an id of its own for each picture in the lists of ids (.txt)"
+
+    def hashes() -> Iterator[int]:
+        for row in range(count):
+            if not (text := ids[row]):
+                raise UsageError(f"row {row:,} of the features has an empty line for an id; {told}")
+            yield hash(text)
+
+    hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes a picture, for the moment
+    order_N = np.argsort(hash_N, kind="stable")
+    equal_N = np.flatnonzero(np.diff(hash_N[order_N]) == 0)
+    for first, second in zip(order_N[equal_N].tolist(), order_N[equal_N + 1].tolist(), strict=True):
+        if ids[first] == ids[second]:
+            raise UsageError(f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {told}")
 
 
 def _list(shard: Shard) -> Path:

@@ -213,11 +213,12 @@ def build(
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
     import json
 
-    from tellapart.bags.file import write_bags, write_truematch, write_whole
+    from tellapart.bags.file import remove_truematch, write_bags, write_truematch, write_whole
     from tellapart.evaluation.benchmark_card import make_card
 
     model = Model(scorer, device, precision)
     scorer_model, mined = mined_from(pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
+    remove_truematch(out)
     write_bags(out / "bags.jsonl", mined.file)
     write_truematch(out, mined.file.bags)
     used = {id_ for bag in mined.file.bags for id_ in bag.ids}

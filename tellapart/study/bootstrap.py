@@ -96,20 +96,23 @@ def means(ratings: Ratings, systems: int) -> Floats:
 
 
 def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
-    """A value with its interval, within the bounds of the scale; NaN where the interval is undefined."""
+    """A value with its interval, within the bounds of the scale; NaN where the interval is undefined.
+
+    So it is where all answers agree: what the next participant says cannot be told from a spread of 0.
+    """
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half):  # max and min would give the bounds
+    if not math.isfinite(half) or not half:  # max and min would give the bounds
         return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
 
 def difference(value: float, draws: Draws, n: int, confidence: float) -> Difference:
-    """A difference with its interval and its two-sided p-value."""
+    """A difference with its interval and its two-sided p-value; NaN where they are undefined, as in `interval`."""
     error = draws.standard_error()
+    if not error or not math.isfinite(error) or draws.freedom < 1:
+        return Difference(value, NAN, NAN, n, NAN)
     half = student_quantile(confidence, draws.freedom) * error
-    p = NAN if not math.isfinite(error) or draws.freedom < 1 else 1.0
-    if math.isfinite(p) and value:
-        p = 0.0 if not error else 2 * (1 - NormalDist().cdf(_as_normal(abs(value) / error, draws.freedom)))
+    p = 2 * (1 - NormalDist().cdf(_as_normal(abs(value) / error, draws.freedom))) if value else 1.0
     return Difference(value, value - half, value + half, n, p)
 
 

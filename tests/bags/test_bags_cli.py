@@ -69,6 +69,15 @@ def test_one_command_from_pictures_to_a_benchmark(cli: Cli, photos: Path, tiny_s
     assert [row[-3].strip() for row in rows] == ["n", n]
 
 
+def test_sizes_of_an_earlier_build_are_taken_away(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
+    """They would pass for part of this one; what is not ours stays."""
+    out = tmp_path / "b"
+    for sizes in ("2,3", "3,4"):
+        assert cli("bags", "build", photos, "--scorer", tiny_scorer, "--size", sizes, "-o", out).status == 0
+        (out / "7.json").write_text("mine")
+    assert sorted(path.name for path in out.glob("*.json")) == ["3.json", "4.json", "7.json"]
+
+
 def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.jsonl", "b.jsonl", "text.jsonl")]
     for file in files[:2]:

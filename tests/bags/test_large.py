@@ -206,6 +206,12 @@ def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"1\n2\n\xff\n4\n")
     with pytest.raises(UsageError, match="not UTF-8"):
         Ids.open(FeatureShards.open(tmp_path))
+    (tmp_path / "a.txt").write_text("1\n2\n3\n1\n")
+    with pytest.raises(UsageError, match="rows 0 and 3 of the features are both called '1'; expected an id of its own"):
+        Ids.open(FeatureShards.open(tmp_path))
+    (tmp_path / "a.txt").write_text("1\n2\n\n4\n")
+    with pytest.raises(UsageError, match="row 2 of the features has an empty line"):
+        Ids.open(FeatureShards.open(tmp_path))
     save_file({"x": torch.ones(2, 3, dtype=torch.bfloat16)}, tmp_path / "b.safetensors")
     assert FeatureShards.open(tmp_path).shards[1].read(slice(0, 1)).tolist() == [[1.0, 1.0, 1.0]]
 
