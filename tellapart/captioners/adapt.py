@@ -42,6 +42,7 @@ def add_lora(
         for name, parameter in module.named_parameters():
             if ".lora_A." in name:
                 torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
+    check_output_layer(captioner)
     captioner.adapted = True
 
 
@@ -69,7 +70,6 @@ def target_layers(
     if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
         return linear_layers(captioner, part)
     if found := ending_in(layers, modules):
-        check_output_layer(captioner, found)
         return found
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
@@ -78,16 +78,17 @@ def target_layers(
     )
 
 
-def check_output_layer(captioner: Captioner, layers: dict[str, torch.nn.Module]) -> None:
-    """Raises `UsageError` where one of ``layers`` scores words and `Captioner.head` reads its weights past LoRA."""
+def check_output_layer(captioner: Captioner) -> None:
+    """Raises `UsageError` where LoRA stands beside the output layer and `Captioner.head` reads its weights past it."""
+    from peft.tuners.lora import LoraLayer
+
     head = captioner.head()
-    if head is not None and (
-        names := [name for name, layer in layers.items() if getattr(layer, "weight", None) is head[0]]
-    ):
-        raise UsageError(
-            f"captioner.lora.modules: {names[0]} is the output layer of {captioner.name}, whose weights are read past "
-            "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
-        )
+    for name, layer in captioner.model.named_modules():
+        if isinstance(layer, LoraLayer) and head is not None and layer.get_base_layer().weight is head[0]:
+            raise UsageError(
+                f"captioner.lora.modules: {name} is the output layer of {captioner.name}, whose weights are read past "
+                "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
+            )
 
 
 def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dict[str, torch.nn.Module]:

@@ -78,11 +78,11 @@ class Captioner(ABC):
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
         from tellapart.models.device import precision_of
-        from tellapart.scorers.base import weights_fingerprint
+        from tellapart.scorers.base import settings_of, weights_fingerprint
 
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]
-        fingerprint = weights_fingerprint(vision, self.processor, view)
+        fingerprint = weights_fingerprint(vision, self.processor, f"{view} {settings_of(vision)}")
         return Encoder(
             fingerprint, self.pixels, self._encode_frozen, self.frames, self.join_frames, precision_of(vision)
         )

@@ -14,7 +14,7 @@ from transformers import EncoderDecoderCache
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.beams import captions_after
-from tellapart.captioners.patching import replaced_forward
+from tellapart.captioners.patching import default_generation_settings, replaced_forward
 from tellapart.captioners.prefix import (
     CachedPrefix,
     hidden_after,
@@ -129,14 +129,16 @@ class Blip(Captioner):
     ) -> torch.Tensor:
         """New tokens R×T by transformers' ``generate``: any decoding, the patches repeated for every caption."""
         start_BT = self._start(len(visual))
-        tokens_RT: torch.Tensor = self.model.text_decoder.generate(
-            input_ids=start_BT,
-            attention_mask=torch.ones_like(start_BT),
-            encoder_hidden_states=visual,
-            encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
-            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end]),
-            logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
-        )
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
+        with default_generation_settings(self.model.text_decoder):
+            tokens_RT: torch.Tensor = self.model.text_decoder.generate(
+                input_ids=start_BT,
+                attention_mask=torch.ones_like(start_BT),
+                encoder_hidden_states=visual,
+                encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
+                generation_config=config,
+                logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
+            )
         return tokens_RT[:, start_BT.shape[1] :]
 
     def parts(self) -> dict[str, torch.nn.Module]:

@@ -18,6 +18,7 @@ from transformers import (
 from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.patching import default_generation_settings
 from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
@@ -298,9 +299,10 @@ class ClipCap(Captioner):
         config = decoding.generation_config(pad=pad, start=start, ends=[end])
         mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
         samplers = token_samplers(decoding, uniform_RT, 0)
-        tokens_RT: torch.Tensor = model.generate(
-            inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, logits_processor=samplers
-        )
+        with default_generation_settings(model):
+            tokens_RT: torch.Tensor = model.generate(
+                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, logits_processor=samplers
+            )
         return tokens_RT
 
     def parts(self) -> dict[str, torch.nn.Module]:

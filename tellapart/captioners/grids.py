@@ -51,7 +51,10 @@ class Grids:
         return (grid_B3.prod(-1) // self.merge**2).tolist()
 
     def pack_picture(self, image: Image.Image, processor: Any) -> torch.Tensor:
-        read = processor(images=[image], return_tensors="pt")
+        try:
+            read = processor(images=[image], return_tensors="pt")
+        except ValueError as error:  # Qwen-VL's: an aspect ratio of 200 or more
+            raise PictureError(f"a picture of {image.width}×{image.height}: {error}") from None
         if len(read["pixel_values"]) > self.most * self.merge**2:
             raise PictureError(f"a picture of {image.width}×{image.height} is too long for {self.most} tokens")
         return self._row(read["image_grid_thw"][0], read["pixel_values"], self.most * self.merge**2)

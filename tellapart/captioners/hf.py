@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from tellapart.captioners.beams import captions_after
 from tellapart.captioners.continuing import continued, continues, unshared_reason
 from tellapart.captioners.hf_pictures import PicturesOfHf
 from tellapart.captioners.layouts import Group, find_module, first
-from tellapart.captioners.patching import identity, replaced_forward
+from tellapart.captioners.patching import default_generation_settings, identity, replaced_forward
 from tellapart.captioners.picture_prompt import PicturePrompt
 from tellapart.captioners.prefix import CachedPrefix, hidden_after, shares
 from tellapart.errors import UsageError
@@ -241,20 +241,10 @@ class Hf(PicturesOfHf):
             output = self.model(**inputs, **last, use_cache=True)
         return continued(self, inputs, output)
 
-    @contextmanager
-    def _default_generation_settings(self) -> Iterator[None]:
-        """What a checkpoint's own settings of generation say (penalties, temperatures) is left out for the moment."""
-        from transformers import GenerationConfig
-
-        with ExitStack() as stack:
-            owners: Any = (self.model, getattr(self.model, "language_model", None))
-            for owner in owners:
-                own = getattr(owner, "generation_config", None)
-                if own is not None:
-                    start = self._decoder_start if self.is_encoder_decoder else None
-                    owner.generation_config = GenerationConfig(decoder_start_token_id=start)
-                    stack.callback(setattr, owner, "generation_config", own)
-            yield
+    def _default_generation_settings(self) -> AbstractContextManager[None]:
+        start = self._decoder_start if self.is_encoder_decoder else None
+        owners = (self.model, getattr(self.model, "language_model", None))
+        return default_generation_settings(*owners, start=start)
 
     # The rest
     def parts(self) -> dict[str, torch.nn.Module]:

@@ -53,14 +53,16 @@ class PicturesOfHf(Captioner):
     def encoder(self) -> Encoder:
         if self.tower is not None:
             return super().encoder
+        from tellapart.models.device import precision_of
         from tellapart.scorers.base import weights_fingerprint
 
         pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
-        return Encoder(pixels_only, self.pixels, self._encode_frozen)
+        return Encoder(pixels_only, self.pixels, self._encode_frozen, precision=precision_of(self.model))
 
     @property
     def view(self) -> str:
-        return f"{self.layout.output} {self.visual_tokens if self.grids else ''}".strip()
+        layer = self.model.config.vision_feature_layer if self.layout.output == "hidden_states" else ""
+        return " ".join(filter(None, (self.layout.output, f"{layer}", f"{self.visual_tokens}" if self.grids else "")))
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         if self.grids is not None:

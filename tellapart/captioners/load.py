@@ -14,7 +14,7 @@ from tellapart.captioners.fits import check_fit
 from tellapart.captioners.registry import CAPTIONERS, load_family
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
-from tellapart.models.loading import checked_model_folder, loading_errors
+from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
 from tellapart.models.plugins import code_path
 from tellapart.utils.json_text import parse_json
 
@@ -118,9 +118,7 @@ def load_generic(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[
 
     if kind not in KNOWN:
         return (*language_model(where, kind, name, dtype), None)
-    model = AutoModelForImageTextToText.from_pretrained(
-        where, dtype=dtype, use_safetensors=True, trust_remote_code=False
-    )
+    model = load_whole(AutoModelForImageTextToText, where, dtype=dtype)
     whole = whole_processor(where, model.config)
     return model, Hf, whole.tokenizer, whole
 
@@ -134,7 +132,7 @@ def language_model(where: str, kind: str, name: str, dtype: torch.dtype) -> tupl
 
     if kind not in KNOWN:
         raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, CAPTIONERS)}")
-    model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+    model = load_whole(AutoModelForCausalLM, where, dtype=dtype)
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -25,3 +25,20 @@ def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]
             del module.forward
         else:
             module.forward = before
+
+
+@contextmanager
+def default_generation_settings(*owners: Any, start: int | None = None) -> Iterator[None]:
+    """For the moment what checkpoints say of generation (penalties, temperatures) counts for nothing in ``owners``.
+
+    So sampling and scoring use the same distribution, and a model that was saved decodes as the one that it was made
+    of. ``start``: the first token of a decoder.
+    """
+    from transformers import GenerationConfig
+
+    with ExitStack() as stack:
+        for owner in owners:
+            if (own := getattr(owner, "generation_config", None)) is not None:
+                owner.generation_config = GenerationConfig(decoder_start_token_id=start)
+                stack.callback(setattr, owner, "generation_config", own)
+        yield

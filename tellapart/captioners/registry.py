@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellapart.captioners.base import Captioner
+from tellapart.models.loading import load_whole
 from tellapart.utils.registry import Entry, Registry
 
 
@@ -32,8 +33,7 @@ def pretrained(classes: Callable[[], tuple[Any, type[Captioner]]]) -> Callable[[
         import torch
 
         model, captioner = classes()
-        loaded = model.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-        return loaded, captioner
+        return load_whole(model, folder, dtype=torch.float32), captioner
 
     return load
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
 from tellapart.captioners.beams import captions_after
-from tellapart.captioners.patching import identity
+from tellapart.captioners.patching import default_generation_settings, identity
 from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
@@ -163,12 +163,14 @@ class TextOnly(Captioner):
         """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
         ids_BP, there_BP = self.prompts(visual)
         check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
-        tokens_RT: torch.Tensor = self.model.generate(
-            input_ids=ids_BP,
-            attention_mask=there_BP.long(),
-            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end]),
-            logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
-        )
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
+        with default_generation_settings(self.model):
+            tokens_RT: torch.Tensor = self.model.generate(
+                input_ids=ids_BP,
+                attention_mask=there_BP.long(),
+                generation_config=config,
+                logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
+            )
         return tokens_RT[:, ids_BP.shape[1] :]
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -113,8 +113,22 @@ class FeatureFiles:
         return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found))
 
     def name_of(self, item: Item) -> str | None:
-        """The name of an item's features; None where there are none."""
-        return next((name for name in dict.fromkeys((item.id, Path(item.id).stem)) if self.source.has(name)), None)
+        """The name of an item's features, or None: its id, that without its suffix, or its bare name."""
+        path = Path(item.id)
+        names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
+        return next((name for name in names if self.source.has(name)), None)
+
+    def names_of(self, items: Sequence[Item]) -> list[str | None]:
+        """The names of all of these. Raises `UsageError` where two pictures would have the same features."""
+        names = [self.name_of(item) for item in items]
+        owner: dict[str, str] = {}
+        for item, name in zip(items, names, strict=True):
+            if name is not None and owner.setdefault(name, item.id) != item.id:
+                raise UsageError(
+                    f"{self.path}: {owner[name]} and {item.id} would both have the features '{name}'; expected them "
+                    "under the items' ids, folders included"
+                )
+        return names
 
     def width(self, items: Iterable[Item]) -> int:
         """D, as the first of these items that has features has them. Raises `UsageError` where none has."""
@@ -136,7 +150,7 @@ class FeatureFiles:
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
         """The features of items, read on access. Raises `UsageError` that names an item without any."""
-        names = [self.name_of(item) for item in items]
+        names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
                 f"{self.path} has no features of {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; expected "

@@ -76,11 +76,12 @@ class FeatureFileView:
         self.files, self.width = files, width
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        found = [item for item in items if self.files.name_of(item) is not None]
-        if skipped is not None:
-            for item in items:
-                if self.files.name_of(item) is None:
-                    skipped.add(item.id, f"no features in {self.files.path}")
+        found = []
+        for item, name in zip(items, self.files.names_of(items), strict=True):
+            if name is not None:
+                found.append(item)
+            elif skipped is not None:
+                skipped.add(item.id, f"no features in {self.files.path}")
         return found
 
     def rows(self, items: Sequence[Item]) -> Rows:

@@ -6,6 +6,8 @@ captions of a picture and keep the most discriminative one.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.truthful import EVIDENCE
-from tellapart.inference.writers import OPTIONS, is_complete, open_writer
+from tellapart.inference.writers import OPTIONS, READING, is_complete, open_writer
 from tellapart.models.device import hardware
 from tellapart.models.loading import files_digest
 from tellapart.progress import Progress
@@ -88,7 +90,7 @@ def caption_pictures(
         raise UsageError("a scorer chooses among samples; type --best-of 10 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
-    check_truthful(dataset, decoding, truthful)
+    check_truthful(dataset, decoding, truthful, best_of)
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     request = caption_request(
         dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful
@@ -121,8 +123,10 @@ def caption_pictures(
     return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, time.monotonic() - started)
 
 
-def check_truthful(dataset: Dataset, decoding: Decoding, truthful: bool) -> None:
+def check_truthful(dataset: Dataset, decoding: Decoding, truthful: bool, best_of: int | None = None) -> None:
     """Raises `UsageError` where captions cannot be made truthful: several samples of a picture, a single picture."""
+    if truthful and best_of is not None:
+        raise UsageError("--truthful edits captions, and --best-of scores them as they were sampled; leave one out")
     if truthful and decoding.samples > 1:
         raise UsageError("--truthful edits the one caption of a picture, and --samples keeps several; leave one out")
     if truthful and len(dataset) < 2:
@@ -180,6 +184,16 @@ def caption_request(
     }
 
 
+def settings_fingerprint(captioner: Captioner) -> str:
+    """A hash of what a captioner is asked by beside its weights: configuration, vocabulary and chat template."""
+    from tellapart.scorers.base import settings_of
+
+    tokenizer = captioner.tokenizer
+    templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
+    parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     """The settings that only the loaded models know."""
     from tellapart.scorers.base import weights_fingerprint
@@ -187,6 +201,7 @@ def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
         OPTIONS: captioner.chosen,
+        READING: settings_fingerprint(captioner),
         **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "scorer_weights": scorer.fingerprint if scorer is not None else None,
     }

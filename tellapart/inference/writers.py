@@ -26,8 +26,10 @@ from tellapart.utils.json_text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
-OPTIONS = "captioner_options"  # those that its folder has as well; 0.1 did not write them down
-OF_MODELS = {"captioner_weights", "scorer_weights", "frames", OPTIONS}  # settings that only a loaded model has
+OPTIONS = "captioner_options"  # those that its folder has as well
+READING = "captioner_settings"  # a hash of its configuration, vocabulary and chat template
+NEWER = {OPTIONS, READING}  # 0.1 did not write them down
+OF_MODELS = {"captioner_weights", "scorer_weights", "frames", *NEWER}  # settings that only a loaded model has
 DEVICE = "device"  # written down, and no setting: a run may go on elsewhere
 PRECISION = "precision"
 PLAIN = {PRECISION: "fp32"}  # where none is written down: of 0.1, and of servers, which do not say
@@ -261,7 +263,7 @@ def _same_settings(path: Path, settings: dict[str, Any]) -> None:
             "type --overwrite to begin it anew, or name another file"
         ) from None
     found = PLAIN | before if isinstance(before, dict) else {}
-    apart = {*FILES, DEVICE} | ({OPTIONS} - found.keys())
+    apart = {*FILES, DEVICE} | (NEWER - found.keys())
     now = {key: value for key, value in (PLAIN | plain(settings)).items() if key not in apart}
     old = {key: value for key, value in found.items() if key not in apart}
     if old != now:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
@@ -51,6 +52,22 @@ def checked_model_folder(name: str, kind: str) -> str:
     return where
 
 
+def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
+    """``cls.from_pretrained``, safetensors only. Raises `TellapartError` where weights are missing.
+
+    Transformers makes those at random, with a table of their names: a captioner then writes noise.
+    """
+    model, report = cls.from_pretrained(
+        folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **settings
+    )
+    if missing := sorted(report["missing_keys"]):
+        raise TellapartError(
+            f"{folder} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …); expected a whole "
+            "captioner of that kind"
+        )
+    return model
+
+
 def files_digest(name: str, kind: str) -> str | None:
     """A hash of the files that ``name`` would be loaded from, without loading it; None where they are not on disk."""
     try:
@@ -64,7 +81,9 @@ def files_digest(name: str, kind: str) -> str | None:
         if not isinstance(config, str):
             return None
         folder = Path(config).parent
-    files = sorted(file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".model"))
+    files = sorted(
+        file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".model", ".jinja")
+    )
     lines = [f"{sha256(file)}  {file.name}" for file in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

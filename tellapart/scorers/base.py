@@ -62,7 +62,12 @@ class Scorer:
 
     @property
     def encoder(self) -> Encoder:
-        return Encoder(self.fingerprint, self.pixels, self._frozen_image_features, self.frames, mean_feature)
+        return Encoder(self._of_features, self.pixels, self._frozen_image_features, self.frames, mean_feature)
+
+    @property
+    def _of_features(self) -> str:
+        """Names its features in the store and in signatures: another configuration computes others."""
+        return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         """PIL pictures as the model wants them: float B×C×height×width.
@@ -229,9 +234,24 @@ def text_window(model: Any, tokenizer: Any) -> int:
     kind, positions = str(getattr(text, "model_type", "")), int(getattr(text, "max_position_embeddings", 512))
     if kind.startswith("clip"):
         return positions
-    if "roberta" in kind:
+    if "roberta" in kind or kind.startswith("altclip"):
         positions -= 1 + int(getattr(text, "pad_token_id", None) or 0)
     return min(positions, int(tokenizer.model_max_length))
+
+
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # of a configuration: nothing follows
+
+
+def settings_of(model: Any) -> str:
+    """What the configuration of a model says of its computation, as JSON; "" where it has none."""
+
+    def kept(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
+
+    config = getattr(model, "config", None)
+    return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""
 
 
 def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:

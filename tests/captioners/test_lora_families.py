@@ -89,17 +89,13 @@ def test_which_layers(name: str, part: str, endings: set[str], tmp_path: Path) -
     assert {n.rpartition(".")[2] for n in adapted} == endings
 
 
-@pytest.mark.parametrize(("name", "layer"), [("ClipCap, MLP", "lm_head"), ("BLIP", "decoder"), ("llava", "lm_head")])
-def test_an_output_layer_learns_by_lora_or_is_refused(name: str, layer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "layer"), [("ClipCap, MLP", "lm_head"), ("BLIP", "decoder")])
+def test_lora_beside_an_output_layer_whose_weights_are_read_past_it_is_refused(
+    name: str, layer: str, tmp_path: Path
+) -> None:
     captioner = made(name, tmp_path)
-    if captioner.head() is not None:  # the loss reads its weights past LoRA
-        with pytest.raises(UsageError, match=rf"{layer} is the output layer of .*leave it out of the modules"):
-            add_lora(captioner, ["language_model"], rank=2, modules=("query", "c_attn", layer))
-        return
-    plain = scores(captioner)
-    add_lora(captioner, ["language_model"], rank=2, modules=(layer,))
-    learn(captioner)
-    assert not torch.allclose(scores(captioner), plain, atol=1e-3)
+    with pytest.raises(UsageError, match=rf"{layer} is the output layer of .*leave it out of the modules"):
+        add_lora(captioner, ["language_model"], rank=2, modules=("query", "c_attn", layer))
 
 
 def test_all_linear_layers_of_gpt2_but_the_output_layer(tmp_path: Path) -> None:
