@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
+from test_table import CAPTIONERS
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
@@ -53,3 +55,18 @@ def test_features_without_gradient_are_those_with_it(tmp_path: Path) -> None:
         fused = captioner.encode(pixels_BCHW)
     assert plain.requires_grad and not fused.requires_grad
     torch.testing.assert_close(fused, plain.detach(), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["ClipCap, MLP", "BLIP"])
+def test_a_language_models_own_settings_of_generation_are_left_out(name: str, tmp_path: Path) -> None:
+    """Else beams follow them, greedy captions do not, and neither does the model once it is saved."""
+    captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)))
+    visual = captioner.encode(captioner.pixels([Image.new("RGB", (48, 32), "red")])).detach()
+    decoding = Decoding(kind="beam", beams=2, max_tokens=7)
+    owners = [m for m in captioner.model.modules() if getattr(m, "generation_config", None) is not None]
+    assert owners
+    found = captioner.generate(visual, decoding).texts
+    for owner in owners:
+        owner.generation_config.repetition_penalty = 9.0
+    assert captioner.generate(visual, decoding).texts == found
+    assert all(owner.generation_config.repetition_penalty == 9.0 for owner in owners)

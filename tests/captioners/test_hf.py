@@ -14,6 +14,7 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
+from tellapart.errors import PictureError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
@@ -259,3 +260,10 @@ def test_the_most_tokens_of_a_picture_can_be_set(tmp_path: Path) -> None:
 def test_the_words_for_a_picture_in_a_caption_are_no_picture(tmp_path: Path) -> None:
     captioner: Any = load_captioner(str(FAMILIES["llava"](tmp_path)))
     assert captioner.tokenize(["a <image> dog"]) == captioner.tokenize(["a dog"])
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl"])
+def test_a_picture_of_an_impossible_shape_is_one_that_cannot_be_read(family: str, tmp_path: Path) -> None:
+    captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
+    with pytest.raises(PictureError, match="a picture of 1200×4: "):
+        captioner.pixels([Image.new("RGB", (1200, 4))])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from families import FAMILIES, LLAMA, decoder, tokenizer
+from safetensors.torch import load_file, save_file
 from test_official import save_clip
+from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.load import parse_options, quoted
@@ -135,3 +138,15 @@ def test_a_causal_language_model_is_not_taken_for_a_captioner_of_pictures(tmp_pa
     captioner = load_captioner(str(tmp_path))
     with pytest.raises(UsageError, match="is a language model without pictures"):
         _ = captioner.encoder
+
+
+@pytest.mark.parametrize("family", ["blip", "llava", "qwen2_vl"])
+def test_a_captioner_that_lacks_weights_is_refused(family: str, tmp_path: Path) -> None:
+    """Transformers makes them at random, and the captions are noise."""
+    folder = Path(save_blip(tmp_path, ["a", "dog"]) if family == "blip" else FAMILIES[family](tmp_path))
+    (file,) = folder.glob("*.safetensors")
+    weights = load_file(file)
+    kept = {name: weight for name, weight in weights.items() if "vision" not in name and "visual" not in name}
+    assert 0 < len(kept) < len(weights)
+    save_file(kept, file, {"format": "pt"})
+    assert re.search(r"lacks \d+ weights of a \w+ \(.*vis.*, …\); expected a whole captioner", told(str(folder)))

@@ -154,3 +154,14 @@ def test_a_captioner_trains_and_speaks_with_features_from_files(
     assert again == {line["id"]: line["caption"] for line in said}
     with pytest.raises(UsageError, match="has no vision encoder: it reads features from files"):
         caption_pictures(captioner, open_data(DATA["test"]), tmp_path / "x.jsonl", decoding=Decoding())
+
+
+def test_pictures_of_equal_names_in_two_folders_do_not_share_features(tmp_path: Path) -> None:
+    items = [Item("a/1.jpg", None), Item("b/1.jpg", None)]  # type: ignore[arg-type]
+    np.save(tmp_path / "1.npy", np.ones(4))
+    with pytest.raises(UsageError, match=r"a/1.jpg and b/1.jpg would both have the features '1'; .*folders included"):
+        FeatureFiles.open(tmp_path).rows(items)
+    for number, folder in enumerate("ab"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "1.npy", np.full(2, number))
+    assert FeatureFiles.open(tmp_path).rows(items)[:].tolist() == [[0, 0], [1, 1]]

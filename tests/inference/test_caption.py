@@ -2,12 +2,14 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import Cli
 from PIL import Image
 
 from tellapart.captioners.clipcap import ClipCap
@@ -355,3 +357,25 @@ def test_best_of_needs_a_scorer_and_two_samples(
         with pytest.raises(UsageError):
             run(captioner, photos, tmp_path / "a.jsonl", **options)
     assert not (tmp_path / "a.jsonl").exists()
+
+
+@pytest.mark.parametrize("what", ["configuration", "chat template"])
+def test_a_model_that_was_changed_does_not_go_on(
+    what: str, cli: Cli, tiny_captioner: Path, photos: Dataset, tmp_path: Path
+) -> None:
+    """Its weights are the same; else one file holds the captions of two models."""
+    model, out = tmp_path / "model", tmp_path / "c.jsonl"
+    shutil.copytree(tiny_captioner, model)
+    command = ("caption", model, photos.spec, "-o", out, "--beams", 1, "--max-tokens", 5)
+    assert cli(*command).status == 0
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]))
+    assert cli(*command).status == 0, "as after an interruption"
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]))
+    if what == "configuration":
+        config = json.loads((model / "config.json").read_text())
+        config["text_config"]["layer_norm_epsilon"] = 0.5
+        (model / "config.json").write_text(json.dumps(config))
+    else:
+        (model / "chat_template.jinja").write_text("{{ messages }}")
+    done = cli(*command)
+    assert done.status == 2 and "was begun with another captioner_settings" in done.err

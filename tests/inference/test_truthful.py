@@ -171,3 +171,12 @@ def test_what_cannot_be_made_truthful_is_one_line(blip: Path, photos: Path, tmp_
     assert done.status == 2 and "--samples keeps several" in done.err
     done = cli("caption", blip, photos / "00.jpg", "--truthful", "-o", tmp_path / "a.jsonl")
     assert done.status == 2 and "compares a picture with others" in done.err
+
+
+def test_the_best_of_several_is_not_edited(tmp_path: Path, cli: Any) -> None:
+    """Its score would be that of another text."""
+    done = cli(
+        "caption", "scenes", "scenes:plain?n=3", "--best-of", "3", "--scorer", "scenes", "--truthful",
+        "-o", tmp_path / "x.jsonl",
+    )  # fmt: skip
+    assert done.status == 2 and "--best-of scores them as they were sampled; leave one out" in done.err

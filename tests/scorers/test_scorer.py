@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tiny_blip import save_blip
 from tellapart.errors import TellapartError
 from tellapart.recipe.models import NewScorer
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.scorers.base import text_window
 from tellapart.training.new_models import build_scorer
 
 TEXTS = [
@@ -125,3 +128,27 @@ def test_a_captioner_whose_family_has_a_dual_encoder_is_no_scorer_of_random_weig
     save_blip(tmp_path, ["a", "dog"])
     with pytest.raises(TellapartError, match=r"lacks .* weights of a BlipModel"):
         load_scorer(str(tmp_path))
+
+
+def test_another_configuration_has_other_features_and_another_name_in_signatures(tmp_path: Path) -> None:
+    """CLIPs that were converted with the wrong activation are repaired in config.json alone."""
+    from tellapart.models.tokens import word_tokenizer
+
+    model, processor = dual_encoder("clip")[:2]
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    word_tokenizer(TEXTS, max_length=16).save_pretrained(tmp_path)
+    wrong, same = load_scorer(str(tmp_path)), load_scorer(str(tmp_path))
+    assert same.encoder.fingerprint == wrong.encoder.fingerprint
+    same.save(str(tmp_path / "saved"))
+    assert load_scorer(str(tmp_path / "saved")).encoder.fingerprint == wrong.encoder.fingerprint
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "gelu_new"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert load_scorer(str(tmp_path)).encoder.fingerprint != wrong.encoder.fingerprint
+
+
+def test_altclip_loses_positions_to_padding_as_roberta_does() -> None:
+    text = SimpleNamespace(model_type="altclip_text_model", max_position_embeddings=18, pad_token_id=1)
+    model, tokenizer = SimpleNamespace(config=SimpleNamespace(text_config=text)), SimpleNamespace(model_max_length=512)
+    assert text_window(model, tokenizer) == 16
