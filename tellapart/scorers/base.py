@@ -250,7 +250,7 @@ def settings_of(model: Any) -> str:
             return value
         return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
 
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""
 
 
