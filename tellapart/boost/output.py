@@ -15,7 +15,8 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -50,6 +51,15 @@ class Output:
         """One line."""
         with _write_errors(self.path):
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def fall_back(self, good: Mapping[str, int], last: str) -> str:
+        """The stage whose texts are the captions: the ``last`` one, or, where it has none, the first of `FALLBACK` that
+        has; "" where none has any. ``good``: how many texts there are of each stage."""
+        if good.get(last):
+            return last
+        if other := next((name for name in FALLBACK if good.get(name)), ""):
+            self.take_captions_of(other)
+        return other
 
     def take_captions_of(self, stage: str) -> None:
         """Make the texts of ``stage`` the captions of all that was written, where it has one."""
@@ -183,6 +193,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
         made = _read_made(path)
         place, of = made.pop("shard")
         made.pop("data")
+        made.pop("captions_of", None)  # of this part alone; below it is decided for the whole
         if (place, of) in found:
             raise UsageError(f"{path}: is part {place}/{of}, and so is {found[place, of][0]}")
         found[place, of] = (path, made)
@@ -194,15 +205,18 @@ def merge(parts: Iterable[Path], out: Path) -> int:
     lacking = [place for place in range(1, of + 1) if (place, of) not in found]
     if lacking or len(found) != of:
         raise UsageError(f"part {lacking[0]}/{of} is not among these" if lacking else "the parts are of several n")
-    count = 0
-    spec = _read_made(first)["data"]
+    count, good = 0, Counter[str]()
+    spec, last = _read_made(first)["data"], same["stages"][-1]["name"]
     with Output.open(out, {"data": spec, **same, "shard": [1, 1]}) as output:
         for place in range(1, of + 1):
             path = found[place, of][0]
             for value in read_records(path):
                 value["image"] = relative(path.parent / value["image"], out)
+                value["captions"] = [value["stages"][last]] if last in value["stages"] else value["references"]
                 output.write(value)
+                good.update(value["stages"].keys())
                 count += 1
+        output.fall_back(good, last)
     return count
 
 

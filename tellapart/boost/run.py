@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.job import Boosted, Job, Tally
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import FALLBACK, Output, made_by, made_file, record
+from tellapart.boost.output import Output, made_by, made_file, read_records, record
 from tellapart.boost.types import Stage
 from tellapart.errors import UsageError
 from tellapart.progress import Progress
@@ -66,13 +66,14 @@ def boost_dataset(
     `TellapartError` where no request can succeed; the answers up to then are in the ledger.
     """
     check_out(out)
+    check_same_data(out, dataset)
     ledger = ledger or ledger_of(out)
     made = made_by(dataset.spec, dataset, stages, shard)
     place, of = shard
     part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
     unanswered = written = 0
     good = {stage.name: 0 for stage in stages}
-    last = captions_of = stages[-1].name
+    last = stages[-1].name
     with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
         job = Job(stages, kept, in_flight, **retry)
         try:
@@ -86,10 +87,7 @@ def boost_dataset(
                 unanswered += done.unanswered
                 for name in done.texts:
                     good[name] += 1
-            if not good[last]:
-                captions_of = next((name for name in FALLBACK if good.get(name)), "")
-                if captions_of:
-                    output.take_captions_of(captions_of)
+            captions_of = output.fall_back(good, last)
         except KeyboardInterrupt:
             say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
             raise
@@ -113,6 +111,18 @@ def check_out(out: Path) -> None:
         raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
     if out.exists() and not made_file(out).is_file():
         raise UsageError(f"{out}: exists, and no 'tellapart boost' wrote it; name another file")
+    page = out.with_suffix(".html")
+    if page.exists() and not out.exists():
+        raise UsageError(f"{page}: exists, and the page of {out.name} would take its place; name another file")
+
+
+def check_same_data(out: Path, dataset: Dataset) -> None:
+    """A `UsageError` where ``out`` is the result of other pictures, which this one would take the place of."""
+    if not out.exists():
+        return
+    known = {item.id for item in dataset}
+    if known.isdisjoint(value["id"] for value in read_records(out)):
+        raise UsageError(f"{out}: has captions of other pictures than {dataset.spec}; name another file with -o")
 
 
 def parse_shard(text: str) -> tuple[int, int]:

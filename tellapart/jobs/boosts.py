@@ -13,7 +13,7 @@ from typing import Any
 
 from tellapart.boost.job import Job as BoostJob
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import FALLBACK, Output, read_records, record
+from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.run import check_out
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
@@ -113,8 +113,7 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
                 ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
                 count += 1
         made |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
-        if not good[stages[-1]["name"]] and (other := next((name for name in FALLBACK if good[name]), None)):
-            output.take_captions_of(other)
+        output.fall_back(good, stages[-1]["name"])
     return count
 
 

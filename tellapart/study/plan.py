@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,9 @@ class Assumptions:
         if self.kind not in KINDS:
             raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
-        if not (low < self.base < high and low < self.base + self.difference < high and self.difference):
+        # Of two compared systems the shares are half the difference above and below one half.
+        first = self.base - (self.difference / 2 if self.kind == "compare" else 0)
+        if not (low < first < high and low < first + self.difference < high and self.difference):
             raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
                              f"between {low:g} and {high:g}, and a difference that is not 0")  # fmt: skip
         if not 0 <= self.agreement < 1:
@@ -131,14 +134,15 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
     person_P = rng.normal(0, people, parts * assumed.systems * raters)
     tendency_M = rng.normal(0, shared, items)[item_M] + rng.normal(0, own, (items, 2))[item_M, system_M]
     tendency_M = tendency_M + person_P[person_M]
-    target_M = np.array([assumed.base, assumed.base + assumed.difference])[system_M]
+    spread = math.sqrt(people**2 + shared**2 + own**2)
+    targets = (assumed.base, assumed.base + assumed.difference)
     if assumed.kind == "rate":
-        rest = math.sqrt(max(RATING_SD**2 - people**2 - shared**2 - own**2, 1e-6))
-        value_M = np.clip(np.round(target_M + tendency_M + rng.normal(0, rest, len(target_M))), 1, 5)
+        rest = math.sqrt(max(RATING_SD**2 - spread**2, 1e-6))
+        middle_M = np.array([rating_center(mean, math.hypot(spread, rest)) for mean in targets])[system_M]
+        value_M = np.clip(np.round(middle_M + tendency_M + rng.normal(0, rest, len(middle_M))), 1, 5)
     else:
-        spread = math.sqrt(people**2 + shared**2 + own**2)
-        middle_S = np.array([center(assumed.base, spread), center(assumed.base + assumed.difference, spread)])
-        value_M = (rng.random(len(target_M)) < _expit(middle_S[system_M] + tendency_M)).astype(float)
+        middle_M = np.array([center(mean, spread) for mean in targets])[system_M]
+        value_M = (rng.random(len(middle_M)) < _expit(middle_M + tendency_M)).astype(float)
     return Ratings(person_M, item_M, system_M, value_M)
 
 
@@ -177,6 +181,17 @@ def center(mean: float, spread: float) -> float:
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if _moments(middle, spread)[0] < mean else (low, middle)
+    return (low + high) / 2
+
+
+@lru_cache(256)
+def rating_center(mean: float, deviation: float) -> float:
+    """Where normal opinions with this deviation have to lie for their ratings, rounded to 1 to 5, to have this mean."""
+    low, high = -60.0, 60.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        found = 1 + sum(1 - NormalDist(middle, deviation).cdf(rating + 0.5) for rating in range(1, 5))
+        low, high = (middle, high) if found < mean else (low, middle)
     return (low + high) / 2
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tellapart.boost.job import Job
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import merge
+from tellapart.boost.output import made_file, merge
 from tellapart.boost.pool import in_order
 from tellapart.boost.retry import RetryingBackend
 from tellapart.boost.run import boost_dataset, parse_shard
@@ -285,3 +285,44 @@ def test_no_more_than_so_many_requests_are_in_flight(ledger: Ledger) -> None:
 
     run(ledger, open_data("scenes:plain?n=40"), stage("first", Scribe(reply)), in_flight=8)
     assert 4 < most[0] <= 8
+
+
+def test_parts_merge_where_the_last_stage_has_no_good_answer_in_one(tmp_path: Path, items: Dataset) -> None:
+    """That part has the captions of another stage, and the job as a whole has not."""
+    refused = {item.id for item in list(items)[:3]}
+
+    def reply(text: str) -> str:
+        return (
+            "I'm sorry, but I cannot do that."
+            if any(id_ in text for id_ in refused)
+            else f"A dog runs on the lawn of {text}."
+        )
+
+    stages = [
+        stage("blend", Scribe(lambda text: f"A dog runs on the lawn near {text}.")),
+        stage("holistic", Scribe(reply)),
+    ]
+    boost_dataset(items, stages, tmp_path / "whole.jsonl", **QUICK)
+    parts = [tmp_path / f"part{k}.jsonl" for k in range(1, 5)]
+    for k, part in enumerate(parts, start=1):
+        boost_dataset(items, stages, part, shard=(k, 4), **QUICK)
+    made = [json.loads(made_file(part).read_text()).get("captions_of") for part in parts]
+    assert made == ["blend", None, None, None]
+    assert merge(parts, tmp_path / "merged.jsonl") == 12
+    whole, merged = (
+        [json.loads(line)["captions"] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("whole.jsonl", "merged.jsonl")
+    )
+    assert merged == whole and merged[0] == list(items[0].references)
+
+
+def test_a_result_of_other_pictures_and_a_page_of_the_users_own_are_kept(tmp_path: Path, items: Dataset) -> None:
+    out, stages = tmp_path / "b.jsonl", [stage("first", Scribe())]
+    boost_dataset(items, stages, out, **QUICK)
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match=r"has captions of other pictures than scenes:.*name another file with -o"):
+        boost_dataset(open_data("scenes:plain?n=3&split=test"), stages, out, **QUICK)
+    assert out.read_bytes() == before
+    (tmp_path / "notes.html").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes.html: exists, and the page of notes.jsonl would take its place"):
+        boost_dataset(items, stages, tmp_path / "notes.jsonl", **QUICK)

@@ -143,3 +143,17 @@ def test_assumptions_that_cannot_be_are_one_line() -> None:
     for wrong in ({"base": 0.98}, {"difference": 0.0}, {"agreement": 1.0}, {"systems": 1}, {"kind": "x"}):
         with pytest.raises(UsageError):
             Assumptions(**{"kind": "pick", "base": 0.4, "difference": 0.05, "agreement": 0.3, "systems": 2, **wrong})
+
+
+@pytest.mark.parametrize("base", [3.5, 4.4, 4.6])
+def test_simulated_ratings_have_the_difference_that_was_asked_for(base: float) -> None:
+    """Ratings end at 5: opinions that differ by 0.3 give ratings that differ by less."""
+    assumed = Assumptions("rate", base, 0.3, 0.3, block=20)
+    found = means(simulated_ratings(assumed, 4000, 4, np.random.default_rng(0)), 2)
+    assert found == pytest.approx([base, base + 0.3], abs=0.03)
+
+
+def test_any_share_of_a_comparison_can_be_planned_for() -> None:
+    assert Assumptions("compare", 0.5, 0.6, 0.3).difference == 0.6, "80 to 20"
+    with pytest.raises(UsageError, match="expected both systems between 0 and 1"):
+        Assumptions("compare", 0.5, 1.0, 0.3)

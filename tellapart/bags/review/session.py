@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from tellapart.bags.file import check_known, read_bags
 from tellapart.bags.mine import Bag
 from tellapart.bags.review.agreement import agreements
 from tellapart.bags.review.store import FACETS, Decision, DecisionStore, bag_key
-from tellapart.data import open_many
+from tellapart.data import Dataset, open_many
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.web.pictures import encode_picture
@@ -97,19 +98,24 @@ def open_review(
     that name missing pictures, before anything is opened for writing.
     """
     file = read_bags(path)
-    specs = list(data) or [spec for spec in [file.header.data] if spec]
-    if not specs:
+    if not data and not file.header.data:
         raise UsageError(f"{path}: does not say where its pictures are; type: tellapart bags review {path} FOLDER")
-    try:
-        dataset = open_many(specs)
-    except UsageError as error:
-        if data:
-            raise
-        raise UsageError(f"{error} (so says {path.name}; or name the pictures after it)") from None
+    dataset = open_many(data) if data else _mined_from(path, file.header.data)
     check_known(str(path), file.bags, {item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
     return Review(path, file.bags, items, DecisionStore.open(decisions or decisions_of(path)), reviewer)
+
+
+def _mined_from(path: Path, data: str) -> Dataset:
+    """The pictures that a file of bags names: one specification, or several with spaces between them."""
+    try:
+        return open_many([data])
+    except UsageError as error:
+        with contextlib.suppress(UsageError):
+            if len(specs := data.split(" ")) > 1:
+                return open_many(specs)
+        raise UsageError(f"{error} (so says {path.name}; or name the pictures after it)") from None
 
 
 def decisions_of(bags: Path) -> Path:
