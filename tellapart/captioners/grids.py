@@ -42,6 +42,13 @@ class Grids:
         processor.size = size
         return grids
 
+    @staticmethod
+    def limit(processor: Any) -> int | None:
+        """The most tokens that a processor of grids makes of a picture; None for another one."""
+        if "image_grid_thw" not in processor.model_input_names:
+            return None
+        return int(processor.size["longest_edge"]) // (processor.patch_size * processor.merge_size) ** 2
+
     @property
     def side(self) -> int:
         """The side in pixels of the largest square picture."""

@@ -34,11 +34,17 @@ class PicturesOfHf(Captioner):
         self.whole, self.visual_tokens = processor, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
         self.tower = self._find_tower()
+        most = Grids.limit(self.processor)
         self.grids = Grids.of(self.processor, self.visual_tokens)
         self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            most = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
-            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {most}")
+            told = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
+            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {told}")
+        if visual_tokens is not None and most is not None and visual_tokens > most:
+            raise UsageError(
+                f"{name}: visual_tokens is {visual_tokens}, and its processor makes at most {most}, as it was saved; "
+                "name the model that it was made of, or raise size in its preprocessor_config.json"
+            )
 
     def _find_tower(self) -> Any:
         return find_module(self.model, self.layout.vision) if self.layout.output and self.layout.vision else None

@@ -14,7 +14,7 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
 from tellapart.captioners.lora_weights import is_adapter
-from tellapart.errors import PictureError
+from tellapart.errors import PictureError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
@@ -267,3 +267,11 @@ def test_a_picture_of_an_impossible_shape_is_one_that_cannot_be_read(family: str
     captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
     with pytest.raises(PictureError, match="a picture of 1200×4: "):
         captioner.pixels([Image.new("RGB", (1200, 4))])
+
+
+def test_more_visual_tokens_than_a_saved_model_makes_are_refused(tmp_path: Path) -> None:
+    folder = FAMILIES["qwen2_vl"](tmp_path)
+    load_captioner(f"{folder}?visual_tokens=12").save(tmp_path / "saved")
+    assert load_captioner(f"{tmp_path / 'saved'}?visual_tokens=8").grids.most == 8  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="visual_tokens is 64, and its processor makes at most 12, as it was saved"):
+        load_captioner(f"{tmp_path / 'saved'}?visual_tokens=64")
