@@ -47,7 +47,8 @@ class Grids:
         """The most tokens that a processor of grids makes of a picture; None for another one."""
         if "image_grid_thw" not in processor.model_input_names:
             return None
-        return int(processor.size["longest_edge"]) // (processor.patch_size * processor.merge_size) ** 2
+        cells: int = processor.size["longest_edge"] // (processor.patch_size * processor.merge_size) ** 2
+        return cells
 
     @property
     def side(self) -> int:
