@@ -13,10 +13,8 @@ from fault_server import FaultServer
 from tellapart.boost import statistics as counted
 from tellapart.boost.backends.reply import read_answer
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.output import merge
 from tellapart.boost.redact import REDACTED, redact
 from tellapart.boost.types import Answer, BackendError
-from tellapart.errors import UsageError
 
 KEY = "sk-very-secret-0123456789abcdef"
 GOOD = "A brown dog lies on the lawn with a red ball in the sun."
@@ -111,16 +109,6 @@ def test_a_stage_without_a_good_answer_leaves_the_captions_of_the_others(
         assert row["captions"] == ([GOOD] if instead else row["references"])
     made = json.loads((tmp_path / "b.jsonl.made.json").read_text())
     assert made.get("captions_of", "") == instead
-
-
-def test_parts_with_captions_of_different_stages_are_not_joined(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
-    one, two = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    server.says = lambda body: GOOD
-    assert boost(cli, server, one, "--shard", "1/2")[0] == 0
-    server.says = lambda body: "" if seen(body) else GOOD
-    assert boost(cli, server, two, "--shard", "2/2")[0] == 1
-    with pytest.raises(UsageError, match="not of one job: their captions_of differ"):
-        merge([one, two], tmp_path / "m.jsonl")
 
 
 def test_without_a_price_there_is_no_cost(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
