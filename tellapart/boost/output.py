@@ -53,13 +53,10 @@ class Output:
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def fall_back(self, good: Mapping[str, int], last: str) -> str:
-        """The stage whose texts are the captions: the ``last`` one, or, where it has none, the first of `FALLBACK` that
-        has; "" where none has any. ``good``: how many texts there are of each stage."""
-        if good.get(last):
-            return last
-        if other := next((name for name in FALLBACK if good.get(name)), ""):
-            self.take_captions_of(other)
-        return other
+        """Make the captions those of `stage_of_captions`, which it returns."""
+        if (stage := stage_of_captions(good, last)) not in (last, ""):
+            self.take_captions_of(stage)
+        return stage
 
     def take_captions_of(self, stage: str) -> None:
         """Make the texts of ``stage`` the captions of all that was written, where it has one."""
@@ -172,6 +169,14 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
                 yield value
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+
+
+def stage_of_captions(good: Mapping[str, int], last: str) -> str:
+    """The stage whose texts are the captions: the ``last``, or, where it has none, the first of `FALLBACK` that has.
+
+    "" where none has any. ``good``: how many texts there are of each stage.
+    """
+    return next((name for name in (last, *FALLBACK) if good.get(name)), "")
 
 
 def is_record(value: Any) -> bool:

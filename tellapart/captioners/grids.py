@@ -32,7 +32,7 @@ class Grids:
 
         None where all its pictures have one shape.
         """
-        if "image_grid_thw" not in processor.model_input_names:
+        if Grids.limit(processor) is None:
             return None
         grids = Grids(processor.patch_size, processor.merge_size, processor.temporal_patch_size, most)
         size = dict(processor.size)

@@ -110,7 +110,7 @@ def _by_workers(
     in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions, as_json: bool,
 ) -> None:  # fmt: skip
     """Boost by many workers, each with its share of the requests in flight."""
-    from tellapart.boost.output import FALLBACK, read_records
+    from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.cli.job_options import finished_job, refuse_mostly_unreadable, told
     from tellapart.jobs.boosts import ledgers_of
@@ -137,11 +137,9 @@ def _by_workers(
     show_all(value, [f"{out}: {items:,} items of {job.shards:,} shards"], statistics, out, as_json)
     refuse_mostly_unreadable(counts)
     made = [stage["name"] for stage in job.value["models"]["stages"]]
-    good = [name for name in made if counts.get(f"good_{name}")]
-    if len(good) < len(made):
-        captions_of = next((name for name in (made[-1], *FALLBACK) if name in good), "")
-        without = next(name for name in made if name not in good)
-        raise TellapartError(no_answers_message(without, captions_of, out, statistics))
+    good = {name: counts.get(f"good_{name}", 0) for name in made}
+    if without := [name for name in made if not good[name]]:
+        raise TellapartError(no_answers_message(without[0], stage_of_captions(good, made[-1]), out, statistics))
 
 
 @app.command(name="boost-merge", rich_help_panel=DATA)

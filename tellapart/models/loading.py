@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,15 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
     model, report = cls.from_pretrained(
         folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **settings
     )
-    if missing := sorted(report["missing_keys"]):
-        raise TellapartError(
-            f"{folder} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …); expected a whole "
-            "captioner of that kind"
-        )
+    check_whole(folder, model, report, "; expected a whole captioner of that kind")
     return model
+
+
+def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
+    """Raises `TellapartError` where the loading ``report`` names missing weights; ``then``: how its line goes on."""
+    if missing := sorted(report["missing_keys"]):
+        told = f"{name} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …)"
+        raise TellapartError(told + then)
 
 
 def files_digest(name: str, kind: str) -> str | None:

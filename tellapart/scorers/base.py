@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ class Scorer:
     def encoder(self) -> Encoder:
         return Encoder(self._of_features, self.pixels, self._frozen_image_features, self.frames, mean_feature)
 
-    @property
+    @cached_property
     def _of_features(self) -> str:
         """Names its features in the store and in signatures: another configuration computes others."""
         return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()

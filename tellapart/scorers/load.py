@@ -30,7 +30,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.models.device import exact_precision, resolve_device, set_precision
-    from tellapart.models.loading import checked_model_folder, loading_errors
+    from tellapart.models.loading import check_whole, checked_model_folder, loading_errors
 
     device = resolve_device(device)
     chosen = exact_precision(precision, device)
@@ -54,11 +54,8 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
             "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
         )
-    if missing := sorted(report["missing_keys"]):  # transformers makes them at random
-        raise TellapartError(
-            f"{name} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …), so it cannot score "
-            "texts against pictures; expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
-        )
+    why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
+    check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
     set_precision(model, chosen)
     return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
 

@@ -143,10 +143,8 @@ def _person(study: Study, one: Participant, answers: Sequence[Answer]) -> Person
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
         raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
     complete = len(answers) == len(places)  # who answered everything counts, with or without the click on Finish
-    reason = one.excluded
-    if complete:  # by today's rule, which may have been amended since
-        shown = [study.shown_options(places[answer.position], answer.options) for answer in answers]
-        reason = exclusion(study, answers, shown)
+    # By today's rule, which may have been amended since it was written down.
+    reason = exclusion(study, places, answers) if complete else one.excluded
     seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]
     end = max((answer.at for answer in answers), default=math.nan)
     return Person(

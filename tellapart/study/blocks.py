@@ -55,10 +55,7 @@ class Blocks:
 
     def reason(self, run: Transaction, one: Participant) -> str:
         """Why who answered everything is excluded, by today's rule; empty for who is not."""
-        places = self.places(one)
-        answers = rows.standing_answers(run, one.number)
-        shown = [self.study.shown_options(places[answer.position], answer.options) for answer in answers]
-        return exclusion(self.study, answers, shown)
+        return exclusion(self.study, self.places(one), rows.standing_answers(run, one.number))
 
     def apply_rule(self, run: Transaction) -> None:
         """The rule may have been amended since somebody completed: it is one for all."""

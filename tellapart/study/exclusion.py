@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from tellapart.study.design import CONTROL, ITEM, Study
+from tellapart.study.design import CONTROL, ITEM, Place, Study
 from tellapart.study.store import Answer
 
 
@@ -16,10 +16,10 @@ def control_errors(study: Study, answers: Sequence[Answer]) -> int:
     return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
 
 
-def exclusion(study: Study, answers: Sequence[Answer], shown: Sequence[Sequence[int]] = ()) -> str:
-    """Why a participant is excluded; empty for who is not.
+def exclusion(study: Study, places: Sequence[Place], answers: Sequence[Answer]) -> str:
+    """Why a participant, who saw the ``places`` in this order, is excluded; empty for who is not.
 
-    answers: those that stand. shown: the same answers as displayed options, for the rule on equal answers.
+    answers: those that stand. The rule on equal answers is about options as they were displayed.
     """
     rule = study.settings.exclusion
     reasons = []
@@ -30,8 +30,9 @@ def exclusion(study: Study, answers: Sequence[Answer], shown: Sequence[Sequence[
     seconds = [own for place in main if (own := answers[place].seconds) is not None]
     if rule.min_median_seconds and seconds and statistics.median(seconds) < rule.min_median_seconds:
         reasons.append(f"a median of {statistics.median(seconds):.1f} s per item")
-    if rule.max_same_answer < 1 and main and shown:
-        _, count = Counter(tuple(shown[place]) for place in main).most_common(1)[0]
+    if rule.max_same_answer < 1 and main:
+        shown = (study.shown_options(places[answers[place].position], answers[place].options) for place in main)
+        _, count = Counter(map(tuple, shown)).most_common(1)[0]
         if count / len(main) > rule.max_same_answer:
             reasons.append(f"the same answer to {count} of {len(main)} items")
     return "; ".join(reasons)

@@ -20,6 +20,16 @@ def unit(rng: np.random.Generator, count: int) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def save_noise(folder: Path, sizes: dict[str, int], prefix: bool) -> None:
+    """Folders of photos of 3:2, named by number, with the folder's name before it or without."""
+    rng = np.random.default_rng(1)
+    for name, count in sizes.items():
+        (folder / name).mkdir()
+        for n in range(count):
+            noise = Image.fromarray(rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)).resize((60, 40))
+            noise.save(folder / name / f"{name if prefix else ''}{n}.png")
+
+
 def test_the_pool_is_the_union_of_each_targets_nearest() -> None:
     rng = np.random.default_rng(0)
     targets_ND, others_MD = unit(rng, 300), unit(rng, 500)
@@ -36,12 +46,7 @@ def test_the_pool_is_the_union_of_each_targets_nearest() -> None:
 
 
 def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_scorer: Path, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    for folder, count in (("test", 4), ("other", 9)):
-        (tmp_path / folder).mkdir()
-        for n in range(count):
-            noise = Image.fromarray(rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)).resize((60, 40))
-            noise.save(tmp_path / folder / f"{folder}{n}.png")
+    save_noise(tmp_path, {"test": 4, "other": 9}, prefix=True)
     list_ = tmp_path / "pool.jsonl"
     done = cli(
         "bags", "pool", tmp_path / "test", "--among", tmp_path / "other", "--scorer", tiny_scorer, "--nearest", 1,
@@ -63,12 +68,7 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
 
 def test_a_pool_is_of_other_pictures_not_of_other_names(cli: Cli, tiny_scorer: Path, tmp_path: Path) -> None:
     """Folders number their pictures from 0 again, and a copy may have another name."""
-    rng = np.random.default_rng(1)
-    for folder, count in (("test", 4), ("other", 6)):
-        (tmp_path / folder).mkdir()
-        for n in range(count):
-            noise = Image.fromarray(rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)).resize((60, 40))
-            noise.save(tmp_path / folder / f"{n}.png")
+    save_noise(tmp_path, {"test": 4, "other": 6}, prefix=False)
     shutil.copy(tmp_path / "test" / "1.png", tmp_path / "other" / "copy.png")
     list_ = tmp_path / "pool.jsonl"
     done = cli(
