@@ -27,7 +27,8 @@ from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup, open_specs
 
-START, PLAIN, DECODED, TRUTHFUL = "start", "self-retrieval", "self-retrieval, consensus", "truthful"
+START, PLAIN, TRUTHFUL = "start", "self-retrieval", "truthful"
+ALIKE = {START: "start, consensus", PLAIN: "self-retrieval, consensus"}  # decoded as the truthful arm is
 ARMS = {PLAIN: "flickr8k_full_sr", TRUTHFUL: "flickr8k_truthful"}
 METRICS = (
     "recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike",
@@ -51,15 +52,16 @@ def arms(seed: int, settings: list[str], truthful: list[str]) -> dict[str, Run]:
 
 
 def captions_of(runs: dict[str, Run]) -> dict[str, Captions]:
-    """Of the start, of both arms, and of plain self-retrieval decoded as the truthful arm is."""
-    captions = {arm: read_captions(run.folder / "captions" / "after.jsonl") for arm, run in runs.items()}
+    """Of the start and of both arms, and of the start and plain self-retrieval decoded as the truthful arm is."""
+    folders = {arm: run.folder / "captions" for arm, run in runs.items()}
     setup = TrainingSetup(runs[TRUTHFUL].recipe, upstream)
-    (decoded,) = captioner_systems(setup, {DECODED: load_captioner(str(runs[PLAIN].folder))}).values()
+    (decoded,) = captioner_systems(setup, {PLAIN: load_captioner(str(runs[PLAIN].folder))}).values()
     return {
-        START: read_captions(runs[PLAIN].folder / "captions" / "before.jsonl"),
-        PLAIN: captions[PLAIN],
-        DECODED: decoded,
-        TRUTHFUL: captions[TRUTHFUL],
+        START: read_captions(folders[PLAIN] / "before.jsonl"),
+        ALIKE[START]: read_captions(folders[TRUTHFUL] / "before.jsonl"),
+        PLAIN: read_captions(folders[PLAIN] / "after.jsonl"),
+        ALIKE[PLAIN]: decoded,
+        TRUTHFUL: read_captions(folders[TRUTHFUL] / "after.jsonl"),
     }
 
 
@@ -104,7 +106,7 @@ def table(results: Results) -> list[str]:
 
 def by_seed(captions: dict[int, dict[str, Captions]], runs: list[dict[str, Run]]) -> list[str]:
     """One row for each seed: R@1 / precision of facts / CIDEr of each system, and when its runs were made."""
-    lines = [f"| seed | {' | '.join(captions[min(captions)])} | runs of |", "|---|" + "---:|" * 4 + "---|"]
+    lines = [f"| seed | {' | '.join(captions[min(captions)])} | runs of |", "|---|" + "---:|" * 5 + "---|"]
     for (seed, own), of_seed in zip(captions.items(), runs, strict=True):
         results, _ = measured([own], of_seed[TRUTHFUL])
         cells = [" / ".join(f"{found[metric].value:.1f}" for metric in BOUNDS) for found in results.systems.values()]

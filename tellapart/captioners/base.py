@@ -241,7 +241,7 @@ def room_after(text_config: Any, before: int) -> int | None:
     return None if positions is None else max(0, int(positions) - before + 1)
 
 
-CANDIDATES_AT_ONCE = 1024  # rows of a batch in consensus decoding
+SAMPLES_AT_ONCE = 1024  # rows of a batch
 
 
 def generate_captions(
@@ -256,8 +256,9 @@ def generate_captions(
     With ``decoding.confidence`` without the words that the captioner is not sure of (`confident_texts`); a consensus is
     among samples without them.
     """
-    if decoding.kind == "consensus":
-        batch_size = max(1, min(batch_size, CANDIDATES_AT_ONCE // decoding.candidates))
+    if decoding.asks_scorer:
+        raise ValueError("a scorer chooses among these captions; call inference.best_of.chosen_captions")
+    batch_size = max(1, min(batch_size, SAMPLES_AT_ONCE // decoding.drawn.samples))
     training = captioner.model.training
     captioner.model.eval()
     texts: list[str] = []

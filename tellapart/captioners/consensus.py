@@ -16,10 +16,18 @@ from tellapart.metrics.tokenizer import ptb_tokenize
 from tellapart.rewards.consensus import word_shares
 
 
-def consensus(samples: Sequence[str]) -> str:
-    """The sample with the highest `agreement`, the first of equal ones; an empty one only where all are."""
-    written = [text for text in samples if text]
-    return written[int(agreement(written).argmax())] if written else ""
+def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
+    """The sample with the highest `agreement`, the first of equal ones; an empty one only where all are.
+
+    ``bonus_S``: what is added to the agreement of each of the S samples.
+    """
+    kept = [place for place, text in enumerate(samples) if text]
+    if not kept:
+        return ""
+    total_K = agreement([samples[place] for place in kept])
+    if bonus_S is not None:
+        total_K = total_K + bonus_S[kept]
+    return samples[kept[int(total_K.argmax())]]
 
 
 def agreement(samples: Sequence[str]) -> np.ndarray:

@@ -66,7 +66,13 @@ def caption(
         float | None,
         typer.Option(min=0.01, help="For --best-of and --samples; default 1. For --consensus; default 0.6."),
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="The scorer of --best-of: folder, run, or hub name.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="The scorer of --best-of, or beside --consensus: folder, run, or hub name.")
+    ] = None,
+    scorer_weight: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Of --consensus with --scorer: more finds more pictures. Default: 0.1."),
+    ] = None,
     truthful: Annotated[
         bool,
         typer.Option("--truthful", help="Drop or soften words that the captioner finds no likelier for the picture."),
@@ -106,6 +112,8 @@ def caption(
     served = is_server(model)
     longest = max_tokens or (MAX_TOKENS if served else 30)
     decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus)
+    if weight := weight_of_scorer(scorer_weight, scorer, consensus):
+        decoding = decoding.model_copy(update={"scorer_weight": weight})
     if confidence is not None:
         decoding = decoding.model_copy(update={"confidence": confidence})
     if served:
@@ -113,6 +121,7 @@ def caption(
             "--beams": beams,
             "--best-of": best_of,
             "--scorer": scorer,
+            "--scorer-weight": scorer_weight,
             "--consensus": consensus,
             "--truthful": truthful or None,
         }
@@ -209,6 +218,16 @@ def _refuse(options: dict[str, Any], why: str) -> None:
     for option, value in options.items():
         if value is not None:
             raise UsageError(f"{option} {why}; leave it out")
+
+
+def weight_of_scorer(weight: float | None, scorer: str | None, consensus: int | None) -> float:
+    """How much a scorer counts in a consensus; 0 where there is no such choice."""
+    from tellapart.models.decoding import SCORER_WEIGHT
+
+    if consensus is None or scorer is None:
+        _refuse({"--scorer-weight": weight}, "is for --consensus 48 --scorer MODEL")
+        return 0.0
+    return SCORER_WEIGHT if weight is None else weight
 
 
 def caption_decoding(

@@ -74,7 +74,8 @@ def caption_pictures(
 
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
-    the scorer's image features (which come from ``store``, or the default one). ``truthful`` drops or softens words
+    the scorer's image features (which come from ``store``, or the default one). Where ``decoding`` has a
+    ``scorer_weight``, a consensus is chosen by the scorer too (`BestOf.consensus`). ``truthful`` drops or softens words
     that the captioner finds no likelier for the picture than for others of the data set (`inference.truthful`). The
     captions' order in a file is the data set's; a resumed run appends.
 
@@ -86,8 +87,10 @@ def caption_pictures(
     started = time.monotonic()
     if best_of is not None and (best_of < 2 or scorer is None):
         raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
-    if scorer is not None and best_of is None:
-        raise UsageError("a scorer chooses among samples; type --best-of 10 with it, or leave it out")
+    if decoding.asks_scorer and scorer is None:
+        raise UsageError("a consensus with scorer_weight needs a scorer; type: --consensus 48 --scorer MODEL")
+    if scorer is not None and best_of is None and not decoding.asks_scorer:
+        raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_truthful(dataset, decoding, truthful, best_of)
@@ -101,10 +104,11 @@ def caption_pictures(
         todo = [item for item in dataset if item.id not in writer.done]
         already = len(dataset) - len(todo)
         chooser = None
-        if best_of is not None and scorer is not None and todo:
+        if scorer is not None and todo:
             chooser = BestOf.among(dataset, scorer, store, wanted=[item.id for item in todo], progress=progress)
             todo = [item for item in todo if item.id in chooser.places]
-            decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
+            if best_of is not None:
+                decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
         engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size)
         if truthful and todo:
             engine.doubt_words(list(dataset), dataset.spec)

@@ -185,7 +185,8 @@ class CaptionEngine:
             chosen = order[some]
             rows = visual[some] if lengths is None else visual[torch.tensor(chosen, device=visual.device)]
             seeds = ItemSeeds(tuple(items[place].id for place in chosen))
-            return generate_captions(self._captioner, rows, self._decoding, len(chosen), seeds)
+            decoding = self._decoding if chooser is None else self._decoding.drawn
+            return generate_captions(self._captioner, rows, decoding, len(chosen), seeds)
 
         written = [text for texts in self._writing.batches(len(items), generate) for text in texts]
         samples = len(written) // len(items)
@@ -195,6 +196,9 @@ class CaptionEngine:
             groups[place] = tuple(" ".join(text.split()) for text in texts)
         if chooser is None:
             captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
+        elif self._decoding.asks_scorer:
+            texts = chooser.consensus(items, groups, self._decoding.scorer_weight)
+            captions = [Written(item, text) for item, text in zip(items, texts, strict=True)]
         else:
             ranked = chooser.rank(items, groups)
             captions = [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig
 
 CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/log.md)
+SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/log.md)
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on
 Scores = Callable[["torch.Tensor"], "torch.Tensor"]  # outputs N×H to logits N×V
 
@@ -25,7 +26,9 @@ class Decoding(BaseModel):
     ``greedy`` takes the likeliest token, ``sample`` draws from the softmax at ``temperature``,
     ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``), ``consensus`` draws
     ``candidates`` at ``temperature`` and keeps the one that the others agree with most
-    (`captioners.consensus`); only `captioners.generate_captions` does so, for it chooses among texts.
+    (`captioners.consensus`); only `captioners.generate_captions` does so, for it chooses among texts. With a
+    ``scorer_weight`` a scorer chooses too (`inference.best_of.chosen_captions`): so much agreement is a nat worth of
+    log-probability that the scorer finds the picture among its look-alikes.
 
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
     caption says twice it says once; 0 leaves captions as they are written.
@@ -38,6 +41,7 @@ class Decoding(BaseModel):
     kind: Literal["greedy", "sample", "beam", "consensus"] = "greedy"
     beams: int = Field(5, ge=1)
     candidates: int = Field(CANDIDATES, ge=3, exclude_if=CANDIDATES.__eq__)  # fingerprints stay what they were
+    scorer_weight: float = Field(0.0, ge=0, exclude_if=(0.0).__eq__)
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
     max_tokens: int = Field(30, ge=1)
@@ -51,6 +55,10 @@ class Decoding(BaseModel):
                 f"samples is {self.samples}, and '{self.kind}' writes {most}; set kind = 'sample' for more"
             )
         return self
+
+    @property
+    def asks_scorer(self) -> bool:
+        return self.kind == "consensus" and self.scorer_weight > 0
 
     @property
     def drawn(self) -> Decoding:

@@ -134,6 +134,8 @@ class Recipe(Strict):
         for table in ("validation", "evaluation"):
             if (samples := getattr(self, table).decoding.samples) > 1:
                 yield f"{table}.decoding.samples is {samples}; one caption of each picture is measured"
+        if self.validation.decoding.asks_scorer:
+            yield "validation.decoding.scorer_weight would choose by what validation measures; leave it out"
         learned = getattr(self.objective, "decoding", None)
         if getattr(learned, "kind", "") == "consensus":
             yield "objective.decoding.kind = 'consensus' chooses among samples, and training learns from all of them"
@@ -187,6 +189,8 @@ class Recipe(Strict):
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "
                 "evaluation.eval_scorers need its name"
             )
+        if self.scorer is None and self.evaluation.decoding.asks_scorer:
+            yield "[scorer] is missing; evaluation.decoding.scorer_weight needs its name"
         if self.objective.kind == "self_distillation" and self.training.augment == "crop-flip":
             yield f"training.augment flips pictures, and {writes}, learns one caption of each; set it to 'crop'"
         if own and self.training.captions_per_picture > 1:

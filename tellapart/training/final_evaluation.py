@@ -13,6 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.evaluation.gallery import save_pictures
 from tellapart.evaluation.word_values import add_word_values
+from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.run_folder import Run, write_json, write_text, writing
@@ -71,15 +72,23 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 
 
 def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) -> dict[str, dict[str, str]]:
-    """Each captioner's captions of the test pictures, by id."""
+    """Each captioner's captions of the test pictures, by id; where the decoding asks a scorer, it is [scorer]."""
     decoding = setup.recipe.evaluation.decoding
+    items, chooser = setup.test_items, None
+    if decoding.asks_scorer:
+        assert setup.scorer is not None
+        features = np.asarray(setup.store.features(items, setup.scorer.encoder))
+        chooser = BestOf.of_features(setup.scorer, [item.id for item in items], features)
     systems = {}
     for name, captioner in captioners.items():
-        say(f"captions of {len(setup.test_items):,} test pictures: {name}")
-        visual = setup.view_of(captioner).rows(setup.test_items)
-        seeds = ItemSeeds(tuple(item.id for item in setup.test_items), setup.recipe.seed)
-        texts = generate_captions(captioner, visual, decoding, seeds=seeds)
-        systems[name] = {item.id: text for item, text in zip(setup.test_items, texts, strict=True)}
+        say(f"captions of {len(items):,} test pictures: {name}")
+        visual = setup.view_of(captioner).rows(items)
+        seeds = ItemSeeds(tuple(item.id for item in items), setup.recipe.seed)
+        if chooser is None:
+            texts = generate_captions(captioner, visual, decoding, seeds=seeds)
+        else:
+            texts = chosen_captions(captioner, visual, decoding, items, chooser, seeds)
+        systems[name] = {item.id: text for item, text in zip(items, texts, strict=True)}
     return systems
 
 

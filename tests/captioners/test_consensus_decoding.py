@@ -18,9 +18,12 @@ from test_table import CAPTIONERS
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import agreement, consensus
+from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.caption_words import content_words
+from tellapart.scorers import Scorer, load_scorer
+from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
 
 WRITTEN = Decoding(kind="consensus", candidates=7, temperature=1.3, max_tokens=6)
@@ -93,6 +96,43 @@ def test_captions_are_the_consensus_of_the_pictures_own_samples(name: str, tmp_p
         assert generate_captions(captioner, visual, decoding, batch_size=2, seeds=seeds) == expected
 
 
+def plain_choice(samples: list[str], scorer: Scorer, images_ND: np.ndarray, place: int, weight: float) -> str:
+    """Agreement + weight x log p(picture | caption), sample by sample; all pictures are look-alikes."""
+    written = [text for text in samples if text]
+    totals = []
+    for text, agreed in zip(written, agreement(written), strict=True):
+        logits_N = scorer.scale * scorer.text_features([text])[0].numpy() @ images_ND.T
+        totals.append(agreed + weight * (logits_N[place] - np.log(np.exp(logits_N).sum())))
+    return written[int(np.argmax(totals))] if written else ""
+
+
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_a_scorer_chooses_too(name: str, tmp_path: Path, tiny_scorer: Path) -> None:
+    """Of 3:2 photos: the choice is that of the definition, and a great weight makes another one."""
+    captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)), precision="fp32")
+    scorer = load_scorer(str(tiny_scorer))
+    visual, seeds = visual_of(captioner), ItemSeeds(IDS, seed=2)
+    images_ND = np.random.default_rng(0).standard_normal((5, scorer.text_features(["a"]).shape[1]), dtype=np.float32)
+    items: list[Any] = [Item(id_, None, ()) for id_ in IDS]  # type: ignore[arg-type]  # no picture is read
+    chooser = BestOf.of_features(scorer, IDS, images_ND, progress=False)
+    texts = generate_captions(captioner, visual, WRITTEN.drawn, seeds=seeds)
+    groups = [texts[start : start + 7] for start in range(0, 35, 7)]
+    for weight in (0.5, 50.0):
+        expected = [plain_choice(group, scorer, images_ND, place, weight) for place, group in enumerate(groups)]
+        decoding = WRITTEN.model_copy(update={"scorer_weight": weight})
+        assert chosen_captions(captioner, visual, decoding, items, chooser, seeds) == expected
+    assert expected != [consensus(group) for group in groups]
+    with pytest.raises(ValueError, match="a scorer chooses among these captions"):
+        generate_captions(captioner, visual, decoding, seeds=seeds)
+
+
+def test_empty_samples_are_not_chosen_by_a_scorer() -> None:
+    samples = ["", "a cat", "a red cat", "a cat", ""]
+    assert consensus(samples, np.array([9.0, 0.0, 8.0, 0.0, 9.0])) == "a red cat"
+    assert consensus(samples, np.zeros(5)) == consensus(samples) == "a cat"
+    assert consensus(["", ""], np.ones(2)) == ""
+
+
 def test_many_candidates_go_in_small_batches(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
     rows: list[int] = []
@@ -104,7 +144,8 @@ def test_many_candidates_go_in_small_batches(tiny_captioner: Path, monkeypatch: 
 
     monkeypatch.setattr(captioner, "generate", counted)
     generate_captions(captioner, visual_of(captioner), WRITTEN.model_copy(update={"candidates": 500}))
-    assert rows == [1000, 1000, 500]
+    generate_captions(captioner, visual_of(captioner), Decoding(kind="sample", samples=500, max_tokens=6))
+    assert rows == [1000, 1000, 500] * 2
 
 
 def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
@@ -137,6 +178,70 @@ def test_the_command(tmp_path: Path, cli: Any) -> None:
         "caption", "openai:m@http://127.0.0.1:9/v1", tmp_path / "photos", "--consensus", "6", "--format", "txt"
     )
     assert "--consensus is of a model on this machine" in server.line
+
+
+def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) -> None:
+    """Of 3:2 photos, BLIP: in any batch, resumed, and not mixed with captions by another weight."""
+    (tmp_path / "photos").mkdir()
+    for number in range(5):
+        Image.effect_noise((60, 40), 40 + 30 * number).convert("RGB").save(tmp_path / "photos" / f"{number}.jpg")
+    command = ["caption", CAPTIONERS["BLIP"](tmp_path), tmp_path / "photos", "--precision", "fp32", "--max-tokens", "8"]
+    scorer = ["--scorer", tiny_scorer]
+
+    def captions(out: str, *options: Any) -> list[Any]:
+        done = cli(*command, "-o", tmp_path / out, *options)
+        assert done.status == 0, done.err
+        lines = [json.loads(line) for line in (tmp_path / out).read_text(encoding="utf-8").splitlines()]
+        assert all(line.keys() <= {"id", "caption", "captions"} for line in lines)
+        return [line.get("captions") or line["caption"] for line in lines]
+
+    samples = captions("all.jsonl", "--samples", "6", "--temperature", "0.6")
+    loaded = load_scorer(str(tiny_scorer))
+    pictures = [Image.open(tmp_path / "photos" / f"{number}.jpg").convert("RGB") for number in range(5)]
+    images_ND = loaded.image_features(loaded.pixels(pictures)).detach().numpy()
+    wanted = ["--consensus", "6", *scorer, "--scorer-weight", "30"]
+    expected = [plain_choice(six, loaded, images_ND, place, 30) for place, six in enumerate(samples)]
+    assert captions("far.jsonl", *wanted) == expected != [consensus(six) for six in samples]
+    assert captions("far2.jsonl", *wanted, "--batch-size", "2") == expected
+    whole = (tmp_path / "far.jsonl").read_bytes()
+    (tmp_path / "far.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    assert captions("far.jsonl", *wanted) == expected and (tmp_path / "far.jsonl").read_bytes() == whole
+    assert "0 captions written, 5 were there" in cli(*command, "-o", tmp_path / "far.jsonl", *wanted).err
+    done = cli(*command, "-o", tmp_path / "far.jsonl", "--consensus", "6", *scorer)
+    assert done.status == 2 and "--overwrite" in done.line
+    assert captions("near.jsonl", "--consensus", "6", *scorer) == [
+        plain_choice(six, loaded, images_ND, place, 0.1) for place, six in enumerate(samples)
+    ]
+    for options, told in (
+        (["--consensus", "6", "--scorer-weight", "1"], "--scorer-weight is for --consensus 48 --scorer MODEL"),
+        (["--best-of", "6", *scorer, "--scorer-weight", "1"], "--scorer-weight is for --consensus 48 --scorer MODEL"),
+        (scorer, "a scorer chooses among samples; type --best-of 10 or --consensus 48 with it"),
+        (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),
+    ):
+        done = cli(*command, "-o", tmp_path / "no.jsonl", *options)
+        assert done.status == 2 and done.line.startswith(told), done.line
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"validation": {"decoding": {"kind": "consensus", "scorer_weight": 0.1}}}, "would choose by what validation"),
+        ({"scorer": None, "validation": {"select": "loss"}}, "evaluation.decoding.scorer_weight needs its name"),
+    ],
+)
+def test_recipes_that_a_scorer_cannot_serve_are_refused(changes: dict[str, Any], told: str) -> None:
+    table: dict[str, Any] = {
+        "name": "chosen",
+        "data": {"train": "scenes:plain?n=4", "validation": "scenes:plain?n=4&split=validation"},
+        "captioner": {"name": "scenes"},
+        "scorer": {"name": "scenes"},
+        "objective": {"kind": "mle"},
+        "training": {"steps": 1, "batch_size": 2, "learning_rate": 1e-4},
+        "evaluation": {"decoding": {"kind": "consensus", "scorer_weight": 0.1}},
+    }
+    check_recipe(table, "a.toml")
+    with pytest.raises(Exception, match=told):
+        check_recipe({key: value for key, value in (table | changes).items() if value is not None}, "a.toml")
 
 
 def test_training_from_a_consensus_is_refused() -> None:

@@ -353,7 +353,9 @@ def test_best_of_leaves_out_the_unreadable(
 def test_best_of_needs_a_scorer_and_two_samples(
     captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path
 ) -> None:
-    for options in ({"best_of": 4}, {"best_of": 1, "scorer": scorer}, {"scorer": scorer}, {"batch_size": 0}):
+    asked = Decoding(kind="consensus", candidates=3, scorer_weight=0.1)
+    wrong = ({"best_of": 4}, {"best_of": 1, "scorer": scorer}, {"scorer": scorer}, {"batch_size": 0})
+    for options in (*wrong, {"decoding": asked}):
         with pytest.raises(UsageError):
             run(captioner, photos, tmp_path / "a.jsonl", **options)
     assert not (tmp_path / "a.jsonl").exists()

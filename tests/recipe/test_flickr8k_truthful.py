@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw
 
+from tellapart.captioners import generate_captions, load_captioner
+from tellapart.captioners.consensus import agreement
 from tellapart.data import open_data
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.find import find_recipe
@@ -18,6 +21,7 @@ from tellapart.recipe.reading import read_recipe
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train
 from tellapart.training.setup import TrainingSetup
+from tellapart.utils.rng import ItemSeeds
 
 TOOLS = Path(__file__).parent.parent.parent / "tools"
 COLOURS = ("red", "green", "blue", "yellow")
@@ -101,14 +105,35 @@ def test_start_and_both_arms_are_trained_and_measured(
     rows = {
         cells[1].strip(" `"): cells[2:-1] for cells in (line.split("|") for line in printed.splitlines()) if cells[1:]
     }
-    assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 6 for metric in tool.METRICS)
+    assert set(tool.METRICS) <= rows.keys() and all(len(rows[metric]) == 7 for metric in tool.METRICS)
     assert "[" in rows["facts_precision"][-1] and any(name.startswith("test_") for name in rows)
-    alone = np.array([[float(cell.split(" / ")[0]) for cell in rows[seed][:4]] for seed in "01"])
-    assert alone.mean(0) == pytest.approx([float(cell) for cell in rows["recall@1.random100"][:4]], abs=0.06)
+    alone = np.array([[float(cell.split(" / ")[0]) for cell in rows[seed][:5]] for seed in "01"])
+    assert alone.mean(0) == pytest.approx([float(cell) for cell in rows["recall@1.random100"][:5]], abs=0.06)
     settings.append(f"evaluation.eval_scorers=['{folds[1]}']")
     runs = tool.arms(0, settings, own)
     with pytest.raises(SystemExit, match="a scorer that gave the reward"):
         tool.measured([], runs[tool.TRUTHFUL])
+    written = tool.read_captions(runs[tool.TRUTHFUL].folder / "captions" / "after.jsonl")
+    assert written == chosen_by_hand(runs[tool.TRUTHFUL])
+
+
+def chosen_by_hand(run: Run) -> dict[str, str]:
+    """Of each photo's samples the one with the highest agreement + weight x log p among all 100 test photos."""
+    setup = TrainingSetup(run.recipe, lambda name: name)
+    decoding, scorer, ids = run.recipe.evaluation.decoding, setup.scorer, [item.id for item in setup.test_items]
+    assert decoding.scorer_weight == 0.1 and decoding.confidence == 0.06 and scorer is not None
+    captioner = load_captioner(str(run.folder), precision="fp32")
+    visual = setup.view_of(captioner).rows(setup.test_items)
+    texts = generate_captions(captioner, visual, decoding.drawn, seeds=ItemSeeds(tuple(ids), 0))
+    images_ND = np.asarray(setup.store.features(setup.test_items, scorer.encoder))
+    logits_MN = torch.from_numpy(scorer.scale * scorer.text_features(texts).numpy() @ images_ND.T)
+    chosen = {}
+    for place, id_ in enumerate(ids):
+        rows = [row for row in range(5 * place, 5 * place + 5) if texts[row]]
+        log_prob_K = logits_MN[rows].log_softmax(-1)[:, place].numpy()
+        total_K = agreement([texts[row] for row in rows]) + 0.1 * log_prob_K
+        chosen[id_] = texts[rows[int(total_K.argmax())]]
+    return chosen
 
 
 def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path) -> None:
