@@ -16,6 +16,7 @@ from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.beams import captions_after
 from tellapart.captioners.patching import default_generation_settings, replaced_forward
 from tellapart.captioners.prefix import (
+    CACHE,
     CachedPrefix,
     hidden_after,
     no_cache_reason,
@@ -91,7 +92,7 @@ class Blip(Captioner):
         output = bert(input_ids=start_BT, encoder_hidden_states=visual, is_decoder=True, use_cache=True)
         picture_B = torch.arange(len(visual), device=visual.device)
         output_B1H = self._transform(output.last_hidden_state[:, -1:])
-        return PatchPrefix(output.past_key_values, output_B1H, self._extend, picture_N=picture_B)
+        return PatchPrefix(getattr(output, CACHE), output_B1H, self._extend, picture_N=picture_B)
 
     def _extend(self, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
         assert isinstance(prefix, PatchPrefix)
@@ -103,9 +104,9 @@ class Blip(Captioner):
             output = bert(
                 input_ids=tokens_NT,
                 encoder_hidden_states=prefix.output_N1H,  # that there are some; `attend` has their keys and values
-                past_key_values=prefix.cache,
                 is_decoder=True,
                 use_cache=True,
+                **{CACHE: prefix.cache},
             )
         return self._transform(output.last_hidden_state)
 

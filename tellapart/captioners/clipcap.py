@@ -19,7 +19,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import Captioner, check_room, room_after
 from tellapart.captioners.patching import default_generation_settings
-from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
+from tellapart.captioners.prefix import CACHE, CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
 from tellapart.types import Rollout
@@ -217,12 +217,12 @@ class ClipCapModel(PreTrainedModel):
 def read_prefix(model: Any, prefix_BPH: torch.Tensor) -> CachedPrefix:
     """What the language model reads of pictures: their mapped prefixes."""
     output = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-    return CachedPrefix(output.past_key_values, output.last_hidden_state[:, -1:], partial(read_tokens, model))
+    return CachedPrefix(getattr(output, CACHE), output.last_hidden_state[:, -1:], partial(read_tokens, model))
 
 
 def read_tokens(model: Any, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
     embeds_NTH = model.get_input_embeddings()(tokens_NT).to(prefix.output_N1H.dtype)
-    output = model.base_model(inputs_embeds=embeds_NTH, past_key_values=prefix.cache, use_cache=True)
+    output = model.base_model(inputs_embeds=embeds_NTH, use_cache=True, **{CACHE: prefix.cache})
     hidden_NTH: torch.Tensor = output.last_hidden_state
     return hidden_NTH
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from tellapart.captioners.layouts import LAYOUTS
-from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason
+from tellapart.captioners.prefix import CACHE, CachedPrefix, hidden_after, no_cache_reason
 
 TOLERANCE = 1e-3  # of scores, in float32
 
@@ -69,7 +69,7 @@ def continues(captioner: VisionLanguageModel) -> bool:
 def continued(captioner: VisionLanguageModel, inputs: Mapping[str, torch.Tensor], output: Any) -> CachedPrefix:
     """The prefix behind ``output``, which the model gave for the prompts in ``inputs``."""
     inner = getattr(output, "language_model_outputs", None) or output
-    read = CachedPrefix(inner.past_key_values, output.logits[:, -1:], partial(extend, captioner))
+    read = CachedPrefix(getattr(inner, CACHE), output.logits[:, -1:], partial(extend, captioner))
     mask_BP = inputs.get("attention_mask")
     if captioner.is_encoder_decoder:
         read.encoded_NPD, read.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP
@@ -88,7 +88,7 @@ def continued(captioner: VisionLanguageModel, inputs: Mapping[str, torch.Tensor]
 
 def extend(captioner: VisionLanguageModel, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
     """Outputs N×T×H after further tokens."""
-    model, more = captioner.model, {"past_key_values": prefix.cache, "use_cache": True}
+    model, more = captioner.model, {CACHE: prefix.cache, "use_cache": True}
     with captioner.without_head():
         if captioner.is_encoder_decoder:
             return extend_decoder(model, tokens_NT, prefix, more)

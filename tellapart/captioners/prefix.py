@@ -14,11 +14,14 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from transformers import Cache, EncoderDecoderCache
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.models.decoding import Prefix
 from tellapart.utils.messages import say
 
 GROUPS, AT_LEAST = 4, 32  # groups of like length, and rows in one
+# What transformers calls keys and values, as an argument and in an output; `cache` from 5.24 on.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
 @dataclass

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from tellapart.captioners.base import Captioner, check_room
 from tellapart.captioners.beams import captions_after
 from tellapart.captioners.patching import default_generation_settings, identity
-from tellapart.captioners.prefix import CachedPrefix, hidden_after, no_cache_reason, shares
+from tellapart.captioners.prefix import CACHE, CachedPrefix, hidden_after, no_cache_reason, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -108,7 +108,7 @@ class TextOnly(Captioner):
         prompt_BP, there_BP = self.prompts(visual)
         check_room(self.text_config, prompt_BP.shape[1], tokens)
         output = self._run(self._inputs(prompt_BP, there_BP), use_cache=True)
-        prefix = CachedPrefix(output.past_key_values, self._outputs(output)[:, -1:], self._extend, there_BP.long())
+        prefix = CachedPrefix(getattr(output, CACHE), self._outputs(output)[:, -1:], self._extend, there_BP.long())
         if self.takes_positions:
             prefix.position_N1 = there_BP.sum(1, keepdim=True)
         return prefix
@@ -118,7 +118,7 @@ class TextOnly(Captioner):
         inputs: dict[str, Any] = {"input_ids": tokens_NT, "attention_mask": prefix.attention_mask(T)}
         if prefix.position_N1 is not None:
             inputs["position_ids"] = prefix.positions(T)
-        return self._outputs(self._run(inputs, past_key_values=prefix.cache, use_cache=True))
+        return self._outputs(self._run(inputs, use_cache=True, **{CACHE: prefix.cache}))
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         if not self.linear:
