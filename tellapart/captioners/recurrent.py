@@ -17,7 +17,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import as_config
-from tellapart.captioners.prefix import hidden_after
+from tellapart.captioners.prefix import CACHE, hidden_after
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
 from tellapart.types import Encoder, Rollout
@@ -212,27 +212,31 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         input_ids: torch.Tensor,
         values: torch.Tensor,
         there: torch.Tensor,
-        past_key_values: State | None = None,
+        state: State | None = None,
         return_dict: bool = True,
     ) -> CausalLMOutputWithPast:
-        """Scores R×T×V of what follows each of ``input_ids`` R×T; ``values`` and ``there`` are what `look` gives."""
-        state = self.language_model.start(values, there) if past_key_values is None else past_key_values
+        """Scores R×T×V of what follows each of ``input_ids`` R×T; ``values`` and ``there`` are what `look` gives.
+
+        ``state``: of the LSTM after the tokens before; None: these are the first.
+        """
+        if state is None:
+            state = self.language_model.start(values, there)
         hidden_RTH, state = self.language_model(input_ids, state, values, there)
         scores_RTV = self.language_model.head(hidden_RTH)
-        return CausalLMOutputWithPast(logits=scores_RTV, past_key_values=state)
+        kept: Any = {CACHE: state}
+        return CausalLMOutputWithPast(logits=scores_RTV, **kept)
 
     def prepare_inputs_for_generation(  # type: ignore[override]
         self,
         input_ids: torch.Tensor,
-        past_key_values: State | None = None,
         values: torch.Tensor | None = None,
         there: torch.Tensor | None = None,
-        **_: Any,
+        **kept: Any,
     ) -> dict[str, Any]:
-        return {"input_ids": input_ids[:, -1:], "values": values, "there": there, "past_key_values": past_key_values}
+        return {"input_ids": input_ids[:, -1:], "values": values, "there": there, "state": kept.get(CACHE)}
 
-    def _reorder_cache(self, past_key_values: State, beam_idx: torch.Tensor) -> State:
-        return tuple(x.index_select(0, beam_idx.to(x.device)) for x in past_key_values)
+    def _reorder_cache(self, state: State, beam_idx: torch.Tensor) -> State:
+        return tuple(x.index_select(0, beam_idx.to(x.device)) for x in state)
 
 
 class Recurrent(Captioner):
