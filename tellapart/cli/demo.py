@@ -30,7 +30,7 @@ def demo(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Teach the small captioner of the embedded world to tell look-alikes apart, in two minutes."""
+    """Teach the small captioner of the embedded world to tell look-alikes apart, in about two minutes."""
     from tellapart.models.device import running_on
 
     with running_on(device):
@@ -48,7 +48,8 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
 
     say(
         "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"
-        "learns by self-retrieval: the reward of a caption says how well a scorer finds its picture among 49 others."
+        "learns what tells a picture apart and is true: short captions made of words that it is sure of in its own\n"
+        "descriptions, of which a scorer chooses the one that finds its picture among look-alikes."
     )
     run = train(read_recipe(RECIPE, settings), out, resume=True)
     for example in examples(run.folder):

@@ -35,7 +35,7 @@ def finetune(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
-    objective: Annotated[str, typer.Option(help="What to learn.")] = "self-retrieval",
+    objective: Annotated[str, typer.Option(help="What to learn.")] = "truthful-self-retrieval",
     scorer: Annotated[
         str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,

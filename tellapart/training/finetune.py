@@ -32,7 +32,7 @@ def plan(
     model: str,
     pictures: Sequence[str],
     *,
-    objective: str = "self-retrieval",
+    objective: str = "truthful-self-retrieval",
     scorer: str | None = None,
     lora: bool = False,
     steps: int | None = None,

@@ -134,14 +134,19 @@ def test_the_same_command_goes_on_whatever_memory_is_free_then(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Free memory decides in how many parts a batch goes: what was planned is kept in the run."""
-    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2)
+    papers = ("--objective", "self-retrieval")  # learns from four samples of a picture
+    command: tuple[object, ...] = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out")
+    command = (*command, "--steps", 2, *papers)
     with monkeypatch.context() as patch:
         patch.setattr("tellapart.training.finetune.free_memory", lambda: 300_000_000)
         patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli(*command, "--max-tokens", 6).status == 130
     planned = read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps
     monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 30_000_000)
-    assert planned != plan(str(tiny_captioner), [WORLD], max_tokens=6).training.gradient_accumulation_steps
+    assert (
+        planned
+        != plan(str(tiny_captioner), [WORLD], objective=papers[1], max_tokens=6).training.gradient_accumulation_steps
+    )
     done = cli(*command, "--max-tokens", 6)
     assert done.status == 0, done.err
     assert read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps == planned
@@ -172,8 +177,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos: Path) -> None:
-    name = "truthful-self-retrieval"
-    scenes, real = (plan("scenes", [where], objective=name).objective for where in (WORLD, str(photos)))
+    scenes, real = (plan("scenes", [where]).objective for where in (WORLD, str(photos)))  # it is the default
     assert isinstance(scenes, SelfDistillation) and isinstance(real, Reinforce)
     assert PRESETS["truthful-self-retrieval"].items() <= scenes.model_dump().items()
     assert [reward.kind for reward in real.rewards] == ["self_retrieval", "consensus", "likelihood"]
@@ -185,7 +189,10 @@ def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos
     ]
     drawn = [reward.decoding for reward in (real.rewards[1], recipe.rewards[1])]  # type: ignore[union-attr]
     assert drawn[0] == drawn[1].model_copy(update={"max_tokens": 30})
-    long = plan("scenes", [str(photos)], objective=name, max_tokens=100).objective
+    assert plan("scenes", [str(photos)], objective="truthful-self-retrieval").objective == real
+    papers = plan("scenes", [str(photos)], objective="self-retrieval").objective
+    assert isinstance(papers, Reinforce) and [reward.kind for reward in papers.rewards] == ["self_retrieval"]
+    long = plan("scenes", [str(photos)], max_tokens=100).objective
     assert isinstance(long, Reinforce)
     assert long.decoding.max_tokens == long.rewards[1].decoding.max_tokens == 100  # type: ignore[union-attr]
     same = ("baseline", "length_normalization", "kl", "kl_temperature")
@@ -201,15 +208,16 @@ def test_all_that_ask_for_the_start_share_one_copy_of_its_weights() -> None:
     assert setup.captioner.model is not setup.start().model
 
 
-@pytest.mark.parametrize("family", ["blip", "qwen2_vl"])
+@pytest.mark.parametrize(("family", "lora"), [("blip", []), ("blip", ["--lora"]), ("qwen2_vl", [])])
 def test_real_layouts_learn_from_photos_by_the_truthful_objective(
-    family: str, cli: Cli, photos: Path, tmp_path: Path, tiny_scorer: Path
+    family: str, lora: list[str], cli: Cli, photos: Path, tmp_path: Path, tiny_scorer: Path
 ) -> None:
+    """It is the default."""
     words = ["a", "red", "dog", "on", "the", "grass", "and", "cat"]
     model = save_blip(tmp_path, words) if family == "blip" else FAMILIES[family](tmp_path / family)
     done = cli(
         "finetune", model, photos, "--scorer", tiny_scorer, "-o", tmp_path / "out", "--steps", 2, "--max-tokens", 8,
-        "--objective", "truthful-self-retrieval", "--json",
+        "--json", *lora,
     )  # fmt: skip
     assert done.status == 0, done.err
     assert set(json.loads(done.out)["systems"]) >= {"before", "after"}
