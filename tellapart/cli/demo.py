@@ -1,4 +1,4 @@
-"""``tellapart demo``: self-retrieval training on the embedded world, explained step by step."""
+"""``tellapart demo``: truthful self-retrieval on the embedded world, explained step by step."""
 
 from __future__ import annotations
 
