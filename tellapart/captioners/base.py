@@ -39,6 +39,7 @@ class Captioner(ABC):
     pixels_in_threads = False  # whether several threads may call `pixels` at once
     lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
     sees_clips = False  # whether it knows what to do with the features of several frames
+    masks_regions = False  # whether rows of zeros, which fill up pictures with fewer regions, change nothing
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name

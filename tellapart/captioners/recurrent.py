@@ -244,6 +244,7 @@ class Recurrent(Captioner):
 
     sees_clips = True
     pixels_in_threads = True
+    masks_regions = True
 
     @property
     def encoder(self) -> Encoder:

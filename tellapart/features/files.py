@@ -101,6 +101,7 @@ class FeatureFiles:
 
     def __init__(self, path: Path, source: FeatureSource) -> None:
         self.path, self.source = path, source
+        self.first: tuple[str, tuple[int, ...]] | None = None  # whose shape all have, where all have to be equal
 
     @classmethod
     def open(cls, path: str | Path) -> FeatureFiles:
@@ -148,8 +149,11 @@ class FeatureFiles:
             raise UsageError(f"{self.path}: {name} has NaN or infinity; expected finite numbers")
         return array.astype(np.float32, copy=False)
 
-    def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """The features of items, read on access. Raises `UsageError` that names an item without any."""
+    def rows(self, items: Sequence[Item], width: int | None = None, equal: bool = False) -> FeatureRows:
+        """The features of items, read on access. Raises `UsageError` that names an item without any.
+
+        ``equal``: other numbers of regions than the first one's are an error too, where they are read.
+        """
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
@@ -157,7 +161,9 @@ class FeatureFiles:
                 "them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
-        rows[:1]  # a wrong width is an error now, not in the middle of a training
+        first = rows[:1]  # a wrong width is an error now, not in the middle of a training
+        if equal and self.first is None and len(first):
+            self.first = rows.names[0], first.shape[1:]
         return rows
 
 
@@ -178,6 +184,8 @@ class FeatureRows:
     def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
         chosen = range(len(self))[places] if isinstance(places, slice) else places
         rows = [self.files.read(self.names[place], self.width) for place in chosen]
+        if self.files.first is not None:
+            self._check_shapes(rows, [self.names[place] for place in chosen], *self.files.first)
         if all(row.ndim == 1 for row in rows):
             return np.stack(rows) if rows else np.zeros((0, self.width or 0), np.float32)
         grids = [np.atleast_2d(row) for row in rows]
@@ -185,3 +193,13 @@ class FeatureRows:
         for n, grid in enumerate(grids):
             block[n, : len(grid)] = grid
         return block
+
+    def _check_shapes(
+        self, rows: Sequence[np.ndarray], names: Sequence[str], first: str, shape: tuple[int, ...]
+    ) -> None:
+        for row, name in zip(rows, names, strict=True):
+            if row.shape != shape:
+                raise UsageError(
+                    f"{self.files.path}: {first} is {shape} and {name} is {row.shape}, and this captioner reads as "
+                    "many regions of every picture; expected equal shapes, or a captioner of kind 'recurrent'"
+                )

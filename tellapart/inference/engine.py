@@ -94,10 +94,11 @@ class CaptionEngine:
             some = [items[place]]
             for _, kept, visual in self._encoded(some) if self._encoder is not None else self._viewed(some):
                 ids += [item.id for item in kept]
-                rows += [self._captioner.inputs(visual)] if kept else []
+                rows += [self._captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
             raise UsageError(f"--truthful compares pictures; of {name} only {len(ids)} can be read; leave it out")
-        self._beliefs = Beliefs(self._captioner, torch.cat(rows), ids)
+        contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # pictures may differ in their regions
+        self._beliefs = Beliefs(self._captioner, contrast_K, ids)
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
         """For some items after another how many they are, and the captions of those that can be read, in order."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from command_line import Cli
 
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
@@ -16,7 +18,9 @@ from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
+from tellapart.recipe.models import NewCaptioner, NewScorer
 from tellapart.recipe.reading import check_recipe
+from tellapart.training.new_models import build_captioner, build_scorer
 from tellapart.training.runs import train
 from tellapart.types import Item
 
@@ -152,8 +156,34 @@ def test_a_captioner_trains_and_speaks_with_features_from_files(
         json.loads(line)["id"]: json.loads(line)["caption"] for line in out.read_text().splitlines() if '"id"' in line
     }
     assert again == {line["id"]: line["caption"] for line in said}
+    truthful = tmp_path / "truthful.jsonl"
+    caption_pictures(
+        captioner, open_data(DATA["test"]), truthful, decoding=Decoding(max_tokens=6), features=str(folder),
+        truthful=True, batch_size=5, progress=False,
+    )  # fmt: skip
+    assert len(truthful.read_text().splitlines()) == len(items)
     with pytest.raises(UsageError, match="has no vision encoder: it reads features from files"):
         caption_pictures(captioner, open_data(DATA["test"]), tmp_path / "x.jsonl", decoding=Decoding())
+
+
+def test_a_clipcap_refuses_different_numbers_of_regions(items: list[Item], tmp_path: Path, cli: Cli) -> None:
+    """It does not know which rows only fill up, so its captions would depend on the other pictures of the batch."""
+    torch.manual_seed(0)
+    scorer = build_scorer(NewScorer(image_size=32, width=4, text_width=16, text_heads=2, projection=16), ["a"], "tiny")
+    new = NewCaptioner(vision="tiny", visual="cells", mapper="linear", width=16, heads=2, layers=1)
+    captioner = build_captioner(new, ["a red dog"], scorer, "tiny")
+    captioner.save(tmp_path / "clipcap")
+    width = captioner.model.config.visual_size
+    for n, item in enumerate(items):
+        (tmp_path / "same").mkdir(exist_ok=True)
+        (tmp_path / "many").mkdir(exist_ok=True)
+        np.save(tmp_path / "same" / f"{item.id}.npy", np.ones((3, width), np.float32) * n)
+        np.save(tmp_path / "many" / f"{item.id}.npy", np.ones((3 + n // 6, width), np.float32) * n)
+    command = ["caption", tmp_path / "clipcap", DATA["test"], "--max-tokens", 6, "--beams", 1, "--batch-size", 6]
+    done = cli(*command, "--features", tmp_path / "same", "-o", tmp_path / "same.jsonl")
+    assert done.status == 0, done.err
+    done = cli(*command, "--features", tmp_path / "many", "-o", tmp_path / "many.jsonl")
+    assert done.status == 2 and f"is (3, {width}) and {items[6].id} is (4, {width})" in done.line, done.err
 
 
 def test_pictures_of_equal_names_in_two_folders_do_not_share_features(tmp_path: Path) -> None:
