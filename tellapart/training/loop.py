@@ -12,6 +12,7 @@ import torch
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
+from tellapart.models.memory import FreedMemory
 from tellapart.objectives.base import Loss, Objective
 from tellapart.training.batches import TrainingSet
 from tellapart.training.display import open_trackers, progress_bar, progress_note
@@ -91,7 +92,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             say(f"{select} is {validated:g}, {goal:g} or better, at step {step}: training stops")
         return reached
 
-    reached = False
+    reached, freed = False, FreedMemory()
     if last is None and not (reached := validate(0)):
         checkpoint(0)
     with (
@@ -101,6 +102,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         for step in range(state["step"], 0 if reached else settings.steps):
             logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
             done = step + 1
+            freed.give_back()
             bar(progress_note(logs, select, validated, state))
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
