@@ -78,7 +78,10 @@ def _acquired(folder: Path, wait: bool) -> int:
 def _attempt(path: Path) -> int | None:
     """The open file once this process holds it; None where another does."""
     path.parent.mkdir(parents=True, exist_ok=True)  # its last holder may have removed it, being empty
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # or removes it now
+        return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_file(file, path):  # the last holder removed it between our opening and locking
