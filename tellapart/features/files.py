@@ -99,19 +99,22 @@ class Hdf5File:
 class FeatureFiles:
     """The features of a folder or an HDF5 file, which `open` opens."""
 
-    def __init__(self, path: Path, source: FeatureSource) -> None:
-        self.path, self.source = path, source
-        self.first: tuple[str, tuple[int, ...]] | None = None  # whose shape all have, where all have to be equal
+    def __init__(self, path: Path, source: FeatureSource, equal: bool = False) -> None:
+        self.path, self.source, self._equal = path, source, equal
+        self._first: tuple[str, tuple[int, ...]] | None = None  # what was read first, and its shape
 
     @classmethod
-    def open(cls, path: str | Path) -> FeatureFiles:
-        """The features at a path. Raises `UsageError` where there is no such thing."""
+    def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
+        """The features at a path. Raises `UsageError` where there is no such thing.
+
+        ``equal``: pictures with another number of regions than the first one that is read are an error.
+        """
         found = Path(path).expanduser()
         if not found.exists():
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
         if found.is_file() and found.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
-        return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found))
+        return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found), equal)
 
     def name_of(self, item: Item) -> str | None:
         """The name of an item's features, or None: its id, that without its suffix, or its bare name."""
@@ -147,13 +150,16 @@ class FeatureFiles:
             raise UsageError(f"{self.path}: {name} has {array.shape[-1]} numbers a region; the captioner reads {width}")
         if not np.isfinite(array).all():
             raise UsageError(f"{self.path}: {name} has NaN or infinity; expected finite numbers")
+        first, shape = self._first = self._first or (name, array.shape)
+        if self._equal and array.shape != shape:
+            raise UsageError(
+                f"{self.path}: {first} is {shape} and {name} is {array.shape}, and this captioner reads as many "
+                "regions of every picture; expected equal shapes, or a captioner of kind 'recurrent'"
+            )
         return array.astype(np.float32, copy=False)
 
-    def rows(self, items: Sequence[Item], width: int | None = None, equal: bool = False) -> FeatureRows:
-        """The features of items, read on access. Raises `UsageError` that names an item without any.
-
-        ``equal``: other numbers of regions than the first one's are an error too, where they are read.
-        """
+    def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
+        """The features of items, read on access. Raises `UsageError` that names an item without any."""
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
@@ -161,9 +167,7 @@ class FeatureFiles:
                 "them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
-        first = rows[:1]  # a wrong width is an error now, not in the middle of a training
-        if equal and self.first is None and len(first):
-            self.first = rows.names[0], first.shape[1:]
+        rows[:1]  # a wrong width is an error now, not in the middle of a training
         return rows
 
 
@@ -184,8 +188,6 @@ class FeatureRows:
     def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
         chosen = range(len(self))[places] if isinstance(places, slice) else places
         rows = [self.files.read(self.names[place], self.width) for place in chosen]
-        if self.files.first is not None:
-            self._check_shapes(rows, [self.names[place] for place in chosen], *self.files.first)
         if all(row.ndim == 1 for row in rows):
             return np.stack(rows) if rows else np.zeros((0, self.width or 0), np.float32)
         grids = [np.atleast_2d(row) for row in rows]
@@ -193,13 +195,3 @@ class FeatureRows:
         for n, grid in enumerate(grids):
             block[n, : len(grid)] = grid
         return block
-
-    def _check_shapes(
-        self, rows: Sequence[np.ndarray], names: Sequence[str], first: str, shape: tuple[int, ...]
-    ) -> None:
-        for row, name in zip(rows, names, strict=True):
-            if row.shape != shape:
-                raise UsageError(
-                    f"{self.files.path}: {first} is {shape} and {name} is {row.shape}, and this captioner reads as "
-                    "many regions of every picture; expected equal shapes, or a captioner of kind 'recurrent'"
-                )

@@ -70,10 +70,10 @@ class StreamedView:
 
 
 class FeatureFileView:
-    """Features from files; no picture is opened. ``equal``: all pictures have as many regions as the first."""
+    """Features from files; no picture is opened."""
 
-    def __init__(self, files: FeatureFiles, width: int | None, equal: bool = False) -> None:
-        self.files, self.width, self.equal = files, width, equal
+    def __init__(self, files: FeatureFiles, width: int | None) -> None:
+        self.files, self.width = files, width
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         found = []
@@ -85,7 +85,7 @@ class FeatureFileView:
         return found
 
     def rows(self, items: Sequence[Item]) -> Rows:
-        return self.files.rows(items, self.width, self.equal)
+        return self.files.rows(items, self.width)
 
 
 class PromptView:
@@ -118,4 +118,4 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     if features is None:
         return EncodedView(captioner, store, progress)
     width = getattr(captioner.model.config, "visual_size", None)
-    return FeatureFileView(FeatureFiles.open(features), width, equal=not captioner.masks_regions)
+    return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)

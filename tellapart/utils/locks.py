@@ -81,7 +81,7 @@ def _attempt(path: Path) -> int | None:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except FileNotFoundError:  # or removes it now
-        return None
+        return _attempt(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_file(file, path):  # the last holder removed it between our opening and locking
