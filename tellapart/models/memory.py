@@ -30,8 +30,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 class FreedMemory:
     """Gives back to the system, every so many ``seconds``, what the C library keeps of freed memory.
 
-    Tensors of many sizes leave holes in glibc's heap, which it keeps: several times what a long training on a CPU uses
-    (docs/log.md). It costs a tenth of a second for a few gigabytes.
+    Tensors of many sizes leave holes in glibc's heap, which it keeps: in a long training on a CPU as much again as is
+    used (docs/log.md). A call takes a tenth of a second for a few gigabytes.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tellapart.cli.demo import RECIPE, claims_text, examples, verdict_lines
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
+from tellapart.objectives.presets import PRESETS
 from tellapart.recipe.reading import read_recipe
 from tellapart.training.runs import train
 
@@ -72,6 +73,10 @@ def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
         and claims_text({"caption": "x"}) == ""
     )
     assert any(line.startswith("better: ") for line in told) and any(line.startswith("worse: ") for line in told)
+
+
+def test_the_demo_learns_by_the_default_of_finetune() -> None:
+    assert PRESETS["truthful-self-retrieval"].items() <= read_recipe(RECIPE).objective.model_dump().items()
 
 
 def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
