@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent / "tellapart"
+ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [

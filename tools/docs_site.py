@@ -1,6 +1,6 @@
 """Hooks of the documentation site: pages made from the code and the recipes, and links to files of the repository.
 
-A link such as ``../tellapart/training/loop.py`` opens the source on a code host; on the site it leads to the reference.
+A link such as ``../src/tellapart/types.py`` opens the source on a code host; on the site it leads to the reference.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "tellapart"
+PACKAGE = ROOT / "src" / "tellapart"
 RECIPES = PACKAGE / "recipe" / "shipped"
-LINK = re.compile(r"\]\((?:\.\./)+(tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|examples)([^)#\s]*)\)")
+LINK = re.compile(
+    r"\]\((?:\.\./)+(src/tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|examples)([^)#\s]*)\)"
+)
 
 
 def on_config(config: Any) -> Any:
@@ -70,7 +72,7 @@ def target(top: str, rest: str) -> str:
     if top == "recipes":
         name = rest.strip("/").removesuffix(".toml")
         return f"reference/recipes.md{'#' + name.replace('/', '') if name else ''}"
-    if top == "tellapart":
+    if top == "src/tellapart":
         folder, _, module = rest.strip("/").removesuffix(".py").partition("/")
         if not module or not (PACKAGE / folder / f"{module}.py").is_file():
             return "reference/index.md" if folder in ("", "types", "errors", "progress") else f"reference/{folder}.md"
@@ -82,4 +84,4 @@ def target(top: str, rest: str) -> str:
 
 def dotted(file: Path) -> str:
     """The module's name."""
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)

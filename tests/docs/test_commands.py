@@ -184,7 +184,10 @@ def run_command(text: str, cli: Cli) -> Done:
         if target:
             target.write_text(done.out)
         return done
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {
+        "PYTHONPATH": str(ROOT / "src"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     answer = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=120, env=environment, check=False)
     return Done(answer.returncode, answer.stdout, answer.stderr)
 

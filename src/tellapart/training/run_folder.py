@@ -310,7 +310,7 @@ class Run:
 @lru_cache
 def commit() -> str | None:
     """The commit of tellapart's own source, with ``-dirty`` where files differ from it; None where it is no clone."""
-    source = Path(__file__).parents[2]
+    source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
     command = ["git", "-C", str(source), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
