@@ -1,7 +1,7 @@
 """A result of each part of the code that decides what a recipe becomes, beside the part's version.
 
 Where one of these fails, the same recipe gives other results than before: raise the part's number in
-``src/tellapart/utils/versions.py`` and put the new result here with it: so runs made before are told from runs made after.
+``src/tellapart/utils/versions.py`` and put the new result here with it, so that older runs are told apart.
 """
 
 from __future__ import annotations
