@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from command_line import Cli
 from safetensors.torch import load_file
+from test_cross_fitted import scorer_recipe
 
-from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.training.runs import train
 
 ENVIRONMENT = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
@@ -50,10 +51,10 @@ select = "loss"
 """
 
 
-def start(*command: object) -> str:
+def start(*command: object, cwd: Path | None = None, limit: float = 1200) -> str:
     done = subprocess.run(
         [sys.executable, "-m", *map(str, command)],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=1200, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=limit, check=False, cwd=cwd,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return str(done.stdout)
@@ -148,3 +149,32 @@ def test_finetune_in_two_processes_is_the_run_of_one(
     assert len(memory(tmp_path / "two")) == 2
     assert (tmp_path / "two" / "model" / "README.md").is_file()
     assert_same(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.long
+def test_two_ranks_train_the_recipes_that_name_its_scorers_and_find_them_when_they_are_finished(
+    tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    """The form of the shipped flickr8k_truthful, from the folder above a clone."""
+    (tmp_path / "tellapart" / "src").mkdir(parents=True)
+    scorers = [scorer_recipe(tiny_recipe, tmp_path, part) for part in ("1,2", "3")]
+    reward = {"kind": "self_retrieval", "scorers": scorers, "combine": "lowest"}
+    recipe, out = tmp_path / "r.toml", tmp_path / "out"
+    table = tiny_recipe | {
+        "objective": tiny_recipe["objective"] | {"rewards": [reward]},
+        "training": tiny_recipe["training"] | {"steps": 2},
+        "evaluation": tiny_recipe["evaluation"] | {"eval_scorers": [scorers[0]]},
+    }
+    recipe.write_text(to_toml(check_recipe(table, "test")))
+
+    def trained() -> dict[str, bytes]:
+        start("tellapart", "train", recipe, "--out", out, "--nproc", 2, cwd=tmp_path, limit=240)
+        assert (out / "report.html").is_file() and len(memory(out)) == 2
+        return {folder.name: (folder / "run.json").read_bytes() for folder in (tmp_path / "runs").iterdir()}
+
+    first = trained()
+    assert len(first) == 2
+    shutil.rmtree(out)
+    assert trained() == first, "finished scorers are not touched"
+    start("tellapart", "caption", out, "scenes:plain?n=3", "-o", "c.jsonl", "--workers", 2, cwd=tmp_path, limit=240)
+    assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 3

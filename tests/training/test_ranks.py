@@ -290,3 +290,35 @@ def test_accelerate_that_starts_one_process_of_two_is_told(tmp_path: Path) -> No
         )  # fmt: skip
         assert done.returncode != 0
         assert ("started this one alone" in done.stderr) == told
+
+
+LATE = """
+import sys, time
+from datetime import timedelta
+from tellapart.models import ranks
+
+ranks.start()
+if sys.argv[1] == "late":
+    ranks.PATIENCE = timedelta(seconds=2)
+    if ranks.is_main():
+        time.sleep(6)
+    ranks.barrier("pictures are encoded")
+with ranks.main_first("pictures are encoded"):
+    ranks.from_main(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("late", "rank 1 of 2 waited 0:00:02 for the others, at this step: pictures are encoded"),
+        ("alone", "one rank alone asks all others, at this step: pictures are encoded"),
+    ],
+)
+def test_a_rank_that_waits_in_vain_says_for_what(case: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    done = subprocess.run(
+        [*command(2), str(tmp_path / "late.py"), case],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0 and told in done.stderr, done.stderr[-4000:]

@@ -20,15 +20,19 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from tellapart.errors import TellapartError
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
-PATIENCE = timedelta(days=7)  # others wait while one encodes; the launcher ends them where one dies
+PATIENCE = timedelta(days=1)  # others wait while one encodes; the launcher ends them where one dies
+LONGEST = timedelta(days=7)  # while another run holds the folder, or one rank works between two collectives
 # Seconds that a process waits at its end. A thread of gloo that frees the tensors of the last collective while the
 # interpreter ends aborts the process (pytorch issues 179291 and 190489), and torch has nothing to wait for it by.
 SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, once it has left the others
+_gloo: dist.ProcessGroup | None = None  # the group of barriers, whose waits end in time; None: the default group
+_alone_in = ""  # the step of `main_first` that this rank is in
 
 
 def start() -> None:
@@ -41,7 +45,9 @@ def start() -> None:
 
     from tellapart.models.device import best_device
 
-    PartialState(cpu=best_device().type == "cpu", timeout=PATIENCE)
+    PartialState(cpu=best_device().type == "cpu", timeout=LONGEST)
+    global _gloo
+    _gloo = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo", timeout=LONGEST)
     atexit.register(leave)
     atexit.register(time.sleep, SETTLE)  # registered last, called first
     if not is_main():
@@ -95,19 +101,47 @@ def share(total: int) -> slice:
 
 
 @contextmanager
-def main_first() -> Iterator[None]:
-    """The main rank does it first, then the others, who find on disk what it left there."""
+def main_first(step: str) -> Iterator[None]:
+    """The main rank does it first, then the others, who find on disk what it left there.
+
+    Nothing in it may ask the other ranks: that is an error where it would wait for ever. ``step``: see `barrier`.
+    """
+    global _alone_in
     if not is_main():
-        barrier()
-    yield
+        barrier(step)
+    _alone_in = step
+    try:
+        yield
+    finally:
+        _alone_in = ""
     if is_main():
-        barrier()
+        barrier(step)
 
 
-def barrier() -> None:
-    """Wait until every rank is here."""
-    if count() > 1:
-        dist.barrier()
+def barrier(step: str, patience: timedelta | None = None) -> None:
+    """Wait until every rank is here; ``patience``: how long, by default `PATIENCE`.
+
+    Raises `TellapartError` where a rank did not come in this time; its line has ``step``, what was waited for.
+    """
+    if count() == 1:
+        return
+    _check_together()
+    patience, begun = patience or PATIENCE, time.monotonic()
+    try:
+        dist.barrier(_gloo, async_op=True).wait(patience)
+    except RuntimeError as error:
+        if time.monotonic() - begun < patience.total_seconds():
+            raise  # another rank ended
+        raise TellapartError(
+            f"rank {index()} of {count()} waited {patience} for the others, at this step: {step}; look at what the "
+            "others do there (py-spy dump), and start again with --resume"
+        ) from error
+
+
+def _check_together() -> None:
+    """Raises RuntimeError inside of `main_first`, where the other ranks do not take part."""
+    if _alone_in:
+        raise RuntimeError(f"one rank alone asks all others, at this step: {_alone_in}; this would wait for ever")
 
 
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
@@ -117,6 +151,7 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     """
     if count() == 1:
         return rows
+    _check_together()
     shape = torch.tensor(rows.shape, device=rows.device)
     shapes = [torch.empty_like(shape) for _ in range(count())]
     dist.all_gather(shapes, shape)
@@ -153,6 +188,7 @@ def from_main(number: float) -> float:
     """The main rank's number."""
     if count() == 1:
         return number
+    _check_together()
     sent = torch.tensor([number], dtype=torch.float64).to(_device())
     dist.broadcast(sent, src=0)
     return float(sent)

@@ -45,7 +45,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     recipe, learner = setup.recipe, setup.learner
     settings = recipe.training
     validation, validated = Validation(setup), math.nan
-    with ranks.main_first():  # pictures are encoded once; the other ranks find their features
+    with ranks.main_first("pictures are encoded"):  # once; the other ranks find their features
         data, objective = setup.training_set(), setup.objective()
         validation.prepare()
     check_ranks(objective, setup.recipe.objective.kind)
@@ -116,7 +116,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     memory["peak"] = memory_of(trainable, optimizer)["peak"]
     run.note(memory=[json.loads(each) for each in ranks.gather_texts([json.dumps(memory)])])
     run.publish(run.best_folder(state["best_step"]))
-    ranks.barrier()  # the model is there for every rank
+    ranks.barrier("the model is written")
 
 
 def train_step(

@@ -50,7 +50,7 @@ def train(
         if folder is None and not run.started:
             tell_of_older(run, is_upstream=wait)
         with run.lock(wait=wait):
-            ranks.barrier()  # the main rank has the lock
+            ranks.barrier(f"the main rank locks {run.folder}", ranks.LONGEST)
             check_same(run)
             check_resumed(run, resume)
             if not ranks.from_main(is_done(run, evaluate)):  # another process may have done it while this one waited
@@ -114,6 +114,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
     setup, started = TrainingSetup(run.recipe, find), time.monotonic()
     check_setup(setup)
     if not run.trained:
+        setup.resolve()
         setup.load()  # a name that is no model's is an error before there is a run
     if not run.started:
         run.stamp(str(setup.device))

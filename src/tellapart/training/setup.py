@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tellapart.recipe.models import NewCaptioner
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.training.adopt import Places
 from tellapart.training.batches import TrainingSet
 from tellapart.training.pixels import TrainingPixels
 from tellapart.training.samplers import sampler_of
@@ -42,7 +43,7 @@ class TrainingSetup:
     """
 
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
-        self.recipe, self.upstream = recipe, upstream
+        self.recipe, self.upstream = recipe, cache(upstream)
         self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `display.truncation_lines`
 
     @cached_property
@@ -59,6 +60,16 @@ class TrainingSetup:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     # The models
+    def resolve(self) -> None:
+        """Ask ``upstream`` for every recipe that is named as a model, on all ranks together: they train it together.
+
+        Held-out scorers are left out, which the final evaluation alone needs.
+        """
+        places = Places({})
+        self.recipe.dump(places, exclude={"evaluation"})
+        for name in places.recipes:
+            self.upstream(name)
+
     def load(self) -> tuple[Captioner | Scorer, Scorer | None]:
         """Load the learner and the scorer now. Raises `UsageError` where a name is no model's."""
         return self.learner, self.scorer
