@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -53,10 +54,11 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     """Types a command: it runs in this process through `main`, as the installed script calls it.
 
     What a command sets in the environment (`--verbose` for the libraries below) ends with it, as with a process.
+    ``package``: one with a `main` of its own, such as ``benchmarks.__main__``.
     """
-    from tellapart.cli import main
 
-    def run(*arguments: object) -> Done:
+    def run(*arguments: object, package: str = "tellapart.cli") -> Done:
+        main = importlib.import_module(package).main
         monkeypatch.setattr(sys, "argv", ["tellapart", *map(str, arguments)])
         capsys.readouterr()
         environment = dict(os.environ)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "tellapart"
+BESIDE = [ROOT.parents[1] / name for name in ("replication", "benchmarks")]  # evidence about the tool, not in the wheel
 
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [
@@ -22,7 +23,7 @@ LAYERS = [
     "evaluation integrations",
     "training",
     "jobs",
-    "bench claims study",
+    "study",
     "cli",
     "__main__",
 ]
@@ -79,6 +80,13 @@ def test_a_module_imports_only_what_lies_below_it(file: Path) -> None:
     assert not wrong, f"{file.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+def test_the_package_does_without_what_lies_beside_it() -> None:
+    """``replication/`` and ``benchmarks/`` are not in the wheel; ``tellapart tables`` looks for the first by name."""
+    for file in sorted(ROOT.rglob("*.py")):
+        if file.relative_to(ROOT) != Path("cli/tables.py"):
+            assert not re.search(r"^\s*(from|import) (replication|benchmarks)\b", file.read_text("utf-8"), re.M), file
+
+
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checking count as well."""
     files = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in ROOT.rglob("*.py")}
@@ -116,7 +124,7 @@ def test_no_constructor_opens_a_file() -> None:
 
 
 def test_nothing_unpickles() -> None:
-    for file in ROOT.rglob("*.py"):
+    for file in (file for folder in (ROOT, *BESIDE) for file in folder.rglob("*.py")):
         text = file.read_text(encoding="utf-8")
         assert "import pickle" not in text and "allow_pickle=True" not in text, file
         for node in ast.walk(ast.parse(text)):

@@ -14,6 +14,7 @@ import torch
 from command_line import Cli
 from safetensors.torch import save_file
 
+from benchmarks.bags import features as synthetic
 from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
 from tellapart.bags.disk import PAIR
@@ -24,7 +25,6 @@ from tellapart.bags.large_curation import curate, nearest_pairs
 from tellapart.bags.recall import recall
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
-from tellapart.bench.bags import features as synthetic
 from tellapart.errors import UsageError
 
 N = 3000

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.bags import features as synthetic
 from tellapart.bags.clusters import QUERIES, Sizes
 from tellapart.bags.large import LargeSearch
 from tellapart.bags.recall import recall
 from tellapart.bags.refine import ENTRY, Round, no_entries
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
-from tellapart.bench.bags import features as synthetic
 
 N, D, FILES = 12_000, 128, (5000, 1, 6999)
 SIZES = Sizes(60, N, nearest=2, together=7)

@@ -26,7 +26,7 @@ from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bench", "bags", "claims", "headroom", "tradeoff")
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "headroom", "tables")
 DATA = "scenes:plain?n=20&split=test"
 
 
@@ -146,7 +146,7 @@ def test_judge_of_eval_is_an_alias_of_eval_scorer(cli: Cli, tmp_path: Path) -> N
 def test_help_lists_the_commands_in_the_order_of_work(cli: Cli) -> None:
     shown = cli("--help").out
     places = [
-        shown.index(f" {name} ") for name in ("demo", "train", "caption", "eval", "report", "bags", "boost", "claims")
+        shown.index(f" {name} ") for name in ("demo", "train", "caption", "eval", "report", "bags", "boost", "tables")
     ]
     assert places == sorted(places) and "Train a captioner" in shown and "Caption and measure" in shown
     assert cli("-V").out == cli("--version").out

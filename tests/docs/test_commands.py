@@ -70,14 +70,14 @@ NOT_RUN = {
     "pytest": "a test of its own",
     "tellapart demo": "tests/cli/test_demo.py runs it (mark long)",
     "tellapart bags review": "a server that runs until Ctrl-C; tests/bags drives it",
-    "tellapart bench": "minutes of measuring; tests/bench runs each row on little data (jobs: mark slow)",
+    "python -m benchmarks": "minutes of measuring; tests/benchmarks runs each row on little data (jobs: mark slow)",
     "tellapart bags export": "needs a reviewer's decisions; tests/bags makes some",
-    "tellapart claims vcb-captions": "trains for minutes; tests/claims does it on little data",
-    "tellapart claims smile-length": "trains for minutes; tests/claims does it on little data",
-    "tellapart tradeoff": "trains for minutes; tests/claims/test_detail_and_truth.py does it on little data",
-    "tellapart claims --seeds": "trains for hours; tests/claims does it on little data",
-    "tellapart claims --power": "reads what hours of training left; tests/claims/test_power.py does it on little data",
-    "tellapart claims --quick": "trains for 20 minutes; tests/claims does it on little data",
+    "python -m replication claims vcb-captions": "trains for minutes; tests/replication does it on little data",
+    "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
+    "python -m replication tradeoff": "trains for minutes; tests/replication does it on little data",
+    "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
+    "python -m replication claims --power": "reads what hours of training left; tests/replication does it",
+    "python -m replication claims --quick": "trains for 20 minutes; tests/replication does it on little data",
     "tellapart eval --captions mle.jsonl": "reads three runs of hours, and frames that are not part of the project",
     "tellapart eval --captions before.jsonl --references references.jsonl --bertscore": "needs a hub model",
     "tellapart eval --captions before.txt --captions after.txt --language-model": "needs a hub model",
@@ -96,7 +96,7 @@ NOT_RUN = {
     "tellapart caption MODEL s3://": "needs a bucket and a cluster; tests/jobs has both",
     "torchrun": "tests/training/test_launchers.py runs it with two processes (mark long)",
     "accelerate launch": "tests/training/test_launchers.py runs it with two processes (mark long)",
-    "tellapart tables": "trains for minutes; tests/claims does it on little data",
+    "tellapart tables": "trains for minutes; tests/replication does it on little data",
     "tellapart eval --captions before.jsonl --captions after.jsonl --references references.jsonl --data photos/ "
     "--llm-judge": "needs a server; tests/evaluation has one",
     "tellapart study arena": "needs a server; tests/evaluation has one",
@@ -185,7 +185,7 @@ def run_command(text: str, cli: Cli) -> Done:
             target.write_text(done.out)
         return done
     environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "src", ROOT))),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     answer = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=120, env=environment, check=False)

@@ -87,8 +87,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (2, "boost @photos -o b.jsonl --mllm openai:m@{server} --stages describe --shard 1/2 --ledger l.jsonl"),
     (3, "boost-merge @boosted/1.jsonl @boosted/2.jsonl -o m.jsonl --json"),
     (3, "report @run -o page.html"), (1, "report @run"),
-    (1, "claims --list --json"), (1, "claims nope --quick"), (1, "tables 9 --seeds quick"),
-    (1, "bench nope --repeat 1"),
+    (1, "tables 9 --seeds quick"),
     (1, "cache --json"), (1, "demo --out run"), (1, "--version"),
 )  # fmt: skip
 PLACE = re.compile(r"(?<![\w.])([@%])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
@@ -327,8 +326,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.bags.review.serve.serve", served
     yield "tellapart.cli.demo.run_demo", began
-    yield "tellapart.claims.lab.Lab.__init__", began
-    yield "tellapart.bench.run_bench", began
+    yield "replication.lab.Lab.__init__", began
     yield "tenacity.wait.random.uniform", lambda low, high: 0.0
 
 

@@ -140,7 +140,7 @@ def test_captions_of_an_older_version_go_on_in_fp32(cli: Cli, fast_bf16: None, t
 
 
 def test_every_command_that_runs_a_model_takes_both_options(cli: Cli) -> None:
-    commands = ("caption", "eval", "bags mine", "bags build", "bags pool", "bags card", "boost", "claims", "tables")
+    commands = ("caption", "eval", "bags mine", "bags build", "bags pool", "bags card", "boost", "tables")
     for command in (*commands, "demo", "train", "finetune"):
         help_text = cli(*command.split(), "--help").out
         assert "--device" in help_text and "--precision" in help_text, command

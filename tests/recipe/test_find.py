@@ -89,7 +89,6 @@ def test_a_wheel_without_the_clone_has_all_that_the_commands_read(tmp_path: Path
     ).stdout  # fmt: skip
     assert str(tmp_path) in where
     assert "scenes_smile" in typed("recipes")
-    assert "smile-length" in typed("claims", "--list")
     small = ["data.train=scenes:plain?n=60", "data.validation=scenes:plain?n=120", "data.test=scenes:plain?n=120"]
     settings = [word for setting in ("training.steps=2", *small) for word in ("--set", setting)]
     typed("train", "scenes_smile", *settings, "--out", "run")

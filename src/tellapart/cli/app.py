@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from importlib import import_module
 from pathlib import Path
@@ -54,7 +55,15 @@ def common(
 
 
 def main() -> None:
-    """Run a command. An error is one line on stderr; the exit code is 2 for wrong usage and 1 for a failure."""
+    """Run ``tellapart COMMAND``."""
+    run(app_with_one_command)
+
+
+def run(app_for: Callable[[list[str]], Any], prog_name: str = "tellapart") -> None:
+    """Run a command of the app that ``app_for`` gives for the arguments.
+
+    An error is one line on stderr; the exit code is 2 for wrong usage and 1 for a failure.
+    """
     for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a command
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -62,8 +71,7 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         arguments = apply_global_options(arguments, flags)
-        command = app_with_one_command(arguments)
-        status = command(args=arguments or ["--help"], prog_name="tellapart", standalone_mode=False)
+        status = app_for(arguments)(args=arguments or ["--help"], prog_name=prog_name, standalone_mode=False)
     except Exception as error:
         line, code = one_line(error), getattr(error, "exit_code", 1)
         if os.environ.get(LAUNCHED):
@@ -79,7 +87,7 @@ def main() -> None:
 
 def whole_app() -> App:
     """The app with every command."""
-    return _app_of(_modules())
+    return app_of(_groups(_modules()))
 
 
 def app_with_one_command(arguments: list[str]) -> App:
@@ -87,7 +95,7 @@ def app_with_one_command(arguments: list[str]) -> App:
     typed = next((argument for argument in arguments if not argument.startswith("-")), "")
     known = _modules()
     for modules in ([typed] if typed in known else [], known):
-        filled = _app_of(modules)
+        filled = app_of(_groups(modules))
         if groups := [group for group in filled.registered_groups if typed in _names(group.typer_instance)]:
             filled.registered_groups = groups
             break
@@ -100,15 +108,19 @@ def _modules() -> list[str]:
     return [name for name in found if name != "app" and "_" not in name]
 
 
-def _app_of(modules: list[str]) -> App:
-    """The app with the commands of these modules."""
+def app_of(groups: Iterable[App]) -> App:
+    """Returns the app with the commands of these groups."""
     filled = copy(app)
-    groups = (getattr(import_module(f"{FOLDER}.{name}"), "app", None) for name in modules)
     filled.registered_groups = []
     for group in groups:
-        if isinstance(group, App):
-            filled.add_typer(group)
+        filled.add_typer(group)
     return filled
+
+
+def _groups(modules: list[str]) -> Iterator[App]:
+    for name in modules:
+        if isinstance(group := getattr(import_module(f"{FOLDER}.{name}"), "app", None), App):
+            yield group
 
 
 def _names(group: Any) -> list[str]:

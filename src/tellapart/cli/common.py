@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # The panels of ``tellapart --help``, in the order of work.
 TRAINING, MEASURING = "Train a captioner", "Caption and measure"
-DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate and time", "Housekeeping"
+DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
 ORDER = (
     *(
         "demo",
@@ -33,7 +33,7 @@ ORDER = (
         "study",
         "boost",
     ),
-    *("boost-merge", "data", "claims", "tables", "bench", "cache", "job"),
+    *("boost-merge", "data", "tables", "cache", "job"),
 )
 # Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
 # name, and is hidden from its help.

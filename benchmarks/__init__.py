@@ -1,0 +1,40 @@
+"""``benchmarks``: ours and a reference implementation on the same work, timed alternately in one run."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from benchmarks.rows import Row
+
+BENCHMARKS = {
+    "bags": "benchmarks.bags",
+    "boost": "benchmarks.boost",
+    "caption": "benchmarks.caption",
+    "growth": "benchmarks.growth",
+    "jobs": "benchmarks.jobs",
+    "metrics": "benchmarks.metrics",
+    "mining": "benchmarks.mining",
+    "rollout": "benchmarks.rollout",
+    "smile": "benchmarks.smile",
+}
+
+
+def run_bench(work: str, repeat: int = 3, only: str = "", **options: Any) -> list[Row]:
+    """The rows of ``python -m benchmarks WORK`` whose work contains ``only``, with ``repeat`` runs each.
+
+    ``options``: further keywords of the benchmark's ``rows``. Raises `UsageError` for an unknown benchmark, for an
+    option that it does not have, for missing data or tools, and where ``only`` leaves no row.
+    """
+    if work not in BENCHMARKS:
+        raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")
+    run = importlib.import_module(BENCHMARKS[work]).rows
+    for name in options:
+        if name not in inspect.signature(run).parameters:
+            raise UsageError(f"{work} has no --{name}; leave it out")
+    rows: list[Row] = run(repeat, only, **options)
+    return rows

@@ -1,0 +1,64 @@
+"""Our side of ``benchmarks caption``: what the verb ``caption`` does, with what it does once measured apart."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from tellapart.captioners import load_captioner
+from tellapart.captioners.base import Captioner
+from tellapart.data import Dataset, Skipped, open_many
+from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.writers import open_writer
+from tellapart.models.decoding import Decoding
+from tellapart.models.device import Precision
+from tellapart.models.loading import files_digest
+from tellapart.models.packing import packed_linears
+from tellapart.scorers.base import weights_fingerprint
+
+BATCH = 32  # as by default in `tellapart caption`
+
+
+class Ours:
+    """Captions of photos by one captioner in one precision. Called with a part of them."""
+
+    def __init__(self, folder: Path, options: str, decoding: Decoding, device: str, precision: Precision) -> None:
+        self.folder, self.decoding = folder, decoding
+        self._model = f"{folder}?{options}", device, precision
+
+    def __call__(self, paths: Sequence[Path]) -> list[str]:
+        """The captions, which are written into a file that is thrown away."""
+        data = dataset_of(paths)
+        with tempfile.TemporaryDirectory() as folder, packed_linears(self.captioner.model):
+            out = Path(folder) / "captions.jsonl"
+            settings = {"best_of": None, "decoding": self.decoding.model_dump()}
+            writer = open_writer(data, out, None, settings, False, False)
+            for _, captions in self.engine.captions(list(data)):
+                writer.write(captions)
+            writer.close()
+            return [json.loads(line)["caption"] for line in out.read_text(encoding="utf-8").splitlines()]
+
+    def once(self) -> float:
+        """The seconds of what is done once for all photos: hashing the files and the weights, building the engine."""
+        captioner = self.captioner
+        started = time.perf_counter()
+        files_digest(str(self.folder), "captioner")
+        weights_fingerprint(captioner.model, captioner.processor)
+        assert self.engine is not None
+        return time.perf_counter() - started
+
+    @cached_property
+    def captioner(self) -> Captioner:
+        return load_captioner(*self._model)
+
+    @cached_property
+    def engine(self) -> CaptionEngine:
+        return CaptionEngine.open(self.captioner, self.decoding, None, Skipped(), batch_size=BATCH)
+
+
+def dataset_of(paths: Sequence[Path]) -> Dataset:
+    return open_many([str(path) for path in paths])

@@ -1,0 +1,27 @@
+"""Time one of our metrics in a process of its own: ``benchmarks.run_metric METRIC CAPTIONS REFERENCES``.
+
+A new process has nothing cached. Prints one line of JSON: the seconds of the metric, from text, and its scores.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+
+def main(metric: str, captions_file: str, references_file: str) -> dict[str, float | list[float]]:
+    """Time ``tellapart.metrics.METRIC`` on files with a caption a line, and references separated by tabs."""
+    from tellapart import metrics
+    from tellapart.data.caption_files import read_captions, read_references
+
+    captions = list(read_captions(captions_file).values())
+    references = list(read_references(references_file).values())
+    function = getattr(metrics, metric)
+    start = time.perf_counter()
+    score = float(function(captions, references)[0])
+    return {"seconds": time.perf_counter() - start, "scores": [score]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

@@ -1,0 +1,133 @@
+"""The rows of ``benchmarks rollout --model NAME``: one self-retrieval step at full size, in whole and by part."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.rows import Row
+from benchmarks.training_step import PARTS, STEP, Milliseconds, Prepared, TrainingStep, Work
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.device import best_device
+from tellapart.progress import Progress
+from tellapart.utils.messages import say
+
+COCO, DENSE = (12, 15), (50, 50)  # tokens of captions, the end counted
+TOLERANCE = 1e-3  # of log-probabilities in fp32
+GOALS = {  # of the whole step, by model, samples and precision
+    ("clipcap-gpt2", 1): {"fp32": 1.5, "bf16": 2.5},
+    ("clipcap-gpt2", 4): {"fp32": 2.0, "bf16": 3.0},
+    ("blip-base", 4): {"fp32": 2.0},
+}
+FP32, BF16, EQUAL = "fp32, both", "ours in bf16, theirs in fp32", "bf16, both"
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Which precision each side runs in."""
+
+    label: str
+    ours_bf16: bool
+    theirs_bf16: bool
+    goal: str
+
+
+PAIRINGS = (
+    Pairing(FP32, False, False, "fp32"),
+    Pairing(BF16, True, False, "bf16"),
+    Pairing(EQUAL, True, True, ""),
+)
+
+
+def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
+    """Rows in milliseconds whose work contains ``only``. Raises `UsageError` where none does."""
+    device = best_device()
+    settings, pairings = works(name, device), pairings_of(name, device)
+    wanted = only.lower()
+    chosen = [
+        work for work in settings if any(wanted in title(work, p, part) for p in pairings for part in (STEP, *PARTS))
+    ]
+    if not chosen:
+        raise UsageError(f"no row contains '{only}'; rows are called such as: {title(settings[0], pairings[0], STEP)}")
+    say(f"measuring on {device_words(device)}; weights are random, and no part of the machine should be busy")
+    step, rows = TrainingStep(name, device), []
+    with Progress(4 * (repeat + 1) * len(chosen), "measuring, ours and theirs") as progress:
+        for work in chosen:
+            rows += rows_of(step, work, pairings, repeat, progress, wanted)
+    return rows
+
+
+def works(name: str, device: torch.device) -> list[Work]:
+    """One, four and eight samples; as many pictures as fit a step."""
+    large = name == "qwen2-vl-2b"
+    shortest, longest = DENSE if large else COCO
+    pictures = {1: 2, 4: 2, 8: 2} if large and device.type == "cpu" else {1: 16, 4: 8, 8: 4}
+    return [Work(samples, count, shortest, longest) for samples, count in pictures.items()]
+
+
+def pairings_of(name: str, device: torch.device) -> list[Pairing]:
+    """Without hardware that multiplies in bf16, no row is; a model whose weights are bf16 has no other."""
+    from tellapart.models.device import multiplies_in_bf16
+
+    if name == "qwen2-vl-2b":
+        return [PAIRINGS[2]]
+    if not multiplies_in_bf16(device):
+        say("rows in bf16 are not measurable here: neither AMX nor AVX512_BF16, nor CUDA 8.0")
+        return [PAIRINGS[0]]
+    return list(PAIRINGS)
+
+
+def rows_of(
+    step: TrainingStep, work: Work, pairings: list[Pairing], repeat: int, progress: Progress, wanted: str
+) -> list[Row]:
+    prepared = step.prepare(work)
+    check(step, prepared)
+    runs: dict[tuple[str, bool], list[Milliseconds]] = {}
+    sides = [("theirs", p.theirs_bf16) for p in pairings] + [("ours", p.ours_bf16) for p in pairings]
+    for number in range(repeat + 1):  # the first is not counted: memory is allocated, kernels are chosen
+        for side, bf16 in dict.fromkeys(sides if number % 2 else sides[::-1]):
+            found = getattr(step, side)(prepared, number, bf16=bf16)
+            progress.advance()
+            if number:
+                runs.setdefault((side, bf16), []).append(found)
+    rows = []
+    for pairing in pairings:
+        ours, theirs = runs["ours", pairing.ours_bf16], runs["theirs", pairing.theirs_bf16]
+        for part in (STEP, *PARTS):
+            if wanted in title(work, pairing, part):
+                goal = GOALS.get((step.name, work.samples), {}).get(pairing.goal, 0.0) if part == STEP else 0.0
+                amounts = [run[part] for run in ours], [run[part] for run in theirs]
+                rows.append(Row(title(work, pairing, part), *amounts, goal, "ms"))
+    return rows
+
+
+def title(work: Work, pairing: Pairing, part: str) -> str:
+    return f"s={work.samples}, b={work.pictures}, {pairing.label}: {part}"
+
+
+def check(step: TrainingStep, prepared: Prepared) -> None:
+    """Raises `TellapartError` where the two ways give other log-probabilities. Weights in bf16 are not compared."""
+    gap = step.gap(prepared)
+    if step.pixel_dtype == torch.float32 and not (math.isfinite(gap) and gap <= TOLERANCE):
+        raise TellapartError(
+            f"{step.name}: the two ways compute different log-probabilities (up to {gap:.2g} apart, at most "
+            f"{TOLERANCE:g} expected), so their times cannot be compared"
+        )
+
+
+def device_words(device: torch.device) -> str:
+    """The device, its threads, and what it multiplies in."""
+    if device.type != "cpu":
+        return f"{device} ({torch.cuda.get_device_name(device) if device.type == 'cuda' else device.type})"
+    flags = [
+        name
+        for name, there in (
+            ("AMX", torch.cpu._is_amx_tile_supported()),
+            ("AVX512_BF16", torch.cpu._is_avx512_bf16_supported()),
+            ("AVX512", torch.cpu._is_avx512_supported()),
+        )
+        if there
+    ]
+    return f"a CPU with {', '.join(flags) or 'neither AMX nor AVX512'}, {torch.get_num_threads()} threads"

@@ -1,0 +1,137 @@
+"""``replication claims``: the findings of the four papers, replayed on `scenes` under rules that were fixed beforehand.
+
+`claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` what is measured,
+`bootstrap` the rule, `multiple` the correction for several parts. `seeds` says which seeds are for what, `power` how
+many are needed; `verdict` and `stamp` keep the one verdict. `lab` trains each arm and writes its captions once,
+`worker_pool` several at a time; `replay` runs the claims, `page` shows them. `ndlb` and `tables` are the tables of
+paper 2 (``tellapart tables``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replication.claim import Claim
+    from replication.lab import Lab
+    from replication.power import ClaimPower
+    from replication.replay import ClaimResult
+    from replication.seeds import Seeds
+
+FOLDER = Path("runs") / "claims"
+
+
+def all_claims() -> tuple[Claim, ...]:
+    """The 28 claims, in the order of the papers."""
+    from replication import paper1, paper2, paper3, paper4
+
+    return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
+
+
+def further_claims() -> tuple[Claim, ...]:
+    """Findings beside the 28; no verdict counts them."""
+    from replication.further import FURTHER
+
+    return FURTHER
+
+
+def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
+    """The claims of these ids, of the 28 or further ones; without ids the 28, or with ``further`` the others.
+
+    Raises `UsageError` for an unknown id.
+    """
+    from replication.replay import select_claims
+
+    if ids:
+        return select_claims(ids, (*all_claims(), *further_claims()))
+    return list(further_claims() if further else all_claims())
+
+
+def run_claims(
+    ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
+) -> list[ClaimResult]:
+    """The results of these claims (default: the 28) on these ``seeds`` (`replication.seeds`); writes the page.
+
+    Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
+    of its own, and a page with more claims than are done yet is replaced only when as many are done. ``settings`` are
+    keys of all recipes, as ``--set`` has them. Raises `UsageError` for an unknown id or unknown seeds, before anything
+    is trained, and for the seeds of the verdict, see `run_verdict`.
+    """
+    from replication.seeds import parse_seeds
+    from tellapart.errors import UsageError
+
+    chosen = parse_seeds(seeds, "claims")
+    if chosen.kind == "verdict":
+        raise UsageError("the verdict is given by run_verdict, or by: python -m replication claims --seeds verdict")
+    return _run(find_claims(ids), make_lab(folder, settings), chosen)
+
+
+def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The verdict on all claims: given once for the same settings, see `replication.verdict`."""
+    from replication.seeds import VERDICTS, Seeds
+    from replication.verdict import claims_verdict
+
+    claims, lab, seeds = all_claims(), make_lab(folder, settings), Seeds("verdict", VERDICTS["claims"])
+    return claims_verdict(claims, lab, lambda: _run(claims, lab, seeds))
+
+
+def run_power(
+    ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
+) -> tuple[list[ClaimPower], dict[str, Any]]:
+    """The power of these claims (default: all), and the record of it, which is kept where it is of all on ``dev``.
+
+    Raises `UsageError` where the arms of these development seeds are not trained.
+    """
+    from replication.power import measure_power, power_record
+    from replication.seeds import parse_seeds
+    from replication.verdict import keep_power, settings_digest
+
+    chosen, claims, lab = parse_seeds(seeds, "claims"), find_claims(ids), make_lab(folder, settings)
+    found = measure_power(claims, lab, chosen.numbers)
+    typed = shlex.join(["python", "-m", "replication", "claims", *ids, "--power", "--seeds", chosen.option])
+    record = power_record(found, chosen.numbers, settings_digest(claims, lab), typed)
+    if claims == list(all_claims()) and chosen.kind == "dev":
+        keep_power(record)
+    return found, record
+
+
+def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
+    """The lab of all claims' own arms, pictures and decodings."""
+    from replication.arms import DECODINGS
+    from replication.further import FURTHER_ARMS, FURTHER_SETS
+    from replication.lab import Lab
+
+    return Lab(folder, FURTHER_ARMS, FURTHER_SETS, DECODINGS, settings=settings)
+
+
+def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
+    from replication.page import page_path, write_page
+    from replication.replay import replay
+    from replication.verdict import power_of_claims
+    from tellapart.utils.messages import say
+
+    ids, known = [claim.id for claim in claims], [claim.id for claim in all_claims()]
+    selected = ids if ids != known else []
+    total = len(known) + (0 if set(ids) <= set(known) else len(further_claims()))
+    page = page_path(lab.folder, seeds.label, selected)
+    power = power_of_claims(all_claims(), lab)
+    results: list[ClaimResult] = []
+
+    def update_page(result: ClaimResult) -> None:
+        results.append(result)
+        written = write_page(results, seeds, page, total, selected, power)
+        if len(results) == 1 and written != page:
+            say(f"{page} has more claims and stays until these are done; meanwhile: {written}")
+
+    replay(claims, lab, seeds.numbers, update_page, cores())
+    say(f"page: {page}")
+    return results
+
+
+def cores() -> int:
+    """Number of processes that may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

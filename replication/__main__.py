@@ -1,0 +1,164 @@
+"""``replication claims|tradeoff``: the papers' findings, and detail against truth, on `scenes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tellapart.cli.app import app_of, run
+from tellapart.cli.common import RESEARCH, App
+from tellapart.cli.devices import Device, RecipePrecision, precision_settings
+from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from replication.seeds import Seeds
+
+app = App()
+
+
+@app.command(rich_help_panel=RESEARCH)
+def claims(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Which claims. Default: all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One development seed, intervals over pictures only.")] = False,
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="dev (0-5, the default), verdict (20-24: once, stamped), or numbers: 100,101 to check them."),
+    ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="How probably each claim is found where it is true, from trained dev seeds.")
+    ] = False,
+    further: Annotated[
+        bool, typer.Option("--further", help="The findings beside the 28, which no verdict counts.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the claims without running them.")] = False,
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
+    as_json: Json = False,
+) -> None:
+    """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
+    from replication import find_claims, run_claims
+    from replication.page import claims_table, results_table
+    from replication.seeds import parse_seeds
+    from tellapart.models.device import running_on
+
+    if quick and seeds is not None:
+        raise UsageError("--quick is one development seed, so --seeds has no effect; leave one of them out")
+    if ids and further:
+        raise UsageError(
+            "--further is about all findings beside the 28, so names have no effect; leave one of them out"
+        )
+    some = find_claims(ids or (), further)
+    ids = [claim.id for claim in some] if further else ids
+    if listed:
+        value = [
+            {"id": c.id, "paper": c.paper_number, "place": c.location, "says": c.statement, "pending": c.pending}
+            for c in some
+        ]
+        show({"claims": value}, lambda: claims_table(some), as_json)
+        return
+    chosen = parse_seeds("quick" if quick else seeds or "dev", "claims")
+    settings = precision_settings(precision)
+    with running_on(device):
+        if power:
+            show_power(ids or (), chosen, settings, as_json)
+        elif chosen.kind == "verdict":
+            show_verdict(ids or (), settings, as_json)
+        else:
+            results = run_claims(ids or (), chosen.option, settings=settings)
+            show({"claims": [result.to_json() for result in results]}, lambda: results_table(results), as_json)
+
+
+def show_power(ids: Sequence[str], seeds: Seeds, settings: Sequence[str], as_json: bool) -> None:
+    from replication import run_power
+    from replication.power import power_table
+
+    if seeds.kind == "verdict":
+        raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds dev")
+    found, record = run_power(ids, seeds.option, settings=settings)
+    show(record, lambda: power_table(found), as_json)
+
+
+def show_verdict(ids: Sequence[str], settings: Sequence[str], as_json: bool) -> None:
+    from replication import run_verdict
+    from replication.page import verdict_table
+
+    if ids:
+        raise UsageError("a verdict is about all claims; leave the names out")
+    found = run_verdict(settings=settings)
+    show(found, lambda: verdict_table(found), as_json)
+
+
+@app.command(rich_help_panel=RESEARCH)
+def tradeoff(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARM]...", help="Which arms. Default: a verdict's.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
+    start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of every arm.")] = 70,
+    svg: Annotated[Path | None, typer.Option(help="Draw R@1 against hallucination into this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
+    from replication import cores
+    from replication.seeds import parse_seeds
+    from replication.tradeoff import run_tradeoff, verdict
+    from replication.tradeoff_arms import DECODED_OTHERWISE, arms
+
+    known = [*arms(start, steps), *DECODED_OTHERWISE]
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
+    if svg is not None and not svg.parent.is_dir():
+        raise UsageError(f"--svg is {svg}, and there is no folder {svg.parent}; make it, or name another file")
+    chosen = parse_seeds(seeds, "tradeoff")
+    if chosen.kind == "verdict":
+        if names:
+            raise UsageError("a verdict is about all arms; leave the names out")
+        found = verdict(start=start, steps=steps, workers=cores())
+    else:
+        found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
+    if svg is not None:
+        from replication.front import front_svg
+        from tellapart.utils.files import replace_text
+
+        replace_text(svg, front_svg(found["systems"]))
+    show(found, lambda: tables_of(found), as_json)
+
+
+def tables_of(found: dict[str, Any]) -> Group:
+    """The table of arms, the rule, and the stamp of a verdict."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.stamp import stamp_line
+    from replication.tradeoff import format_cell, table_lines
+
+    header, *rows = table_lines(found)
+    table = Table(*header, box=box.SIMPLE_HEAD, title=f"seeds {', '.join(map(str, found['seeds']))}; 95 % intervals")
+    for row in rows:
+        table.add_row(*row)
+    rule = Table("against self-retrieval", "difference", "holds", box=box.SIMPLE_HEAD)
+    for part in found["parts"]:
+        rule.add_row(part["says"], format_cell(part), "yes" if part["holds"] else "no")
+    closed = {name: share for name, share in found["closed"].items() if share is not None}
+    lines = [f"closed of the gap to the exact truth's reward, {name}: {100 * s:.0f} %" for name, s in closed.items()]
+    if stamp := found["stamp"]:
+        lines.append(stamp_line(stamp))
+    return Group(table, *([rule] if found["parts"] else []), *lines)
+
+
+def main() -> None:
+    """Run ``python -m replication COMMAND``."""
+    run(lambda arguments: app_of([app]), "python -m replication")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The data classes of a claim: arms are trained, measurements are taken of them, a claim states how these compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of an experiment: a recipe (without name and seed) that starts from another arm or a shipped model.
+
+    table: the recipe as a plain dict. None: nothing is trained, and the captions come from ``model``; with ``model``
+    None, too, they come from the pictures' references, see ``reference`` and ``boosted``.
+    start: the arm whose captioner is trained further.
+    model: name of a captioner that is measured as it is.
+    reference: index of the reference that stands for the caption.
+    boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
+    references of the training pictures. With a table also "simplest": the references' articles and nouns alone.
+    """
+
+    name: str
+    table: Mapping[str, Any] | None = None
+    start: str | None = None
+    model: str | None = None
+    reference: int = 0
+    boosted: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """``factor`` times a measure (`replication.measures`) of an arm's captions of ``test_set``."""
+
+    arm: str
+    measure: str
+    test_set: str = "plain"
+    decoding: str = "greedy"
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The sum of the measurements lies above ``lower`` and below ``upper``. Both finite: "about equal".
+
+    effect: the smallest effect that matters, named before any verdict, in the measurements' unit: a part whose true
+    value lies this far inside its bound is to be found. Between two bounds the true value is taken to be the middle.
+    paper: the paper's own figures of the measurements, in their order, without factors; empty where it has none.
+    """
+
+    statement: str
+    measurements: tuple[Measurement, ...]
+    lower: float = 0.0
+    upper: float = math.inf
+    effect: float = 0.0
+    paper: tuple[float, ...] = ()
+
+    @property
+    def equivalence(self) -> bool:
+        """Whether the part says "about equal": both bounds are finite."""
+        return math.isfinite(self.lower) and math.isfinite(self.upper)
+
+    @property
+    def planned(self) -> float:
+        """The true value for which seeds and pictures are planned: ``effect`` inside the bound, or the middle."""
+        if self.equivalence:
+            return (self.lower + self.upper) / 2
+        return self.lower + self.effect if math.isfinite(self.lower) else self.upper - self.effect
+
+    @property
+    def paper_value(self) -> float | None:
+        """The paper's figures, summed as ours are; None where it has none."""
+        if not self.paper:
+            return None
+        return sum(one.factor * value for one, value in zip(self.measurements, self.paper, strict=True))
+
+
+@dataclass(frozen=True)
+class Control:
+    """The claim with more MLE in place of the objective under test. It must come out false.
+
+    No part may compare an arm with itself then: that would be false (or true) by arithmetic.
+
+    arms: which arm replaces which. measures, test_sets: replacements in measurements whose arm was replaced, or in all
+    measurements where ``arms`` is empty.
+    """
+
+    description: str
+    arms: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, str] = field(default_factory=dict)
+    test_sets: Mapping[str, str] = field(default_factory=dict)
+
+    def apply(self, part: Part) -> Part:
+        """The part with the replacements made."""
+        return replace(part, measurements=tuple(self._replaced(one) for one in part.measurements))
+
+    def _replaced(self, measurement: Measurement) -> Measurement:
+        if self.arms and measurement.arm not in self.arms:
+            return measurement
+        return replace(
+            measurement,
+            arm=self.arms.get(measurement.arm, measurement.arm),
+            measure=self.measures.get(measurement.measure, measurement.measure),
+            test_set=self.test_sets.get(measurement.test_set, measurement.test_set),
+        )
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One finding of a paper.
+
+    paper_number, location: paper 1 to 4, and its table or figure. paper_result: the paper's own figures.
+    pending: what the claim waits for; such a claim has no parts yet.
+    """
+
+    id: str
+    paper_number: int
+    location: str
+    statement: str
+    paper_result: str
+    parts: tuple[Part, ...] = ()
+    control: Control | None = None
+    pending: str = ""
+
+    def measurements(self) -> Iterator[Measurement]:
+        """Every measurement that the parts and the control need, once each, without factors."""
+        parts = [*self.parts, *(self.control.apply(part) for part in self.parts if self.control)]
+        yield from dict.fromkeys(replace(one, factor=1.0) for part in parts for one in part.measurements)
+
+
+def greater(
+    statement: str, high: Measurement, low: Measurement, *, factor: float = 1.0, margin: float = 0.0,
+    tolerance: float = 0.0, effect: float = 0.0, paper: tuple[float, ...] = (),
+) -> Part:  # fmt: skip
+    """``high`` exceeds ``factor`` · ``low`` by more than ``margin``; or falls short by less than ``tolerance``.
+
+    effect, paper: see `Part`; the paper's figures are those of ``high`` and ``low``.
+    """
+    return Part(statement, (high, replace(low, factor=-factor)), lower=margin - tolerance, effect=effect, paper=paper)
+
+
+def about_equal(
+    statement: str, one: Measurement, other: Measurement, margin: float, paper: tuple[float, ...] = ()
+) -> Part:
+    """The two differ by less than ``margin``. paper: its figures of the two."""
+    return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin, paper=paper)

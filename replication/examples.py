@@ -1,0 +1,77 @@
+"""Three pictures of a claim's test set with what each of its arms says of them: the first three, not the best."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PIL import Image
+
+from replication.claim import Claim, Measurement
+from replication.lab import Lab
+from replication.measures import MEASURES
+from tellapart.types import Picture
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Said:
+    """An arm's caption; ``false``: spans (start, end, why) of words that claim what is not so."""
+
+    arm: str
+    caption: str
+    false: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A picture with the captions of the arms."""
+
+    id: str
+    picture: Picture
+    captions: tuple[Said, ...]
+
+
+def find_examples(claim: Claim, lab: Lab, seed: int) -> list[Example]:
+    """The first three pictures of the test set that most of the claim's arms caption; arms in the claim's order."""
+    read = [one for part in claim.parts for one in part.measurements if "model" not in MEASURES[one.measure].needs]
+    if not read:
+        return []
+    shown: dict[tuple[str, str], dict[str, Measurement]] = {}
+    for one in read:
+        shown.setdefault((one.test_set, one.decoding), {}).setdefault(one.arm, one)
+    (test_set, _), arms = max(shown.items(), key=lambda item: len(item[1]))
+    captions = {arm: lab.generate_captions(one, seed).first_captions for arm, one in arms.items()}
+    return [
+        Example(item.id, item.picture, tuple(said(arm, texts[row], item.truth) for arm, texts in captions.items()))
+        for row, item in enumerate(lab.test_sets.items(test_set)[:SHOWN])
+    ]
+
+
+def said(arm: str, caption: str, truth: object) -> Said:
+    """The caption with its false words, where the truth of the picture is known."""
+    from tellapart.scenes.truth import mark_caption
+    from tellapart.scenes.world import Scene
+
+    false = mark_caption(caption, truth).false if isinstance(truth, Scene) else ()
+    return Said(arm, caption, tuple((start, end, why) for start, end, why in false))
+
+
+def as_png(picture: Picture) -> bytes:
+    """The picture as a file; of a clip four frames in a square, read row by row."""
+    from tellapart.data.images.clips import is_clip, sample_frames
+
+    image = contact_sheet(sample_frames(picture, 4)) if is_clip(picture) else picture.image().convert("RGB")
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def contact_sheet(frames: Sequence[Image.Image]) -> Image.Image:
+    width, height = frames[0].size
+    sheet = Image.new("RGB", (2 * width, 2 * height))
+    for n, frame in enumerate(frames[:4]):
+        sheet.paste(frame.convert("RGB"), (n % 2 * width, n // 2 * height))
+    return sheet

@@ -1,0 +1,289 @@
+"""The run cache of the claims: every arm is trained once and writes its captions once.
+
+A run's folder is named after its arm, its seed, and a fingerprint of its recipe and of all that it follows from
+(`tellapart.training.fingerprint`): the arm that it starts from, the shipped weights, the versions of the code. Captions
+lie in that folder, named after pictures and decoding. So work that was finished before Ctrl-C is used again, and a
+changed setting trains that arm anew, and those that start from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from replication.bootstrap import Statistic
+from replication.claim import Arm, Measurement
+from replication.measures import MEASURES
+from replication.memo import Memo
+from replication.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
+from tellapart.models.decoding import Decoding
+from tellapart.models.device import best_device
+from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import Recipe
+from tellapart.training.fingerprint import Identities, content_of
+from tellapart.training.run_folder import Run, write_folder, write_json
+from tellapart.types import Item
+from tellapart.utils.messages import say
+from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.versions import VERSIONS
+
+SIMPLEST = "simplest"  # see `Arm.boosted`
+ARTICLE_AND_NOUN = r"\b(?:an?|another) \w+"
+CAPTIONS_FOLDER = "heard"  # in a run's folder, under the name that 0.1 gave it
+CAPTION_BATCH_SIZE = 400  # pictures captioned at once: more than for larger captioners, of which fewer fit
+
+
+def simplest(references: Sequence[str]) -> list[str]:
+    """Article and noun of each reference without details, as Simplest-COCO has them: "a shape".
+
+    Without details the noun stands behind its article; `tellapart data simplify` parses captions of any kind.
+    """
+    return [found[0] for text in references if (found := re.search(ARTICLE_AND_NOUN, text))]
+
+
+class Lab:
+    """Trains arms and writes their captions under ``folder``.
+
+    arms: by name. test_sets: data specifications of pictures by name. decodings: by name. scorer: name of the scorer
+    that measures. settings: keys of all recipes, as ``--set`` has them. Nothing is read or written
+    before the first call.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        arms: Mapping[str, Arm],
+        test_sets: Mapping[str, str],
+        decodings: Mapping[str, Decoding],
+        scorer: str = "scenes",
+        settings: Sequence[str] = (),
+    ) -> None:
+        self.folder, self.arms, self.decodings, self.settings = folder, arms, decodings, settings
+        self.test_sets = TestSets(test_sets, scorer)
+        self.trained: list[str] = []  # folders of the runs that this lab trained itself
+        self._memo = Memo()
+        self._identities: dict[tuple[str, str], str] = {}  # of models and data, which no claim changes
+
+    # Training
+    def lineage(self, arm: str) -> list[str]:
+        """The arms that this one starts from, the first one first, and itself."""
+        start = self.arms[arm].start
+        return [*(self.lineage(start) if start else []), arm]
+
+    def run_of(self, arm: str, seed: int) -> Run:
+        """The arm's run, trained or not. Raises `UsageError` where its recipe is wrong."""
+        return self._memo.get(("run", arm, seed), lambda: self._run_of(arm, seed))
+
+    def _run_of(self, name: str, seed: int) -> Run:
+        recipe, arm = self.recipe(name, seed), self.arms[name]
+        known: dict[str, str] = {}  # identities of what may not be there yet
+        if arm.start is not None and self.arms[arm.start].table is not None:
+            start = self.run_of(arm.start, seed)
+            known[str(start.folder)] = f"recipe:{start.content.fingerprint}"
+        if arm.boosted:  # the file's name says all that it is made of
+            known[str(recipe.data.train)] = f"boosted:{Path(str(recipe.data.train)).name}"
+        content = content_of(recipe, Identities(known, self._identities))
+        return Run(self.folder / f"{name}-s{seed}-{content.fingerprint}", recipe, content)
+
+    def recipe(self, arm: str, seed: int) -> Recipe:
+        """The arm's recipe for this seed; its captioner is the folder of the run that it starts from."""
+        table = json.loads(json.dumps(self.arms[arm].table))
+        if (start := self.arms[arm].start) is not None:
+            table.setdefault("captioner", {})["name"] = self.model(start, seed)
+        if stage := self.arms[arm].boosted:
+            table["data"]["train"] = str(self.boosted_file(stage, table["data"]["train"]))
+        for setting in self.settings:
+            apply_override(table, setting)
+        return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
+
+    def model(self, arm: str, seed: int) -> str:
+        """The name under which the arm's captioner is loaded; empty for references."""
+        if self.arms[arm].table is None:
+            return self.arms[arm].model or ""
+        return str(self.run_of(arm, seed).folder)
+
+    def train(self, arm: str, seed: int) -> None:
+        """Train the arm if that was not done yet; the arm that it starts from must be trained.
+
+        The last weights count, not the best checkpoint: a claim about an objective is about all its steps.
+        """
+        if self.arms[arm].table is None or (run := self.run_of(arm, seed)).finished:
+            return
+        with run.lock(wait=True):
+            if not run.finished:  # another process may have trained it while this one waited
+                self._train(arm, seed, run)
+
+    def _train(self, arm: str, seed: int, run: Run) -> None:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        from tellapart.training.checks import check_setup
+        from tellapart.training.loop import fit
+        from tellapart.training.setup import TrainingSetup
+
+        self.make_boosted(arm)
+        say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
+        started, setup = time.monotonic(), TrainingSetup(run.recipe, lambda name: name)
+        check_setup(setup)
+        if not run.started:
+            run.stamp(str(setup.device))
+        try:
+            # For few tokens in bf16 the CPU's fused attention takes longer than products and a softmax.
+            with sdpa_kernel(SDPBackend.MATH) if setup.device.type == "cpu" else nullcontext():
+                fit(setup, run)
+            write_folder(run.folder / "model", setup.learner.save)
+        finally:  # after Ctrl-C, too: the time so far is part of the run's time
+            spent = run.info.get("seconds", 0.0) + time.monotonic() - started
+            write_json(run.folder / "run.json", {**run.info, "seconds": round(spent, 3)})
+        run.finish()
+        shutil.rmtree(run.checkpoints)
+        self.trained.append(run.folder.name)
+
+    # Boosted references
+    def boosted_file(self, stage: str, pictures: str) -> Path:
+        """The file of the training pictures with such captions, named after all that it is made of."""
+        from tellapart.boost.scripted import Scripted
+        from tellapart.boost.stages import NAMES
+        from tellapart.boost.template import read_prompt
+
+        if stage == SIMPLEST:
+            sources = [pictures, code_versions("scenes"), ARTICLE_AND_NOUN]
+        else:
+            prompts = [read_prompt(name).text for name in NAMES]
+            sources = [pictures, code_versions("scenes", "boost"), Scripted(DESCRIBER_ERROR_RATE).name, *prompts]
+        return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
+
+    def make_boosted(self, name: str) -> None:
+        """Write the captions that the arm learns in place of references, if that was not done yet."""
+        arm = self.arms[name]
+        if not arm.boosted or arm.table is None:
+            return
+        from tellapart.boost.job import Boosted
+        from tellapart.boost.output import Output, record
+        from tellapart.boost.scripted import boost_scenes
+        from tellapart.data import open_data
+
+        pictures = arm.table["data"]["train"]
+        path = self.boosted_file(arm.boosted, pictures)
+        if path.is_file():
+            return
+        say(f"captions of {pictures}: {arm.boosted}")
+        items = list(open_data(pictures))
+        if arm.boosted == SIMPLEST:
+            simple = ((item, simplest(item.references)) for item in items)
+            # Of "three shapes" alone nothing is left.
+            lines = (record(Boosted(item, {}), "", path) | {"captions": texts} for item, texts in simple if texts)
+            made: dict[str, Any] = {"data": pictures, "pattern": ARTICLE_AND_NOUN}
+        else:
+            boosted = zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True)
+            lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)
+            made = {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}
+        with Output.open(path, made) as output:
+            for line in lines:  # pictures are drawn beside the file as each is made
+                output.write(line)
+
+    # Captions
+    def writes_captions(self, measurement: Measurement) -> bool:
+        """Whether the measurement reads captions that the arm's captioner writes."""
+        arm = self.arms[measurement.arm]
+        has_captioner = arm.table is not None or arm.model is not None
+        return has_captioner and "model" not in MEASURES[measurement.measure].needs
+
+    def arm_folder(self, arm: str, seed: int) -> Path:
+        """The folder of the arm's run, or of the captions of a captioner that is not trained."""
+        if self.arms[arm].table is not None:
+            return self.run_of(arm, seed).folder
+        identity = Identities(memo=self._identities).model(self.arms[arm].model or "scenes")
+        return self.folder / f"{arm}-s{seed}-{digest(identity)}"
+
+    def generate_captions(self, measurement: Measurement, seed: int, reference_stage: str = "") -> ArmCaptions:
+        """The arm's captions of the measurement's pictures: written now, or read where they were written before.
+
+        reference_stage: the stage of boosting whose captions stand for the references, see `ArmCaptions`.
+        """
+        written = self.writes_captions(measurement)
+        key = ("captions", measurement.arm, measurement.test_set, measurement.decoding, seed, written, reference_stage)
+        return self._memo.get(key, lambda: self._arm_captions(measurement, seed, written, reference_stage))
+
+    def _arm_captions(self, measurement: Measurement, seed: int, written: bool, reference_stage: str) -> ArmCaptions:
+        test_set, arm = measurement.test_set, self.arms[measurement.arm]
+        items = self.test_sets.items(test_set)
+        if written:
+            by_id = self.caption_lists(arm.name, seed, test_set, measurement.decoding)
+            captions = [by_id[item.id] for item in items]
+        elif arm.boosted and arm.table is None:
+            captions = [[texts[arm.boosted]] for texts in self.test_sets.boosted(test_set, seed)]
+        elif arm.model is None and arm.table is None:
+            captions = [[item.references[arm.reference]] for item in items]
+        else:  # a measure of the model itself
+            captions = [[""] for _ in items]
+        return ArmCaptions(
+            picture_key=self.test_sets.picture_key(test_set),
+            items=items,
+            captions=captions,
+            test_sets=self.test_sets,
+            model=self.model(arm.name, seed) or None,
+            test_set=test_set,
+            seed=seed,
+            reference_stage=reference_stage,
+        )
+
+    def caption_lists(self, arm: str, seed: int, test_set: str, decoding: str) -> dict[str, list[str]]:
+        """What the arm's captioner writes, by id of the picture; from the cache if it is there."""
+        settings, picture_key = self.decodings[decoding], self.test_sets.picture_key(test_set)
+        key = digest(f"{picture_key} {settings.model_dump_json()} {code_versions('scenes', 'decoding')}")
+        path = self.arm_folder(arm, seed) / CAPTIONS_FOLDER / f"{decoding}-{key}.json"
+        if path.is_file():
+            return dict(json.loads(path.read_text(encoding="utf-8"))["captions"])
+        started, items, samples = time.monotonic(), self.test_sets.items(test_set), settings.samples
+        texts = self._write_captions(self.model(arm, seed), items, settings, seed)
+        captions = {item.id: texts[n * samples : (n + 1) * samples] for n, item in enumerate(items)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        seconds = round(time.monotonic() - started, 1)
+        write_json(path, {"pictures": picture_key, "seconds": seconds, "captions": captions})
+        return captions
+
+    def _write_captions(self, model: str, items: Sequence[Item], settings: Decoding, seed: int) -> list[str]:
+        from tellapart.captioners import generate_captions, load_captioner
+
+        captioner = load_captioner(model, best_device(), "fp32")
+        seeds = ItemSeeds(tuple(item.id for item in items), seed)
+        visual = self.test_sets.features(items, captioner)
+        return generate_captions(captioner, visual, settings, CAPTION_BATCH_SIZE, seeds)
+
+    # Measuring
+    def statistic(self, measurement: Measurement, seed: int) -> Statistic:
+        """The measurement without its factor. Raises `UsageError` for an unknown measure."""
+        one = measurement
+        key = (one.arm, one.measure, one.test_set, one.decoding, seed)
+        return self._memo.get(key, lambda: MEASURES.find(one.measure).factory(self.generate_captions(one, seed)))
+
+    def prepare(self, measurement: Measurement, seed: int) -> None:
+        """Train all arms and write all captions that the measurement needs."""
+        for arm in self.lineage(measurement.arm):
+            self.train(arm, seed)
+        self.generate_captions(measurement, seed)
+
+    def seconds(self, arm: str, seed: int) -> float:
+        """How long the arm's training and captions took, whenever that was."""
+        folder = self.arm_folder(arm, seed)
+        files = [folder / "run.json", *sorted((folder / CAPTIONS_FOLDER).glob("*.json"))]
+        infos = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+        return float(sum(info.get("seconds", 0.0) for info in infos))
+
+
+def digest(text: str) -> str:
+    """Eight hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def code_versions(*parts: str) -> str:
+    """The versions of these parts of the code, see `tellapart.utils.versions`."""
+    return " ".join(f"{part} {VERSIONS[part]}" for part in parts)

@@ -1,0 +1,298 @@
+"""What is measured of an arm's captions: one registry that claims and the tables of paper 2 read.
+
+A measure is a function from `ArmCaptions` to a `Statistic`. Its entry says the name, the label of tables and pages, and
+the direction. ``needs``: "model" (it runs the captioner and reads no captions), "samples" (several captions a picture).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from replication.bootstrap import Statistic, ratio_statistic, weighted_statistic
+from replication.test_sets import ArmCaptions, describe_setting
+from tellapart.scenes.world import Scene
+from tellapart.utils.registry import Direction, Entry, Registry
+
+CIDER_NEAR_ZERO = 10.0  # CIDEr in percent that a reader of a table takes for "this caption is wrong"
+BAG_SIZES = (3, 5, 7)
+
+MeasureFunction = Callable[[ArmCaptions], Statistic]
+MEASURES: Registry[Entry[MeasureFunction]] = Registry("measure", Entry)
+
+
+def measure(
+    name: str, label: str, direction: Direction | None = None, needs: tuple[str, ...] = ()
+) -> Callable[[MeasureFunction], MeasureFunction]:
+    """Register a function as a measure."""
+
+    def register(function: MeasureFunction) -> MeasureFunction:
+        help = (function.__doc__ or label).partition("\n")[0]
+        MEASURES.register(Entry(name=name, factory=function, help=help, label=label, direction=direction, needs=needs))
+        return function
+
+    return register
+
+
+def _mean(captions: ArmCaptions, value_N: Sequence[float] | np.ndarray) -> Statistic:
+    return ratio_statistic(captions.picture_key, value_N)
+
+
+# Words
+
+
+@measure("length", "words in a caption")
+def length(captions: ArmCaptions) -> Statistic:
+    """Words in a caption."""
+    from tellapart.metrics.lexical import length
+
+    return _mean(captions, length(captions.first_captions)[1])
+
+
+@measure("distinct", "distinct words", "higher")
+def distinct(captions: ArmCaptions) -> Statistic:
+    """Distinct words over all captions."""
+    from tellapart.metrics.lexical import lexical_diversity_statistic
+
+    in_thousands = lexical_diversity_statistic(captions.first_captions)
+    return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 1000 * in_thousands(weight_N))
+
+
+@measure("vocabulary", "distinct words used at least 5 times", "higher")
+def vocabulary(captions: ArmCaptions) -> Statistic:
+    """Distinct words used at least five times."""
+    from tellapart.metrics.lexical import vocabulary_statistic
+
+    return weighted_statistic(captions.picture_key, len(captions.items), vocabulary_statistic(captions.first_captions))
+
+
+def share_of_words(captions: ArmCaptions, slot: str) -> Statistic:
+    """Words of a group as a percentage of all words; an empty ``slot``: generic nouns.
+
+    A group's association with a system (local mutual information, table 7 of paper 3) is positive exactly where this
+    share is above that of all systems together, so shares are compared.
+    """
+    from tellapart.metrics.lexical import words
+    from tellapart.scenes import vocabulary as v
+
+    if slot:
+        tables = (v.WORDS[slot], v.ALT_WORDS.get(slot, {}))
+        group = {word for table in tables for synonyms in table.values() for word in synonyms}
+    else:
+        group = {*v.GENERIC, *v.ALT_GENERIC}
+    group = {word.replace("-", "") for word in group}  # `words` strips punctuation
+    tokens = [words(text, lower=True) for text in captions.first_captions]
+    return ratio_statistic(
+        captions.picture_key,
+        np.array([100.0 * sum(word in group for word in row) for row in tokens]),
+        np.array([float(len(row)) for row in tokens]),
+    )
+
+
+@measure("colours", "colour words, % of words")
+def colours(captions: ArmCaptions) -> Statistic:
+    """Colour words as a percentage of all words."""
+    return share_of_words(captions, "colour")
+
+
+@measure("textures", "texture words, % of words")
+def textures(captions: ArmCaptions) -> Statistic:
+    """Texture words as a percentage of all words."""
+    return share_of_words(captions, "texture")
+
+
+@measure("generic", "generic nouns, % of words")
+def generic(captions: ArmCaptions) -> Statistic:
+    """Nouns that fit any picture ("shape", "thing", "icon") as a percentage of all words."""
+    return share_of_words(captions, "")
+
+
+# Retrieval
+
+
+def recall_at_1(captions: ArmCaptions, candidates: str) -> Statistic:
+    """R@1 in percent by the scorer that gives rewards; see `TestSets.candidate_sets`."""
+    test_sets = captions.test_sets
+    statistic = _mean(captions, 100 * test_sets.hits_at_1(captions, candidates))
+    return replace(statistic, setting=test_sets.recall_setting(captions, candidates))
+
+
+@measure("r1", "RD100 R@1", "higher")
+def recall(captions: ArmCaptions) -> Statistic:
+    """R@1 in percent among consecutive hundreds."""
+    return recall_at_1(captions, "random")
+
+
+@measure("hard", "R@1 among look-alikes", "higher")
+def hard_recall(captions: ArmCaptions) -> Statistic:
+    """R@1 in percent among the ten pictures that are nearest to each other in the scorer's features."""
+    return recall_at_1(captions, "lookalikes")
+
+
+@measure("frames", "R@1 among frames", "higher")
+def frame_recall(captions: ArmCaptions) -> Statistic:
+    """R@1 in percent among the frames of one clip, each a picture."""
+    return recall_at_1(captions, "frames")
+
+
+def _bag_recall(size: int) -> MeasureFunction:
+    def bag_recall(captions: ArmCaptions) -> Statistic:
+        return recall_at_1(captions, f"bag{size}")
+
+    bag_recall.__doc__ = f"R@1 in percent in bags of {size} look-alikes by algorithms 1 and 2 of paper 2."
+    return bag_recall
+
+
+for _size in BAG_SIZES:
+    measure(f"bag{_size}", "TrueMatch #3" if _size == 3 else f"#{_size}", "higher")(_bag_recall(_size))
+
+
+@measure("clipscore", "ClipScore", "higher")
+def clipscore(captions: ArmCaptions) -> Statistic:
+    """100 · cosine, as in paper 2: without the factor 2.5 and the prefix."""
+    return _mean(captions, 100 * captions.test_sets.cosines(captions))
+
+
+@measure("listener", "exact listener's accuracy", "higher")
+def listener(captions: ArmCaptions) -> Statistic:
+    """Percent of pictures that the exact listener, which knows the truth and no scorer, picks in their family."""
+    from tellapart.scenes.truth import listener_accuracy
+
+    families: dict[str, list[Scene]] = {}
+    for item in captions.items:
+        families.setdefault(item.truth.look_alikes, []).append(item.truth)
+    sets = [families[item.truth.look_alikes] for item in captions.items]
+    targets = [members.index(item.truth) for members, item in zip(sets, captions.items, strict=True)]
+    sizes = [len(members) for members in sets]
+    setting = describe_setting(len(sets), sizes, float(np.mean([1 / size for size in sizes])))
+    accuracy_N = listener_accuracy(captions.first_captions, sets, targets)[1]
+    return replace(_mean(captions, 100 * accuracy_N), setting=setting)
+
+
+# Overlap with references
+
+
+@measure("bleu4", "BLEU-4", "higher")
+def bleu4(captions: ArmCaptions) -> Statistic:
+    """Corpus BLEU-4 in percent."""
+    from tellapart.metrics.overlap import bleu_statistic
+
+    bleu = bleu_statistic(captions.first_captions, captions.references)
+    return Statistic(captions.picture_key, len(captions.items), lambda weight_RN: 100 * bleu.many(weight_RN))
+
+
+@measure("cider", "CIDEr", "higher")
+def cider(captions: ArmCaptions) -> Statistic:
+    """CIDEr-D in percent, as the COCO tools print it."""
+    return _mean(captions, _cider_per_caption(captions))
+
+
+def _cider_per_caption(captions: ArmCaptions) -> np.ndarray:
+    from tellapart.metrics.cider import cider_d
+
+    return 100 * cider_d(captions.first_captions, captions.references)[1]
+
+
+@measure("sampled-cider", "mean CIDEr of samples", "higher", needs=("samples",))
+def sampled_cider(captions: ArmCaptions) -> Statistic:
+    """Mean CIDEr-D in percent over all captions of a picture."""
+    from tellapart.metrics.cider import cider_d
+
+    texts = [text for row in captions.captions for text in row]
+    references = [own for own, row in zip(captions.references, captions.captions, strict=True) for _ in row]
+    # Document frequencies and the number of documents both count a picture once for each caption: the same idf.
+    value_R = 100 * cider_d(texts, references)[1]
+    ends = np.cumsum([len(row) for row in captions.captions])[:-1]
+    return _mean(captions, [float(part.mean()) for part in np.split(value_R, ends)])
+
+
+@measure("near-zero", "correct captions with CIDEr below 10, %", "lower")
+def near_zero(captions: ArmCaptions) -> Statistic:
+    """Percent of the captions without a false claim whose CIDEr is below ten."""
+    correct_N = np.array([c.claims > 0 and c.correct == c.claims for c in captions.claim_counts], dtype=float)
+    near_zero_N = _cider_per_caption(captions) < CIDER_NEAR_ZERO
+    return ratio_statistic(captions.picture_key, 100 * correct_N * near_zero_N, correct_N)
+
+
+# Truth
+
+
+@measure("precision", "true claims, %", "higher")
+def precision(captions: ArmCaptions) -> Statistic:
+    """True claims as a percentage of all claims."""
+    return _share_of_claims(captions, [c.correct for c in captions.claim_counts])
+
+
+@measure("hallucination", "hallucinations, % of claims", "lower")
+def hallucination(captions: ArmCaptions) -> Statistic:
+    """Claims about what is nowhere in the picture, as a percentage of all claims."""
+    return _share_of_claims(captions, [c.hallucinations for c in captions.claim_counts])
+
+
+def _share_of_claims(captions: ArmCaptions, count_N: Sequence[int]) -> Statistic:
+    claims_N = np.array([float(c.claims) for c in captions.claim_counts])
+    return ratio_statistic(captions.picture_key, 100.0 * np.array(count_N), claims_N)
+
+
+@measure("kept-out", "describer's errors kept out, %", "higher")
+def kept_out(captions: ArmCaptions) -> Statistic:
+    """Percent of the describer's errors that contradict references and are not in the caption (`tellapart.boost`)."""
+    from tellapart.boost.faithful import describer_errors
+
+    boosted = captions.test_sets.boosted(captions.test_set, captions.seed)
+    errors = [
+        describer_errors({**texts, "holistic": caption}, item.references, item.truth)
+        for texts, caption, item in zip(boosted, captions.first_captions, captions.items, strict=True)
+    ]
+    kept_N = np.array([float(e.kept_out) for e in errors])
+    return ratio_statistic(captions.picture_key, 100 * kept_N, [float(e.contradicted) for e in errors])
+
+
+# Diversity of samples
+
+
+@measure("div1", "Div-1", "higher", needs=("samples",))
+def div1(captions: ArmCaptions) -> Statistic:
+    """Distinct words over all words of a picture's captions, in percent."""
+    from tellapart.metrics.diversity import div1
+
+    return _mean(captions, 100 * div1(captions.captions)[1])
+
+
+@measure("div2", "Div-2", "higher", needs=("samples",))
+def div2(captions: ArmCaptions) -> Statistic:
+    """Distinct bigrams over all words of a picture's captions, in percent."""
+    from tellapart.metrics.diversity import div2
+
+    return _mean(captions, 100 * div2(captions.captions)[1])
+
+
+@measure("mbleu", "mBLEU-4", "lower", needs=("samples",))
+def mbleu(captions: ArmCaptions) -> Statistic:
+    """Corpus mBLEU-4 in percent; higher is less diverse."""
+    from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
+
+    share = mbleu_of_counts(list(mbleu_counts(captions.captions)))
+    return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 100 * share(weight_N))
+
+
+# The captioner's own losses
+
+
+def _token_loss(objective: str, label: str) -> MeasureFunction:
+    def token_loss(captions: ArmCaptions) -> Statistic:
+        from replication.tokens import second_word_loss
+
+        return _mean(captions, second_word_loss(captions, objective, label))
+
+    token_loss.__doc__ = f"{objective.upper()} loss in nats of the word that differs, where the label is {label}."
+    return token_loss
+
+
+for _objective in ("mle", "smile"):
+    for _label in ("rich", "plain"):
+        measure(
+            f"{_objective}-{_label}", f"{_objective.upper()} loss of a {_label} label, nats", "lower", needs=("model",)
+        )(_token_loss(_objective, _label))

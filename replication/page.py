@@ -1,0 +1,272 @@
+"""Results of claims for people: a table in the terminal, and one HTML page that loads nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from replication.bootstrap import PartResult
+from replication.claim import Claim, Part
+from replication.examples import as_png
+from replication.measures import MEASURES
+from replication.plot import PartPlot, plot_part
+from replication.replay import ClaimResult, Corrected, format_interval
+from replication.seeds import Seeds
+from replication.stamp import read_verdicts
+from replication.verdict import RECORDS, VERDICT_FILE, history
+from tellapart.report.marks import Piece, pieces
+from tellapart.report.pictures import Album
+from tellapart.training.run_folder import write_text
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+LONGEST_NAME = 60  # characters of ids in a file's name
+
+
+def verdict_text(holds: bool | None) -> str:
+    return "pending" if holds is None else "holds" if holds else "does not hold"
+
+
+def control_text(result: ClaimResult) -> str:
+    if result.control_false is None:
+        return ""
+    return "came out false" if result.control_false else "came out TRUE"
+
+
+def format_seconds(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def summary(results: Sequence[ClaimResult]) -> str:
+    """How many claims hold, in one sentence."""
+    run = [result for result in results if result.holds is not None]
+    pending = len(results) - len(run)
+    text = f"{sum(bool(result.holds) for result in run)} of {len(run)} claims hold"
+    text += f", {pending} {'is' if pending == 1 else 'are'} pending" if pending else ""
+    return f"{text}; {format_seconds(sum(result.seconds for result in results))}"
+
+
+def results_table(results: Sequence[ClaimResult]) -> Table:
+    """For the terminal: a row for each claim, with a line for each of its parts."""
+    from rich.table import Table
+
+    shown = Table(title=summary(results))
+    for name in ("claim", "verdict", "paper", "ours", "control", "time"):
+        shown.add_column(name)
+    for result in results:
+        ours = "\n".join(_part_line(result, n) for n in range(len(result.parts))) or result.summary()
+        shown.add_row(
+            result.claim.id,
+            verdict_text(result.holds),
+            result.claim.paper_result,
+            ours,
+            control_text(result),
+            format_seconds(result.seconds) if result.seeds else "",
+            end_section=True,
+        )
+    return shown
+
+
+def verdict_table(found: Mapping[str, Any]) -> Group:
+    """For the terminal: a verdict as it was kept, its stamp, and every one before it."""
+    from rich.console import Group
+    from rich.table import Table
+
+    shown = Table(title=f"{found['held']} of {len(found['claims'])} claims hold")
+    for name in ("claim", "verdict", "ours"):
+        shown.add_column(name)
+    for claim in found["claims"]:
+        shown.add_row(claim["id"], verdict_text(claim["holds"]), claim["ours"], end_section=True)
+    return Group(shown, *history(read_verdicts(RECORDS / VERDICT_FILE)))
+
+
+def _part_line(result: ClaimResult, n: int) -> str:
+    part = result.parts[n]
+    return f"{'✓' if part.holds else '✗'} {part.statement}: {format_interval(part)} ({result.arm_values(n)})"
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """``--list``: what is claimed, and where."""
+    from rich.table import Table
+
+    shown = Table(title=f"{len(claims)} claims")
+    for name in ("claim", "paper", "says"):
+        shown.add_column(name)
+    for claim in claims:
+        pending = f" (pending: {claim.pending})" if claim.pending else ""
+        shown.add_row(claim.id, f"{claim.paper_number}, {claim.location}", claim.statement + pending)
+    return shown
+
+
+def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
+    """The page of a run of these claims (none: all). A run of some claims has a page of its own."""
+    name = "+".join(ids)
+    if len(name) > LONGEST_NAME:
+        name = f"{ids[0]}+{len(ids) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return folder / ("-".join(filter(None, ("claims", seeds, name))) + ".html")
+
+
+def write_page(
+    results: Sequence[ClaimResult],
+    seeds: Seeds,
+    path: Path,
+    total: int,
+    selected: Sequence[str] = (),
+    power: Mapping[str, float] = MappingProxyType({}),
+) -> Path:
+    """Write the page, whole or not at all, and return its path.
+
+    That is ``path``, unless a page with claims that ``results`` lacks exists there (an earlier run was finished, this
+    one is not yet): then it is ``….partial.html`` beside it. Raises `TellapartError` if it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial.html")
+    missing = ids_on_page(path) - {result.claim.id for result in results}
+    written = partial if missing else path
+    write_text(written, render(results, seeds, total, selected, power))
+    if not missing:
+        partial.unlink(missing_ok=True)
+    return written
+
+
+def ids_on_page(page: Path) -> set[str]:
+    """The ids of the claims on a page; none if there is no page."""
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return set(re.findall(r'<section id="([^"]+)"', text))
+
+
+def command(seeds: Seeds, selected: Sequence[str]) -> str:
+    """The command that makes the page again."""
+    options = ["--quick"] if seeds.kind == "quick" else ["--seeds", seeds.option]
+    return shlex.join(["python", "-m", "replication", "claims", *selected, *options])
+
+
+def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]) -> str:
+    """Which claims the page has, if not all ``total``; else empty."""
+    if len(results) == total:
+        return ""
+    ids = ", ".join(result.claim.id for result in results)
+    text = f"This page holds {len(results)} of the {total} claims: {ids}."
+    if len(results) < (wanted := len(selected) or total):
+        text += f" {wanted} were asked for: the run is in progress or was stopped; the same command continues it."
+    return text
+
+
+def measure_label(name: str) -> str:
+    """The label of a measure, with an arrow for its direction: "CIDEr ↑"."""
+    if name not in MEASURES:
+        return name
+    entry = MEASURES[name]
+    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[entry.direction]
+    return f"{entry.title}{arrow}"
+
+
+PAPERS = {
+    1: "SMILE (Yue et al. 2023)",
+    2: "No Detail Left Behind (Gaur et al. 2024)",
+    3: "DiscriTune (Dessì et al. 2023)",
+    4: "Sequence-level exploration (Chen and Jin 2020)",
+}
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part as the page shows it; the paper's figures and ours are those of its measurements."""
+
+    part: Part
+    result: PartResult
+    corrected: Corrected
+    control: PartResult | None
+    plot: PartPlot | None
+    ours: str
+
+    @property
+    def test(self) -> str:
+        return "two one-sided tests" if self.part.equivalence else "one-sided"
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """A picture (``symbol``: its id on the page) with captions, whose false words are marked."""
+
+    id: str
+    symbol: str
+    captions: tuple[tuple[str, tuple[Piece, ...]], ...]
+
+
+@dataclass(frozen=True)
+class ClaimView:
+    """A claim as the page shows it."""
+
+    result: ClaimResult
+    parts: tuple[PartView, ...]
+    examples: tuple[ExampleView, ...]
+
+
+def view_claim(result: ClaimResult, album: Album) -> ClaimView:
+    """The claim with its plots; its pictures are added to the album."""
+    controls: Sequence[PartResult | None] = result.control or [None] * len(result.parts)
+    rows = zip(result.claim.parts, result.parts, result.corrected(), controls, strict=True) if result.parts else ()
+    parts = tuple(
+        PartView(part, found, corrected, control, plot_part(part, found, corrected, control), result.arm_values(n))
+        for n, (part, found, corrected, control) in enumerate(rows)
+    )
+    examples = tuple(
+        ExampleView(
+            one.id,
+            album.add_content(as_png(one.picture)),
+            tuple((said.arm, pieces(said.caption, said.false)) for said in one.captions),
+        )
+        for one in result.examples
+    )
+    return ClaimView(result, parts, examples)
+
+
+def by_paper(views: Sequence[ClaimView]) -> list[tuple[int, str, list[ClaimView]]]:
+    """(number, name, claims) of each paper that has claims here."""
+    found: dict[int, list[ClaimView]] = {}
+    for view in views:
+        found.setdefault(view.result.claim.paper_number, []).append(view)
+    return [(number, PAPERS.get(number, ""), found[number]) for number in sorted(found)]
+
+
+def render(
+    results: Sequence[ClaimResult],
+    seeds: Seeds,
+    total: int,
+    selected: Sequence[str] = (),
+    power: Mapping[str, float] = MappingProxyType({}),
+    records: Path = RECORDS,
+) -> str:
+    """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``.
+
+    power: of claims, by id, see `replication.verdict.power_of_claims`.
+    """
+    from tellapart.report.page import template
+
+    album = Album()
+    views = [view_claim(result, album) for result in results]
+    return template(Path(__file__).parent / "claims.html").render(
+        papers=by_paper(views),
+        sprites=album.sprites(),
+        summary=summary(results),
+        coverage=coverage(results, total, selected),
+        seeds=", ".join(map(str, seeds.numbers)),
+        kind=seeds.kind,
+        history=history(read_verdicts(records / VERDICT_FILE)),
+        power=power,
+        verdict_text=verdict_text,
+        control_text=control_text,
+        format_seconds=format_seconds,
+        format_interval=format_interval,
+        measure_label=measure_label,
+        command=command(seeds, selected),
+    )

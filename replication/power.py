@@ -1,0 +1,331 @@
+"""How probable it is that a claim is found, where it is as true as matters: ``replication claims --power``.
+
+From development seeds: the covariance of the parts over seeds, and over pictures by the bootstrap of the rule itself,
+split into what all seeds share (they see the same pictures) and what each has alone. From these, values of all parts
+are drawn together for new seeds and new pictures, normal around the true values; the rule of the claims
+(`replication.bootstrap.verdict`, with its percentile bootstrap over seeds and pictures) is applied to each draw;
+the power is the share of draws in which every part holds. The true values are those that each part names: the smallest
+effect that matters, inside the bound. So correlated parts, the sign rule on every seed (which more seeds make harder)
+and the interval (which more seeds make narrower) all count.
+
+Approximations: normal values; covariances as estimated, without their own uncertainty (five degrees of freedom of six
+seeds: an SD is known to about a third); a measure's variance over pictures falls as 1 / n, which counts of distinct
+words do only roughly; pictures of different test sets are independent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replication.bootstrap import draw_seeds, resampled_seeds
+from replication.claim import Claim, Part
+from replication.lab import Lab
+from replication.multiple import ALPHA
+from replication.stamp import commit, now
+from tellapart.errors import UsageError
+from tellapart.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+GOAL = 0.98
+SEEDS = 5  # of a verdict
+MOST_SEEDS = 12
+PICTURES = (1, 2, 4, 8)  # times as many as the test sets have
+TRIALS, FEW_TRIALS = 10_000, 2_000  # the power that is printed; the search
+RESAMPLES = 400  # of each trial's interval
+BLOCK = 500  # trials at once: 500 · 400 resamples · 8 bytes for each part
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What P parts vary by. seeds_PP: seeds' own covariance; shared_PP, own_PP: of the pictures, see the module."""
+
+    value_P: np.ndarray
+    seeds_PP: np.ndarray
+    shared_PP: np.ndarray
+    own_PP: np.ndarray
+    pictures_P: np.ndarray
+
+    def picture_sd(self) -> np.ndarray:
+        """The SD of one seed's value over pictures, for each part."""
+        sd_P: np.ndarray = np.sqrt(np.diag(self.shared_PP) + np.diag(self.own_PP))
+        return sd_P
+
+
+@dataclass(frozen=True)
+class PartPower:
+    """One part: bounds, the smallest effect that matters and its true value; SDs; alone found in ``power`` of trials.
+
+    value: on the development seeds. detectable: the effect that is found in 98 % at these seeds and pictures; None
+    where none is.
+    """
+
+    says: str
+    lower: float | None
+    upper: float | None
+    effect: float
+    truth: float
+    value: float
+    sd_seeds: float
+    sd_pictures: float
+    pictures: int
+    power: float
+    detectable: float | None
+
+
+@dataclass
+class ClaimPower:
+    """One claim: the power of all parts together with five seeds and the pictures that there are.
+
+    expected: where the truth is as the development seeds had it. needed_seeds, needed_pictures: the fewest seeds, then
+    the fewest times as many pictures, that reach 98 %; None where none does. control: in how many of the trials the
+    control comes out false, where it is as the development seeds had it.
+    """
+
+    id: str
+    power: float
+    expected: float
+    control: float
+    needed_seeds: int | None
+    needed_pictures: int | None
+    parts: list[PartPower] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation:
+    """The variation of these parts from two development seeds or more; their arms must be trained."""
+    values, draws, pictures = [], [], []
+    for part in parts:
+        statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
+        value_S, drawn_SR = draw_seeds(statistics)
+        if not np.isfinite(drawn_SR).all():
+            raise UsageError(
+                f"{part.statement!r} is not a number in some resamples of the pictures, so its power is not known; "
+                "give its test set more pictures"
+            )
+        values.append(value_S)
+        draws.append(drawn_SR - value_S[:, None])
+        pictures.append(statistics[0][1][0].n)
+    return variation(np.stack(values, axis=1), np.stack(draws, axis=2), np.array(pictures))
+
+
+def variation(value_SP: np.ndarray, error_SRP: np.ndarray, pictures_P: np.ndarray) -> Variation:
+    """From each seed's values, and how far each resample of the pictures moves them.
+
+    Two seeds' errors in the same resample covary by what the pictures do to all seeds; the rest of a seed's variance
+    over pictures is its own, and so part of the variance over seeds, from which it is taken.
+    """
+    count, resamples, _ = error_SRP.shape
+    sum_RP = error_SRP.sum(0)
+    each_PP = np.einsum("srp,srq->pq", error_SRP, error_SRP) / (count * resamples)
+    all_PP = sum_RP.T @ sum_RP / resamples  # of all ordered pairs of seeds, a seed with itself included
+    shared_PP = semidefinite((all_PP - count * each_PP) / (count * (count - 1)))
+    own_PP = semidefinite(each_PP - shared_PP)
+    total_PP = np.atleast_2d(np.cov(value_SP, rowvar=False, ddof=1))
+    return Variation(value_SP.mean(0), semidefinite(total_PP - own_PP), shared_PP, own_PP, pictures_P)
+
+
+def semidefinite(matrix_PP: np.ndarray) -> np.ndarray:
+    """The nearest covariance matrix: symmetric, negative eigenvalues set to zero."""
+    value_P, vector_PP = np.linalg.eigh((matrix_PP + matrix_PP.T) / 2)
+    nearest_PP: np.ndarray = (vector_PP * np.clip(value_P, 0, None)) @ vector_PP.T
+    return nearest_PP
+
+
+def simulate(
+    truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], seeds: int, pictures: int = 1,
+    trials: int = TRIALS,
+) -> np.ndarray:  # fmt: skip
+    """holds_TP: whether each part holds in each trial, with this many seeds and times as many pictures."""
+    rng = np.random.default_rng([seeds, pictures, len(truth_P)])
+    count_RS = np.stack([(resampled_seeds(seeds, RESAMPLES) == seed).sum(1) for seed in range(seeds)], axis=1)
+    squares_R = (count_RS**2).sum(1) / seeds**2
+    # What the resampled pictures add to a trial's draws of the mean: of all seeds alike, and of each one's own.
+    deviation_PR = np.sqrt(
+        (np.diag(spread.shared_PP)[:, None] + np.diag(spread.own_PP)[:, None] * squares_R) / pictures
+    )
+    shared_root = root(spread.shared_PP / pictures)
+    seed_root = root(spread.seeds_PP + spread.own_PP / pictures)
+    holds = []
+    for start in range(0, trials, BLOCK):
+        size = min(BLOCK, trials - start)
+        shared_TP = rng.standard_normal((size, len(truth_P))) @ shared_root.T
+        value_TSP = rng.standard_normal((size, seeds, len(truth_P))) @ seed_root.T + (truth_P + shared_TP)[:, None]
+        block_TP = np.empty((size, len(truth_P)), dtype=bool)
+        for p, (lower, upper) in enumerate(bounds):
+            mean_TR = value_TSP[:, :, p] @ (count_RS.T / seeds)
+            mean_TR += rng.standard_normal(RESAMPLES) * deviation_PR[p]
+            low_T, high_T = np.quantile(mean_TR, [ALPHA, 1 - ALPHA], axis=1)
+            block_TP[:, p] = (low_T > lower) & (high_T < upper)
+            if not (math.isfinite(lower) and math.isfinite(upper)):  # the sign of every seed
+                block_TP[:, p] &= ((value_TSP[:, :, p] > lower) & (value_TSP[:, :, p] < upper)).all(1)
+        holds.append(block_TP)
+    return np.concatenate(holds)
+
+
+def root(matrix_PP: np.ndarray) -> np.ndarray:
+    """A matrix whose product with its transpose is ``matrix_PP``, which may be singular."""
+    value_P, vector_PP = np.linalg.eigh(matrix_PP)
+    root_PP: np.ndarray = vector_PP * np.sqrt(np.clip(value_P, 0, None))
+    return root_PP
+
+
+def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int]) -> ClaimPower:
+    """The power of a claim, from development seeds whose arms are trained."""
+    bounds = [(part.lower, part.upper) for part in claim.parts]
+    spread = estimate(claim.parts, lab, seeds)
+    truth_P = np.array([part.planned for part in claim.parts])
+    holds_TP = simulate(truth_P, spread, bounds, SEEDS)
+    expected = float(simulate(spread.value_P, spread, bounds, SEEDS).all(1).mean())
+    control = 1.0
+    if claim.control:
+        other = estimate([claim.control.apply(part) for part in claim.parts], lab, seeds)
+        control = 1 - float(simulate(other.value_P, other, bounds, SEEDS).all(1).mean())
+    power = float(holds_TP.all(1).mean())
+    needed_seeds, needed_pictures = (SEEDS, 1) if power >= GOAL else fewest(truth_P, spread, bounds) or (None, None)
+    parts = [_part_power(part, n, spread, float(holds_TP[:, n].mean())) for n, part in enumerate(claim.parts)]
+    return ClaimPower(claim.id, power, expected, control, needed_seeds, needed_pictures, parts)
+
+
+def fewest(truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]]) -> tuple[int, int] | None:
+    """The fewest seeds from five on, then the fewest pictures, that find the whole claim in 98 %; None: none do."""
+    for seeds in range(SEEDS, MOST_SEEDS + 1):
+        for pictures in PICTURES:
+            if simulate(truth_P, spread, bounds, seeds, pictures, FEW_TRIALS).all(1).mean() >= GOAL:
+                return seeds, pictures
+    return None
+
+
+def _part_power(part: Part, n: int, spread: Variation, power: float) -> PartPower:
+    alone = Variation(*(values[n : n + 1] if values.ndim == 1 else values[n : n + 1, n : n + 1] for values in (
+        spread.value_P, spread.seeds_PP, spread.shared_PP, spread.own_PP, spread.pictures_P
+    )))  # fmt: skip
+    return PartPower(
+        says=part.statement,
+        lower=part.lower if math.isfinite(part.lower) else None,
+        upper=part.upper if math.isfinite(part.upper) else None,
+        effect=part.effect,
+        truth=part.planned,
+        value=float(spread.value_P[n]),
+        sd_seeds=float(np.sqrt(spread.seeds_PP[n, n])),
+        sd_pictures=float(spread.picture_sd()[n]),
+        pictures=int(spread.pictures_P[n]),
+        power=power,
+        detectable=None if part.equivalence else detectable(part, alone),
+    )
+
+
+def detectable(part: Part, alone: Variation) -> float:
+    """The effect that a one-sided part alone is found with in 98 %, by bisection to a hundredth of itself.
+
+    Infinite where the spread is not finite.
+    """
+    sign, bound = (1.0, part.lower) if math.isfinite(part.lower) else (-1.0, part.upper)
+
+    def found(effect: float) -> bool:
+        truth_P = np.array([bound + sign * effect])
+        return bool(simulate(truth_P, alone, [(part.lower, part.upper)], SEEDS, 1, FEW_TRIALS).mean() >= GOAL)
+
+    spread = math.sqrt(float(alone.seeds_PP[0, 0] + alone.shared_PP[0, 0] + alone.own_PP[0, 0]))
+    if spread == 0:
+        return 0.0
+    if not math.isfinite(spread):
+        return math.inf
+    low, high = 0.0, 2 * spread
+    while not found(high):
+        low, high = high, 2 * high
+    while high - low > 0.01 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(middle) else (middle, high)
+    return high
+
+
+def untrained(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[str]:
+    """The arms, with their seeds, that the claims need and that are not trained: "sr, seed 3"."""
+    arms = dict.fromkeys(arm for claim in claims for one in claim.measurements() for arm in lab.lineage(one.arm))
+    trained = [arm for arm in arms if lab.arms[arm].table is not None]
+    return [f"{arm}, seed {seed}" for arm in trained for seed in seeds if not lab.run_of(arm, seed).finished]
+
+
+def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[ClaimPower]:
+    """The power of each claim from these development seeds, whose results must lie in the lab's folder.
+
+    Raises `UsageError` where there are fewer than two seeds, or where an arm is not trained.
+    """
+    if len(seeds) < 2:
+        raise UsageError(
+            "the spread over seeds needs two of them or more; type: python -m replication claims --power --seeds dev"
+        )
+    if missing := untrained(claims, lab, seeds):
+        numbers = ",".join(map(str, seeds))
+        raise UsageError(
+            f"{len(missing)} of the arms are not trained ({missing[0]}); first type: "
+            f"python -m replication claims --seeds {numbers}"
+        )
+    found = []
+    with Progress(len(claims), "claims") as progress:
+        for claim in claims:
+            found.append(claim_power(claim, lab, seeds))
+            progress.advance()
+    return found
+
+
+def power_record(found: Sequence[ClaimPower], seeds: Sequence[int], settings: str, command: str) -> dict[str, Any]:
+    """What is kept before a verdict, and what ``--json`` prints."""
+    return {
+        "date": now(),
+        "commit": commit(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "command": command,
+        "settings": settings,
+        "development_seeds": list(seeds),
+        "goal": GOAL,
+        "seeds": SEEDS,
+        "power": [one.to_json() for one in found],
+    }
+
+
+def power_table(found: Sequence[ClaimPower]) -> Table:
+    """For the terminal: a row for each claim, with a line for each of its parts."""
+    from rich.table import Table
+
+    enough = sum(one.power >= GOAL for one in found)
+    shown = Table(
+        title=f"{enough} of {len(found)} claims are found in {GOAL:.0%} with {SEEDS} seeds, where they are true"
+    )
+    for name in (
+        "claim",
+        "power",
+        "as on dev",
+        "control false",
+        f"for {GOAL:.0%}",
+        "part: effect, SD of seeds, pictures",
+    ):
+        shown.add_column(name)
+    for one in found:
+        parts = "\n".join(
+            f"{part.says}: {'the middle' if not part.effect else f'{part.effect:g}'}, "
+            f"{part.sd_seeds:.3g}, {part.sd_pictures:.3g}; {part.power:.1%}"
+            + (f", found from {part.detectable:.3g}" if part.detectable is not None and part.power < GOAL else "")
+            for part in one.parts
+        )
+        cells = (f"{one.power:.1%}", f"{one.expected:.1%}", f"{one.control:.1%}")
+        shown.add_row(one.id, *cells, needed_text(one), parts, end_section=True)
+    return shown
+
+
+def needed_text(one: ClaimPower) -> str:
+    """ "5 seeds, pictures × 2"."""
+    if one.needed_seeds is None:
+        return f"none up to {MOST_SEEDS} seeds, pictures × {PICTURES[-1]}"
+    return f"{one.needed_seeds} seeds, pictures × {one.needed_pictures}"

@@ -1,0 +1,57 @@
+"""Which seeds a run may use: for choosing settings, for the verdicts, and for checks by other people.
+
+Settings are chosen on seeds below 10. Each verdict has seeds of its own, which nothing else may use. Seeds from 100 on
+are left to others, who check the findings by them; the project never runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tellapart.errors import UsageError, nearest
+
+NAMED = {"quick": (0,), "dev": tuple(range(6))}
+VERDICTS = {"claims": tuple(range(20, 25)), "tradeoff": tuple(range(30, 35))}  # by the command that gives the verdict
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds and what they are for: ``kind`` is "quick", "dev", "verdict", or "seeds" for a list that was typed."""
+
+    kind: str
+    numbers: tuple[int, ...]
+
+    @property
+    def option(self) -> str:
+        """What to type after ``--seeds``."""
+        return ",".join(map(str, self.numbers)) if self.kind == "seeds" else self.kind
+
+    @property
+    def label(self) -> str:
+        """For the name of a file: "dev", or "seeds-100-101"."""
+        return "-".join([self.kind, *map(str, self.numbers)]) if self.kind == "seeds" else self.kind
+
+
+def parse_seeds(text: str, command: str) -> Seeds:
+    """Seeds as they are typed: quick, dev, verdict, or numbers ("100,101"). command: "claims", "tradeoff", "tables".
+
+    Raises `UsageError` for anything else, and for numbers that a verdict needs. A command without a verdict of its own
+    knows no "verdict".
+    """
+    known = {**NAMED, **({"verdict": VERDICTS[command]} if command in VERDICTS else {})}
+    if text in known:
+        return Seeds(text, known[text])
+    try:
+        numbers = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        names = ", ".join(known)
+        raise UsageError(f"--seeds is '{text}'{nearest(text, known)}; expected {names}, or numbers: 0,1") from None
+    if min(numbers) < 0:
+        raise UsageError(f"--seeds is '{text}'; expected numbers from 0")
+    for name, reserved in VERDICTS.items():
+        if found := sorted(set(numbers) & set(reserved)):
+            raise UsageError(
+                f"seed {found[0]} is kept for the verdict of python -m replication {name} --seeds verdict; "
+                "take others, from 100 on to check what the project found"
+            )
+    return Seeds("seeds", numbers)

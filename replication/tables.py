@@ -1,0 +1,127 @@
+"""Tables of paper 2 on `scenes`, each figure beside the paper's: ``tellapart tables``.
+
+RD100 is as in the paper. TrueMatch's bags are mined from the test pictures and their holistic captions by algorithms 1
+and 2, without a selection by people. CIDEr and BLEU-4 compare with captions of the kind that MLE learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from replication.bootstrap import Statistic
+from replication.claim import Measurement
+from replication.lab import Lab
+from replication.measures import MEASURES
+from replication.ndlb import TABLES, PaperRow, PaperTable
+from replication.worker_pool import Task, WorkerPool
+from tellapart.errors import UsageError
+from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+TEST_SET = "plain"
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """A table of the paper with our figures.
+
+    ours: a row for each row of the table, means over ``seeds``. settings: n, candidates and chance of its recalls.
+    """
+
+    table: PaperTable
+    ours: tuple[tuple[float, ...], ...]
+    seeds: tuple[int, ...]
+    settings: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "paper"}], "settings"}``."""
+        rows = [
+            {
+                "labels": dict(zip(self.table.label_columns, row.labels, strict=True)),
+                "arm": row.arm,
+                "ours": {name: round(value, 3) for name, value in zip(self.table.measures, ours, strict=True)},
+                "paper": dict(zip(self.table.measures, row.paper, strict=True)),
+            }
+            for row, ours in zip(self.table.rows, self.ours, strict=True)
+        ]
+        return {"table": self.table.number, "title": self.table.title, "seeds": list(self.seeds), "rows": rows,
+                "settings": self.settings}  # fmt: skip
+
+    def to_rich(self) -> Table:
+        """For the terminal: in each cell our figure, and the paper's in brackets."""
+        from rich.table import Table
+
+        shown = Table(title=f"Table {self.table.number}: {self.table.title}. On scenes (in the paper, on COCO)")
+        for column in self.table.label_columns:
+            shown.add_column(column)
+        for name in self.table.measures:
+            setting = self.settings.get(name, "").replace(", ", "\n")
+            shown.add_column("\n".join(filter(None, (MEASURES[name].title, setting))), justify="right")
+        for row, ours in zip(self.table.rows, self.ours, strict=True):
+            cells = [f"{value:.1f} ({paper:.1f})" for value, paper in zip(ours, row.paper, strict=True)]
+            shown.add_row(*row.labels, *cells)
+        return shown
+
+
+def run_tables(
+    numbers: Sequence[int] = (),
+    seeds: Sequence[int] = (0,),
+    folder: Path | None = None,
+    workers: int = 1,
+    settings: Sequence[str] = (),
+) -> list[MeasuredTable]:
+    """These tables (default: all); the folder and its trained arms are shared with `replication.run_claims`.
+
+    Raises `UsageError` for an unknown number, before anything is trained.
+    """
+    from replication import FOLDER
+    from replication.arms import DECODINGS, TEST_SETS
+    from replication.ndlb import NDLB
+
+    known = {table.number: table for table in TABLES}
+    for number in numbers:
+        if number not in known:
+            raise UsageError(f"table {number} of paper 2 is not among these; known: {', '.join(map(str, known))}")
+    tables = [known[number] for number in dict.fromkeys(numbers)] or list(TABLES)
+    return measure_tables(tables, Lab(folder or FOLDER, NDLB, TEST_SETS, DECODINGS, settings=settings), seeds, workers)
+
+
+def measure_tables(
+    tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int], workers: int = 1
+) -> list[MeasuredTable]:
+    """The tables with our figures; arms are trained in this process, or by ``workers`` others."""
+    tasks = [task for task in make_tasks(tables, lab, seeds) if task.captions]  # the others are references
+    if workers > 1 and tasks:
+        with WorkerPool(lab, tasks, workers) as pool:
+            pool.finish({task.key for task in tasks})
+    measured = []
+    for table in tables:
+        say(f"table {table.number}: {table.title}")
+        rows = [[_statistics(lab, row, name, seeds) for name in table.measures] for row in table.rows]
+        ours = tuple(tuple(float(np.mean([one.value() for one in statistics])) for statistics in row) for row in rows)
+        # Every arm has the same pictures and candidates, so the first row's settings are those of all.
+        settings = {name: one[0].setting for name, one in zip(table.measures, rows[0], strict=True) if one[0].setting}
+        measured.append(MeasuredTable(table, ours, tuple(seeds), settings))
+    return measured
+
+
+def make_tasks(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int]) -> list[Task]:
+    """Each arm with each seed once, the arm that it starts from before it."""
+    arms = dict.fromkeys(arm for table in tables for row in table.rows for arm in lab.lineage(row.arm))
+    captions = {arm: ((TEST_SET, "greedy"),) if lab.writes_captions(Measurement(arm, "r1")) else () for arm in arms}
+    return [Task(arm, seed, captions[arm]) for arm in arms for seed in seeds]
+
+
+def _statistics(lab: Lab, row: PaperRow, measure: str, seeds: Sequence[int]) -> list[Statistic]:
+    """The measure of a row's arm, one statistic for each seed."""
+    measurement = Measurement(row.arm, measure, TEST_SET)
+    for seed in seeds:
+        lab.prepare(measurement, seed)
+    return [MEASURES[measure].factory(lab.generate_captions(measurement, seed, row.stage)) for seed in seeds]

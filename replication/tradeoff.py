@@ -1,0 +1,207 @@
+"""``replication tradeoff``: detail and truth at once, against plain self-retrieval, its controls and an upper bound.
+
+All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
+``speaker`` arms are the same one at other factors on the start's likelihood, which set how much is said: from them the
+curve of R@1 against hallucination is drawn, on development seeds only. All captions are written by the same beam
+search. The recipe also leaves out nouns that it is not sure of (`Decoding.confidence`); what that alone does to either
+is measured, too, and so is greedy decoding. Settings are chosen on seeds 0-5, and one verdict is given on seeds 30-34.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from replication.arms import TEST_SETS
+from replication.bootstrap import PartResult, compare_with_bounds
+from replication.claim import Measurement, Part
+from replication.lab import Lab, code_versions, digest
+from replication.seeds import VERDICTS
+from replication.stamp import give_verdict, given_verdict, require_commit
+from replication.test_sets import ArmCaptions
+from replication.tradeoff_arms import (
+    DECODED_OTHERWISE,
+    DECODINGS,
+    MEASURED,
+    PARTS,
+    STEPS,
+    TEST_SET,
+    TRIED,
+    arms,
+    captions_of,
+    of,
+)
+from replication.verdict import RECORDS
+from replication.worker_pool import Task, WorkerPool
+from tellapart.features.nearest import Vectors
+from tellapart.inference.best_of import BestOf
+from tellapart.metrics.significance import LEVEL, RESAMPLES
+
+FOLDER = Path("runs") / "tradeoff"
+VERDICT_FILE = "tradeoff.json"
+
+
+class ArmsLab(Lab):
+    """Of several samples the first is the one by which the scorer finds the picture best among its look-alikes."""
+
+    def _arm_captions(self, measurement: Measurement, seed: int, written: bool, reference_stage: str) -> ArmCaptions:
+        captions = super()._arm_captions(measurement, seed, written, reference_stage)
+        return best_first(captions) if self.decodings[measurement.decoding].samples > 1 else captions
+
+
+def best_first(captions: ArmCaptions) -> ArmCaptions:
+    """The captions of each picture, best first by `BestOf` among the look-alikes of R@1."""
+    tests = captions.test_sets
+    sets = tests.candidate_sets(captions, "lookalikes").sets  # the picture itself is the first member
+    places = {item.id: row for row, item in enumerate(captions.items)}
+    near = {int(members[0]): members[1:] for members in sets}
+    best_of = BestOf(tests.scorer, places, Vectors.of(tests.image_features(captions)), near)
+    ranked = best_of.rank(captions.items, captions.captions)
+    return replace(captions, captions=[[text for text, _ in texts] for texts in ranked])
+
+
+@dataclass
+class TradeoffResult:
+    """What `run_tradeoff` found: each measure of each arm, and the rule's parts, one by one."""
+
+    seeds: tuple[int, ...]
+    table: dict[str, dict[str, PartResult]] = field(default_factory=dict)
+    parts: list[PartResult] = field(default_factory=list)
+    stamp: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.parts) and all(part.holds for part in self.parts)
+
+    def closed(self, name: str) -> float | None:
+        """The share of the gap between self-retrieval and the exact truth's reward that was closed, for a measure."""
+        if not {"sr", "truthful", "truth"} <= set(self.table):
+            return None
+        plain, ours, bound = (self.table[arm][name].value for arm in ("sr", "truthful", "truth"))
+        share = (ours - plain) / (bound - plain) if bound != plain else math.nan
+        return share if math.isfinite(share) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"systems": {ARM: {METRIC: {"value", "low", "high", "n"}}}, "parts": […], "closed": {…}, "holds", …}``."""
+        return {
+            "systems": {
+                arm: {name: {**interval(one), "n": len(self.seeds)} for name, one in row.items()}
+                for arm, row in self.table.items()
+            },
+            "parts": [{"says": part.statement, **interval(part), "holds": part.holds} for part in self.parts],
+            "closed": {name: self.closed(name) for name in ("hard", "hallucination")} if self.table else {},
+            "holds": self.holds,
+            "seeds": list(self.seeds),
+            "stamp": self.stamp,
+        }
+
+
+def interval(part: PartResult) -> dict[str, float | None]:
+    """``{"value", "low", "high"}``, None for what is not a number (of captions that claim nothing)."""
+    values = {"value": part.value, "low": part.low, "high": part.high}
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+
+
+def run_tradeoff(
+    seeds: Sequence[int],
+    names: Sequence[str] = (),
+    *,
+    start: str = "scenes",
+    steps: int = STEPS,
+    folder: Path = FOLDER,
+    workers: int = 1,
+) -> TradeoffResult:
+    """Train the arms of some rows (default: those of a verdict), measure, apply the rule where its rows are there.
+
+    Resumes after Ctrl-C.
+    """
+    known = arms(start, steps)
+    rows = list(names) or verdict_rows(known)
+    lab = ArmsLab(folder, known, TEST_SETS, DECODINGS)
+    decodings: dict[str, list[str]] = {}
+    for arm, decoding in map(captions_of, rows):
+        for one in lab.lineage(arm):
+            decodings.setdefault(one, [])
+        decodings[arm].append(decoding)
+    tasks = [
+        Task(arm, seed, tuple((TEST_SET, decoding) for decoding in some))
+        for seed in seeds
+        for arm, some in decodings.items()
+    ]
+    if workers > 1:
+        with WorkerPool(lab, tasks, workers) as pool:
+            pool.finish({task.key for task in tasks})
+    result = TradeoffResult(tuple(seeds))
+    for row in rows:
+        for seed in seeds:
+            lab.prepare(of(row, "hard"), seed)
+        result.table[row] = {name: _measured(lab, seeds, of(row, name)) for name in MEASURED}
+    if {"start", "sr", "truthful"} <= set(result.table):
+        result.parts = [_part(lab, seeds, part) for part in PARTS]
+    return result
+
+
+def verdict_rows(known: Iterable[str]) -> list[str]:
+    """The rows of a verdict's table: the arms but for those that were only tried, and other decodings."""
+    return [*(name for name in known if name not in TRIED), *DECODED_OTHERWISE]
+
+
+def _measured(lab: Lab, seeds: Sequence[int], measurement: Measurement) -> PartResult:
+    return _part(lab, seeds, Part(measurement.measure, (measurement,), lower=-math.inf))
+
+
+def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
+    statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
+    return compare_with_bounds(part.statement, statistics, part.lower, part.upper, every_seed=False)
+
+
+def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
+    """Eight hex digits of all that decides a verdict, as `replication.verdict.settings_digest`.
+
+    That is: the fingerprint of the recipe of every arm in a verdict (with the weights that it starts from, its data and
+    the versions of the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
+    """
+    lab = Lab(folder, arms(start, steps), TEST_SETS, DECODINGS)
+    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms if name not in TRIED)
+    parts = [repr(replace(part, statement="")) for part in PARTS]
+    decodings = {name: decoding.model_dump() for name, decoding in DECODINGS.items()}
+    versions = code_versions("scenes", "decoding", "boost")
+    rule = ["intervals", LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, versions]
+    rows = [(row, *captions_of(row)) for row in verdict_rows(lab.arms)]
+    return digest(json.dumps([folders, parts, TEST_SETS, decodings, rows, rule], sort_keys=True))
+
+
+def verdict(
+    *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
+    seeds: Sequence[int] = VERDICTS["tradeoff"], records: Path = RECORDS,
+) -> dict[str, Any]:  # fmt: skip
+    """The verdict on seeds 30-34: given once for the same settings, and read again from then on (`stamp`).
+
+    It is kept in the repository, beside that of the claims. Raises `UsageError` outside a clone of the project.
+    """
+    path, settings = records / VERDICT_FILE, settings_digest(start, steps, folder)
+    if given_verdict(path, settings) is None:
+        require_commit("python -m replication tradeoff")
+
+    def run() -> dict[str, Any]:
+        return run_tradeoff(seeds, start=start, steps=steps, folder=folder, workers=workers).to_json()
+
+    return give_verdict(path, settings, run, start=start)
+
+
+def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
+    """Header and rows of the table of `TradeoffResult.to_json`: mean over seeds and interval."""
+    rows = [["arm", *MEASURED]]
+    for arm, values in found["systems"].items():
+        rows.append([arm, *(format_cell(one) for one in values.values())])
+    return rows
+
+
+def format_cell(one: Mapping[str, Any]) -> str:
+    """ "39.0 [35.1, 43.2]"; a dash for what is not a number."""
+    found = [one[name] for name in ("value", "low", "high")]
+    return "–" if None in found else "{:.1f} [{:.1f}, {:.1f}]".format(*found)

@@ -1,0 +1,150 @@
+"""What `replication.tradeoff` compares: its measures, its rule and its arms, the truthful recipe among controls.
+
+The rule was fixed here before any verdict: the interval of each part, over seeds and pictures, lies on the right side.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from replication.arms import data, overlap, reward
+from replication.bootstrap import Statistic, ratio_statistic
+from replication.claim import Arm, Measurement, Part, greater
+from replication.measures import measure
+from replication.test_sets import ArmCaptions
+from tellapart.models.decoding import Decoding
+from tellapart.objectives.presets import PRESETS
+
+STEPS = 70  # the demo's
+PICTURES = 3000  # without references: of fewer, each comes up too often
+RETRIEVAL = {"kind": "self_retrieval"}
+TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
+SHARE = 1 / 3  # of self-retrieval's false claims that may remain
+TEST_SET = "plain"
+SPEAKERS = (0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
+
+
+@measure("bindings", "wrong bindings, % of bound claims", "lower")
+def bindings(captions: ArmCaptions) -> Statistic:
+    """Claims that are true of another object only, as a percentage of the claims about objects."""
+    counts = captions.claim_counts
+    bound_N = np.array([float(c.bound) for c in counts])
+    return ratio_statistic(captions.picture_key, 100.0 * np.array([c.binding_errors for c in counts]), bound_N)
+
+
+@measure("repetitions", "captions with a repetition, %", "lower")
+def repetitions(captions: ArmCaptions) -> Statistic:
+    """Captions that repeat themselves, in percent."""
+    repeats_N = np.array([100.0 * (c.repetitions > 0) for c in captions.claim_counts])
+    return ratio_statistic(captions.picture_key, repeats_N)
+
+
+@measure("words", "words per caption")
+def words_per_caption(captions: ArmCaptions) -> Statistic:
+    """Words of a caption, in the mean."""
+    return ratio_statistic(captions.picture_key, np.array([float(len(t.split())) for t in captions.first_captions]))
+
+
+MEASURED = ("hard", "listener", "hallucination", "bindings", "precision", "cider", "repetitions", "words")
+
+
+DECODINGS = {
+    "beams": Decoding(kind="beam", beams=3, max_tokens=40),
+    "confident": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.4),
+    "greedy": Decoding(kind="greedy", max_tokens=40),
+    "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
+}
+# Further rows of the table: an arm's captions as another one decodes.
+DECODED_OTHERWISE = {
+    "start_best_of": ("start", "best_of"),
+    "sr_greedy": ("sr", "greedy"),
+    "sr_confident": ("sr", "confident"),
+    "truthful_beams": ("truthful", "beams"),
+}
+CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
+CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE)
+TRIED = (*CURVE, "truth2", "paid")  # not in a verdict: other designs, and other settings of two arms
+
+
+def captions_of(row: str) -> tuple[str, str]:
+    """The arm and the decoding of a row of the table."""
+    return DECODED_OTHERWISE.get(row, (row, "confident" if row in CONFIDENT else "beams"))
+
+
+def of(row: str, name: str, factor: float = 1.0) -> Measurement:
+    """A measure of a row's captions of the test pictures."""
+    arm, decoding = captions_of(row)
+    return Measurement(arm, name, TEST_SET, decoding, factor)
+
+
+PARTS = (
+    greater(
+        "R@1 among look-alikes is no lower", of("truthful", "hard"), of("sr", "hard"),
+        tolerance=TOLERANCE,
+    ),
+    greater(
+        "at most a third of its hallucinations", of("sr", "hallucination", factor=SHARE),
+        of("truthful", "hallucination"),
+    ),
+    greater(
+        "at most a third of its wrong bindings", of("sr", "bindings", factor=SHARE),
+        of("truthful", "bindings"),
+    ),
+    greater("higher CIDEr", of("truthful", "cider"), of("sr", "cider")),
+    greater("higher exact listener's accuracy", of("truthful", "listener"), of("sr", "listener")),
+    Part(
+        "no more repetitions than the start",
+        (of("truthful", "repetitions"), of("start", "repetitions", factor=-1.0)),
+        lower=-math.inf, upper=0.1,
+    ),
+)  # fmt: skip
+CONTROLS = {
+    "shuffled": "the truthful recipe, but which words are believed is dealt out to others of the same kind",
+    "unselected": "the truthful recipe, but chance chooses among its candidates, not the scorer",
+    "length": "self-retrieval with a rent on each content word",
+    "equal_kl": "self-retrieval held nearer to its start",
+}
+
+
+def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
+    """Every arm by name. ``start``: the captioner that all start from."""
+
+    def arm(name: str, **settings: Any) -> Arm:
+        made = reward(name, steps=steps, precision=None, pictures=data(n=PICTURES), **settings)
+        return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
+
+    def truthful(name: str, **changes: Any) -> Arm:
+        """The preset, on more pictures a step: as many captions are read as self-retrieval samples."""
+        plain = arm(name)
+        table: dict[str, Any] = {**(plain.table or {})}
+        captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]
+        table["objective"] = {**PRESETS["truthful-self-retrieval"], **changes}
+        table["training"] = {**table["training"], "batch_size": captions}
+        return Arm(name, table, plain.start)
+
+    def paid(**settings: Any) -> list[dict[str, Any]]:
+        return [RETRIEVAL, {"kind": "paid_words", "worth": 0.0, **settings}]
+
+    def truth(name: str, weight: float) -> Arm:
+        return arm(name, rewards=[RETRIEVAL, {"kind": "exact_truth", "weight": weight}])
+
+    every = [
+        Arm("start", model=start),
+        arm("sr"),
+        truthful("truthful"),
+        truthful("shuffled", shuffled_beliefs=True),
+        truthful("unselected", select="random"),
+        arm("length", rewards=paid(penalty=0.0, rent=0.3, baseline="none")),
+        arm("equal_kl", kl=0.5),
+        arm("sr_free", kl=0.0),
+        arm("sr_cider", rewards=[RETRIEVAL, overlap(0.5)]),
+        truth("truth", 0.5),
+        truth("truth2", 2.0),
+        arm("paid", rewards=paid(per="caption", penalty=0.3)),
+        *(truthful(f"speaker{factor}", speaker=factor) for factor in SPEAKERS),
+    ]
+    return {one.name: one for one in every}

@@ -1,0 +1,114 @@
+"""The verdict of the claims: once for the same settings, after the power was kept, with a stamp.
+
+Its record lies in the repository, beside the claims. What settings are is in `settings_digest`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from replication.claim import Claim
+from replication.lab import Lab, code_versions, digest
+from replication.replay import ClaimResult
+from replication.seeds import VERDICTS
+from replication.stamp import commit, give_verdict, given_verdict, require_commit
+from tellapart.errors import UsageError
+from tellapart.metrics.significance import LEVEL, RESAMPLES
+from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.messages import say
+
+RECORDS = Path(__file__).parent / "records"
+VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"
+
+
+def settings_digest(claims: Sequence[Claim], lab: Lab) -> str:
+    """Eight hex digits of all that decides a verdict, wordings and the paper's figures aside.
+
+    That is: what each part and control compares and with which bounds, the fingerprint of every arm's recipe (with the
+    arms and weights that it starts from, its data and the versions of the code), pictures, decodings and the rule.
+    """
+    seed = VERDICTS["claims"][0]
+    measurements = [one for claim in claims for one in claim.measurements()]
+    arms = dict.fromkeys(arm for one in measurements for arm in lab.lineage(one.arm))
+    test_sets = {one.test_set: lab.test_sets.specifications[one.test_set] for one in measurements}
+    decodings = {one.decoding: lab.decodings[one.decoding].model_dump() for one in measurements}
+    parts = [
+        [
+            claim.id,
+            [repr(replace(part, statement="", paper=())) for part in claim.parts],
+            [repr(replace(claim.control.apply(part), statement="", paper=())) for part in claim.parts if claim.control],
+        ]
+        for claim in claims
+    ]
+    folders = sorted(lab.arm_folder(arm, seed).name for arm in arms)
+    code = code_versions("scenes", "decoding", "boost")
+    rule = [LEVEL, RESAMPLES, lab.test_sets.scorer_name, list(lab.settings)]
+    return digest(json.dumps([parts, folders, test_sets, decodings, code, rule], sort_keys=True))
+
+
+def read_power(records: Path = RECORDS) -> dict[str, Any]:
+    """The power that was kept, as `replication.power` makes it; empty where there is none."""
+    path = records / POWER_FILE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def power_of_claims(claims: Sequence[Claim], lab: Lab, records: Path = RECORDS) -> dict[str, float]:
+    """The power that was kept, by the id of the claim; empty where it is of other settings than these of all claims."""
+    kept = read_power(records)
+    if not kept or kept["settings"] != settings_digest(claims, lab):
+        return {}
+    return {one["id"]: one["power"] for one in kept["power"]}
+
+
+def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
+    """Keep the power in the repository, where a verdict looks for it; nothing outside a clone."""
+    if not commit():
+        return
+    path = records / POWER_FILE
+    with write_errors(path, "the power cannot be kept; make the folder writable"):
+        records.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    say(f"kept for the verdict: {path}; commit it")
+
+
+def claims_verdict(
+    claims: Sequence[Claim], lab: Lab, run: Callable[[], Sequence[ClaimResult]], records: Path = RECORDS
+) -> dict[str, Any]:
+    """``{"claims": […], "stamp": {…}}``: read where it was given for these settings, else from ``run``, and kept.
+
+    Raises `UsageError` outside a clone of the project, where there is no commit to name, and where the power of these
+    settings was not kept before.
+    """
+    path, settings = records / VERDICT_FILE, settings_digest(claims, lab)
+    if given_verdict(path, settings) is None:
+        require_commit("python -m replication claims")
+        if read_power(records).get("settings") != settings:
+            raise UsageError(
+                f"the power of these settings ({settings}) is not in {records / POWER_FILE}; before a verdict type: "
+                "python -m replication claims --seeds dev, then python -m replication claims --power"
+            )
+    return give_verdict(path, settings, lambda: to_json(run()))
+
+
+def to_json(results: Sequence[ClaimResult]) -> dict[str, Any]:
+    """``{"claims": […], "held": n}``."""
+    return {
+        "claims": [result.to_json() for result in results],
+        "held": sum(bool(result.holds) for result in results),
+    }
+
+
+def history(given: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each verdict that was begun, the first one first: "verdict 1, …: 24 of 28 held"."""
+    from replication.stamp import stamp_line
+
+    lines = []
+    for one in given:
+        held = f": {one['held']} of {len(one['claims'])} held" if one["stamp"]["date"] else ""
+        again = ", after a change" if one["stamp"]["number"] > 1 else ""
+        lines.append(stamp_line(one["stamp"]) + again + held)
+    return lines

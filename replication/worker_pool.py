@@ -1,0 +1,134 @@
+"""Arms on all cores: each process trains whole arms and writes their captions, with one thread.
+
+Models as small as these train faster two at once, a core each, than one after the other on two cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Collection, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from types import TracebackType
+
+from replication.lab import Lab
+from tellapart.progress import Progress
+from tellapart.utils.messages import say
+
+LONGEST_FIRST_BELOW = 4  # tasks left for each worker
+
+
+@dataclass(frozen=True)
+class Task:
+    """One arm with one seed: its training, then its captions for these (test set, decoding)."""
+
+    arm: str
+    seed: int
+    captions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.arm, self.seed
+
+
+class WorkerPool:
+    """``workers`` processes work through the tasks in order, each arm after the one that it starts from.
+
+    ``with WorkerPool(lab, tasks, workers) as pool: pool.finish(keys)`` returns when those tasks are done; others
+    continue. The messages of the processes go to ``lab.folder / "workers.log"``. Meanwhile this process has one
+    thread, too: a second one would wait for cores that the workers use, and slow them down.
+    """
+
+    def __init__(self, lab: Lab, tasks: Iterable[Task], workers: int) -> None:
+        self.lab, self.todo, self.workers = lab, list(tasks), workers
+        self.done: set[tuple[str, int]] = set()
+        self.running: dict[Future[None], Task] = {}
+        self.progress = Progress(len(self.todo), "arms")
+
+    def __enter__(self) -> WorkerPool:
+        import torch
+
+        self.threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        log = self.lab.folder / "workers.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        say(f"{len(self.todo)} arms, {self.workers} at a time; log of the workers: {log}")
+        spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
+        self.executor = ProcessPoolExecutor(self.workers, spawn, initializer=_start, initargs=(self.lab, str(log)))
+        self.progress.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import torch
+
+        self.executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(self.threads)
+        self.progress.__exit__(kind, error, trace)
+
+    def finish(self, keys: Collection[tuple[str, int]]) -> None:
+        """Wait for these tasks. Raises what any task raised."""
+        self._submit()
+        while not self.done.issuperset(keys):
+            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                task = self.running.pop(future)
+                future.result()
+                self.done.add(task.key)
+                self.progress.advance()
+            self._submit()
+
+    def _submit(self) -> None:
+        """Submit tasks whose start is done; a few more than workers, so that none waits for this process."""
+        while len(self.running) < 2 * self.workers and (ready := [task for task in self.todo if self._is_ready(task)]):
+            # Near the end the longest first: else one process would work on while the others have nothing left to do.
+            near_the_end = len(self.todo) <= LONGEST_FIRST_BELOW * self.workers
+            task = max(ready, key=self._work) if near_the_end else ready[0]
+            self.todo.remove(task)
+            self.running[self.executor.submit(_run, task)] = task
+
+    def _is_ready(self, task: Task) -> bool:
+        start = self.lab.arms[task.arm].start
+        return start is None or (start, task.seed) in self.done
+
+    def _work(self, task: Task) -> int:
+        """Captions that the arm's training reads for each picture of a batch, over all steps."""
+        table = self.lab.arms[task.arm].table
+        if table is None:
+            return 0
+        return int(table["training"]["steps"] * table["objective"].get("decoding", {}).get("samples", 1))
+
+
+_lab: Lab | None = None
+
+
+def _start(lab: Lab, log: str) -> None:
+    """In a new process: one thread, and no progress bars beside those of the parent."""
+    import torch
+
+    global _lab
+    torch.set_num_threads(1)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    sys.stderr = open(log, "a", encoding="utf-8", buffering=1)  # noqa: PTH123, SIM115  (open as long as the process)
+    _lab = lab
+
+
+def _exit_with_parent() -> None:
+    """A process whose parent was killed would work on for nobody."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _run(task: Task) -> None:
+    assert _lab is not None
+    try:
+        _lab.train(*task.key)
+        for test_set, decoding in task.captions:
+            _lab.caption_lists(*task.key, test_set, decoding)
+    except KeyboardInterrupt:  # Ctrl-C reaches this process, too: it must not take the next task
+        os._exit(130)

@@ -1,0 +1,163 @@
+"""Seeds that are kept, and the verdict that is given once, with its stamp and its history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replication import verdict as module
+from replication.claim import Arm, Claim, Control, Measurement, about_equal, greater
+from replication.lab import Lab
+from replication.replay import replay
+from replication.seeds import VERDICTS, parse_seeds
+from replication.stamp import give_verdict, read_verdicts, stamp_line
+from replication.verdict import claims_verdict, history, keep_power, power_of_claims, settings_digest
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import Decoding
+
+
+def test_seeds_have_names_or_are_typed() -> None:
+    assert parse_seeds("dev", "claims").numbers == (0, 1, 2, 3, 4, 5)
+    assert parse_seeds("verdict", "claims").numbers == (20, 21, 22, 23, 24)
+    assert parse_seeds("verdict", "tradeoff").numbers == (30, 31, 32, 33, 34)
+    typed = parse_seeds("101,100,101", "claims")
+    assert (typed.kind, typed.numbers, typed.option, typed.label) == ("seeds", (101, 100), "101,100", "seeds-101-100")
+    assert parse_seeds(typed.option, "claims") == typed
+
+
+@pytest.mark.parametrize(
+    ("seeds", "command", "line"),
+    [
+        ("0,20", "claims", "seed 20 is kept for the verdict of python -m replication claims"),
+        ("24,1", "tradeoff", "seed 24 is kept for the verdict of python -m replication claims"),
+        ("31", "claims", "seed 31 is kept for the verdict of python -m replication tradeoff"),
+        ("verdict", "tables", "expected quick, dev, or numbers"),
+        ("verdcit", "claims", "did you mean 'verdict'"),
+        ("dew", "tradeoff", "did you mean 'dev'"),
+        ("1,,2", "claims", "expected quick, dev, verdict, or numbers"),
+        ("-1", "claims", "expected numbers from 0"),
+    ],
+)
+def test_wrong_seeds_are_one_line(seeds: str, command: str, line: str) -> None:
+    with pytest.raises(UsageError, match=line):
+        parse_seeds(seeds, command)
+
+
+def test_a_verdict_is_kept_and_not_given_again(tmp_path: Path) -> None:
+    path, given = tmp_path / "records" / "verdicts.json", []
+
+    def run() -> dict[str, Any]:
+        given.append(1)
+        return {"claims": [{"id": "a", "holds": True}, {"id": "b", "holds": False}], "held": 1}
+
+    first = give_verdict(path, "aaaa", run)
+    assert give_verdict(path, "aaaa", lambda: pytest.fail("given twice")) == first and len(given) == 1
+    assert first["stamp"]["number"] == 1 and first["stamp"]["settings"] == "aaaa" and first["stamp"]["date"]
+    second = give_verdict(path, "bbbb", run)
+    assert second["stamp"]["number"] == 2 and read_verdicts(path) == [first, second]
+    lines = history(read_verdicts(path))
+    assert lines[0].startswith("verdict 1, ") and lines[0].endswith("settings aaaa: 1 of 2 held")
+    assert lines[1].endswith("settings bbbb, after a change: 1 of 2 held")
+
+
+def test_a_verdict_that_was_stopped_stays_on_record_and_is_finished_by_the_same_settings(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+
+    def stop() -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        give_verdict(path, "aaaa", stop)
+    (begun,) = read_verdicts(path)
+    assert begun["stamp"]["number"] == 1 and not begun["stamp"]["date"] and "not finished" in stamp_line(begun["stamp"])
+    changed = give_verdict(path, "bbbb", lambda: {"held": 0, "claims": []})
+    assert changed["stamp"]["number"] == 2, "the one that was only begun counts"
+    finished = give_verdict(path, "aaaa", lambda: {"held": 0, "claims": []})
+    assert finished["stamp"]["number"] == 1 and finished["stamp"]["begun"] == begun["stamp"]["begun"]
+    path.write_text("[1]")
+    with pytest.raises(TellapartError, match="not a list of verdicts"):
+        read_verdicts(path)
+
+
+def test_a_verdict_that_another_process_began_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.json"
+
+    def run() -> dict[str, Any]:
+        give_verdict(path, "bbbb", lambda: {"held": 2, "claims": []})
+        return {"held": 1, "claims": []}
+
+    give_verdict(path, "aaaa", run)
+    found = read_verdicts(path)
+    assert [(one["stamp"]["number"], one["held"]) for one in found] == [(1, 1), (2, 2)]
+    assert all(one["stamp"]["date"] for one in found) and [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+TEST_SETS = {"plain": "scenes:plain?n=30&split=test"}
+DECODINGS = {"greedy": Decoding(kind="greedy", max_tokens=6)}
+
+
+@pytest.fixture
+def tiny_lab(tiny_recipe: dict[str, Any], tiny_scorer: Path, tmp_path: Path) -> Callable[..., Lab]:
+    data = {key: spec for key, spec in tiny_recipe["data"].items() if key != "test"}
+
+    def make(rate: float = 1e-2) -> Lab:
+        training = {"steps": 2, "batch_size": 20, "learning_rate": rate}
+        base = {"data": data, "scorer": tiny_recipe["scorer"], "training": training,
+                "validation": {"every": 2, "decoding": {"max_tokens": 6}}}  # fmt: skip
+        arms = (
+            Arm("start", model=tiny_recipe["captioner"]["name"]),
+            Arm("sr", {**base, "objective": tiny_recipe["objective"]}, "start"),
+            Arm("mle_more", {**base, "objective": {"kind": "mle"}}, "start"),
+        )
+        return Lab(tmp_path / "runs", {arm.name: arm for arm in arms}, TEST_SETS, DECODINGS, str(tiny_scorer))
+
+    return make
+
+
+def claim(says: str = "longer", bound: float = 0.0) -> Claim:
+    length = Measurement("sr", "length"), Measurement("start", "length")
+    parts = greater(says, *length, margin=bound, effect=1.0), about_equal("as long", *length, 100.0)
+    return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
+
+
+def test_the_fingerprint_is_of_what_decides_and_not_of_words(tiny_lab: Callable[..., Lab]) -> None:
+    first = settings_digest([claim()], tiny_lab())
+    assert settings_digest([claim("more words")], tiny_lab()) == first
+    others = {settings_digest([claim(bound=0.5)], tiny_lab()), settings_digest([claim()], tiny_lab(rate=1e-3)),
+              settings_digest([claim(), claim()], tiny_lab())}  # fmt: skip
+    assert len(others) == 3 and first not in others
+
+
+def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
+    tiny_lab: Callable[..., Lab], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real arms of two steps, on seeds that no verdict of the project has."""
+    lab, records, claims = tiny_lab(), tmp_path / "records", [claim()]
+    monkeypatch.setattr(module, "commit", lambda: "1a2b3c4")
+    with pytest.raises(UsageError, match=r"the power of these settings .* is not in .*replication claims --power"):
+        claims_verdict(claims, lab, lambda: pytest.fail("without power"), records)
+    keep_power({"settings": settings_digest(claims, lab), "power": []}, records)
+    monkeypatch.setattr("replication.stamp.commit", lambda: "")
+    with pytest.raises(UsageError, match=r"no clone|this is none.*--seeds 100"):
+        claims_verdict(claims, lab, lambda: pytest.fail("without commit"), records)
+    monkeypatch.setattr("replication.stamp.commit", lambda: "1a2b3c4")
+    found = claims_verdict(claims, lab, lambda: replay(claims, lab, (0, 1)), records)
+    assert [one["id"] for one in found["claims"]] == ["tiny"] and found["stamp"]["number"] == 1
+    assert {"p", "p_holm", "low_holm", "test"} <= set(found["claims"][0]["parts"][0])
+    assert found["claims"][0]["parts"][1]["test"] == "tost"
+    again = claims_verdict(claims, lab, lambda: pytest.fail("given twice"), records)
+    assert again == json.loads(json.dumps(found))
+    keep_power({"settings": settings_digest(claims, lab), "power": [{"id": "tiny", "power": 0.9}]}, records)
+    changed = tiny_lab(rate=1e-3)
+    assert power_of_claims(claims, lab, records) == {"tiny": 0.9} and not power_of_claims(claims, changed, records)
+    with pytest.raises(UsageError, match="the power of these settings"):
+        claims_verdict(claims, changed, lambda: pytest.fail("another power"), records)
+
+
+def test_no_two_verdicts_share_a_seed_and_none_is_a_development_or_a_strangers_one() -> None:
+    every = [seed for seeds in VERDICTS.values() for seed in seeds]
+    assert len(set(every)) == len(every) and all(10 <= seed < 100 for seed in every)
