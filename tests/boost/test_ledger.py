@@ -14,7 +14,7 @@ import pytest
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Answer, Message, Request, Stage
 from tellapart.data.images.pictures import BytesPicture
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 
 NOTE = {"stage": "blend", "model": "m", "id": "1"}
@@ -58,6 +58,37 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path, torn: bytes) -> None:
         assert [ledger.get(key(n)).text for n in (1, 2)] == ["one", "two"]  # type: ignore[union-attr]
     assert path.read_bytes().startswith(whole) and path.read_bytes().count(b"\n") == 2
     assert b"\x00" not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(json.dumps({"1.jpg": ["a dog", "the dog"]}).encode(), id="references"),
+        pytest.param(b'{"id": "1", "caption": "a dog"}\n{"id": "2", "caption": "a c', id="captions"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01", id="a picture"),
+        pytest.param(b"id,caption\n1,a dog", id="a table"),
+        pytest.param(b'{"key": "value"}', id="JSON with a key"),
+        pytest.param(b'[ledger]\nkey = "00"', id="TOML"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="mine: not a ledger.*--ledger"):
+        Ledger.open(path)
+    assert path.read_bytes() == content
+
+
+def test_an_answer_without_its_line_break_is_kept(tmp_path: Path) -> None:
+    """As an editor or `head -c` leaves the file."""
+    path = tmp_path / "l.jsonl"
+    with Ledger.open(path) as ledger:
+        ledger.put(key(1), Answer("one"), NOTE)
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    with Ledger.open(path) as ledger:
+        assert ledger.put(key(1), Answer("again"), NOTE) == Answer("one")
+        ledger.put(key(2), Answer("two"), NOTE)
+    assert [json.loads(line)["text"] for line in path.read_text().splitlines()] == ["one", "two"]
 
 
 def test_lines_that_say_nothing_are_counted_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ its lines means nothing, the first line of a key holds, and two ledgers may be j
 
 - **Group commit.** A thread that has an answer puts it in line; the first in line writes what all have, in one write,
   and flushes it to disk (fsync) for all. `put` returns when its own answer is there.
-- **A torn last line**, which a killed process or a full disk leaves, is cut off by the next who holds the lock.
+- **A torn last line**, which a killed process or a full disk leaves, is cut off by the next who holds the lock; a whole
+  answer that only lacks its line break gets it. A file without answers that begins as something else is refused.
 - **Several processes** may write one ledger: writing, flushing and cutting happen under a lock of the file.
 - **Memory stays flat**: where each answer lies is in a private SQLite table in a temporary file,
   made anew from the file at opening and gone with the process; the answers themselves are only in the file.
@@ -18,7 +19,9 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -27,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tellapart.boost.types import Answer, Request, Stage
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import write_errors
 from tellapart.utils.json_text import parse_json
@@ -35,6 +38,7 @@ from tellapart.utils.messages import say
 
 CACHE_KB = 512
 CHUNK = 1 << 20
+BEGINS = b'{"key": "'
 
 
 def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
@@ -64,7 +68,8 @@ class _Waiting:
 class Ledger:
     """Answers by the address of their request. Several threads may use one; several processes one file each opened.
 
-    Raises `TellapartError` where the file cannot be read or written. Use as a context manager, or call `close`.
+    Raises `UsageError` for a file of something else, which stays as it is, and `TellapartError` where the file cannot be
+    read or written. Use as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
@@ -85,6 +90,8 @@ class Ledger:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             _sync_folder(path.parent)
         try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise UsageError(f"{path}: not a regular file; name another with --ledger")
             ledger = cls(path, file, path.open("rb", buffering=0), _new_table())
             with _write_errors(path), ledger._locked():
                 ledger._catch_up()
@@ -185,8 +192,23 @@ class Ledger:
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()
-        if rest:
+        if size and not len(self) and _key(rest) is None:
+            self._refuse_another_kind()
+        if rest and _key(rest) is not None:  # whole, as an editor or a copy leaves it
+            os.write(self._file, b"\n")
+            self._catch_up()
+        elif rest:
             os.ftruncate(self._file, self._end)
+
+    def _refuse_another_kind(self) -> None:
+        """Raise `UsageError` for a file that holds no answers, unless it begins as a torn one does."""
+        head = os.pread(self._file, len(BEGINS) + 32, 0)
+        key = head[len(BEGINS) :]
+        if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
+            raise UsageError(
+                f"{self.path}: not a ledger, whose lines begin with {BEGINS.decode()}…; it stays as it is; name another "
+                "file with --ledger"
+            )
 
     def _enter(self, lines: list[bytes]) -> None:
         """Whole lines, from `_end` on. The first line of a key holds."""
