@@ -25,7 +25,8 @@ from tellapart.bags.large_curation import curate, nearest_pairs
 from tellapart.bags.recall import recall
 from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.locks import locked
 
 N = 3000
 
@@ -234,6 +235,54 @@ def test_the_command_writes_bags_with_ids_in_bounded_memory(
     assert "leave DATA and --scorer out" in cli("bags", "mine", "photos", "--features", folder).line
     assert "--memory-gb is of --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
     assert "name pictures and --scorer, or --features FOLDER" in cli("bags", "mine").line
+
+
+@pytest.fixture
+def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The work folder of a command that was killed while it wrote its bags."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tellapart.bags.large_bags._write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mine_folder(folder, tmp_path / "bags.jsonl", [3], pictures=1000, progress=False)
+    return tmp_path / "bags.jsonl.work"
+
+
+@pytest.mark.parametrize("name", ["centroids.npy", "before.npy", "begin/000001.npy", "refined/000000.npy"])
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\0v\0{'descr'", b"PK\x03\x04", b"text"])
+def test_damaged_work_is_one_line(folder: Path, tmp_path: Path, interrupted: Path, name: str, damage: bytes) -> None:
+    out = tmp_path / "bags.jsonl"
+    (interrupted / "near" / "000001.npy").unlink()  # which is made again, from the others
+    (interrupted / name).write_bytes(damage)
+    with pytest.raises(TellapartError, match=r"bags\.jsonl\.work: is damaged \(.*\); remove that folder"):
+        mine_folder(folder, out, [3], pictures=1000, progress=False)
+    assert not out.exists()
+
+
+def test_two_commands_do_not_work_on_one_result(folder: Path, tmp_path: Path, interrupted: Path) -> None:
+    out = tmp_path / "bags.jsonl"
+    with locked(interrupted, wait=False), pytest.raises(UsageError, match=r"bags\.jsonl\.work is in use by process"):
+        mine_folder(folder, out, [3], pictures=1000, progress=False)
+    mine_folder(folder, out, [3], pictures=1000, progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bags.jsonl", "features"]
+
+
+def test_a_folder_of_someone_else_is_not_removed(folder: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "bags.jsonl.work" / "thesis.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=r"bags\.jsonl\.work: holds thesis.txt and no work"):
+        mine_folder(folder, tmp_path / "bags.jsonl", [3], progress=False)
+    assert [path.name for path in mine.parent.iterdir()] == ["thesis.txt"]
+
+
+def test_nothing_is_left_where_no_bags_are_found(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="raise --max-cosine"):
+        mine_folder(folder, tmp_path / "bags.jsonl", [3], max_cosine=-0.999, progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["features"]
 
 
 def test_there_may_be_more_files_than_a_process_may_open(features_ND: np.ndarray, tmp_path: Path) -> None:

@@ -562,3 +562,33 @@ def test_a_finished_caption_does_not_load_the_model(
                 cli(*command)
     if options[0] == "-o":
         assert "0 captions written" in cli(*command).err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bags mine photos --scorer scenes",
+        "bags pool photos --among photos --scorer scenes",
+        "boost scenes:plain?n=2 --llm scripted --mllm scripted",
+        "boost-merge 1.jsonl 2.jsonl",
+        "data simplify captions.json",
+        "report run",
+        "eval --captions captions.jsonl",
+    ],
+)
+@pytest.mark.parametrize("out", [".", "..", "/", ""])
+def test_a_folder_in_place_of_a_file_is_one_line(
+    cli: Cli, command: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli(*command.split(), "-o", out)
+    expected = "is a directory" if out else "put '': expected" if command.startswith("data") else "--out '': expected"
+    assert done.status == 2 and expected in done.line, done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_place_of_a_folder_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for command in ("bags build photos --scorer scenes", "bags card b.jsonl p --scorer scenes", "bags export b.jsonl"):
+        done = cli(*command.split(), "-o", tmp_path / "file")
+        assert done.status == 2 and "is a file" in done.line

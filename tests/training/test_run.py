@@ -86,6 +86,26 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(tiny_recipe: dict[s
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("name", ["recipe.toml", "log.jsonl", "run.json", "checkpoints/step-500/model.bin"])
+def test_a_file_of_the_same_name_is_no_run(tiny_recipe: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """A recipe in a folder of its own, or another program's log, is not written over."""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(UsageError, match=r"holds no run, but"):
+        Run(tmp_path, check_recipe(tiny_recipe, "test")).stamp("cpu")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_a_folder_that_someone_put_among_the_checkpoints_stays(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    run = Run(tmp_path / "run", check_recipe(tiny_recipe, "test"))
+    run.stamp("cpu")
+    (run.checkpoints / "kept-by-me").mkdir()
+    for step in (1, 2):
+        run.save({"step": step, "best_step": None}, lambda folder: None)
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["kept-by-me", "step-0000002"]
+
+
 def test_a_damaged_stamp_is_one_line(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(UsageError, match=r"run.json cannot be read"):

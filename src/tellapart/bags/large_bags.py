@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import shutil
@@ -23,8 +24,9 @@ from tellapart.bags.make import check_sizes
 from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.recall import recall
 from tellapart.bags.shards import FeatureShards, Shard
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import replace_file
+from tellapart.utils.locks import locked
 
 MEMORY_GB = 4.0
 OPEN_LISTS = 64  # lists of ids that are open at a time
@@ -79,7 +81,7 @@ def mine_folder(
     ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
     take longer. ``scorer``: whose features these are, and its fingerprint. ``spread``: who does the tasks
     (`LargeSearch.run`). What is made on the way lies in ``OUT.work`` until the bags are written: the same call goes on
-    there. Raises `UsageError` where there are too few pictures.
+    there. Raises `UsageError` where there are too few pictures, or another process works there.
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)
@@ -91,20 +93,37 @@ def mine_folder(
     work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
     search = LargeSearch(work, features, k, plan, max_cosine)
     ids = Ids.open(features)
-    search.run(progress, spread)
-    (found,) = recall(search, (k,), QUERIES, progress=progress)
-    bags = {size: curate(search, size) for size in sizes}
+    with disk_errors(work), locked(work, wait=False), _damage_of_what_was_there(work):
+        search.run(progress, spread)
+        (found,) = recall(search, (k,), QUERIES, progress=progress)
+        bags = {size: curate(search, size) for size in sizes}
+        clusters = len(search.centre_CD)
+        header = Header(
+            *scorer, f"features:{folder}", tuple(sizes), len(features), {}, "", "query", max_cosine, found, __version__,
+            "target",
+        )  # fmt: skip
+        if any(len(own.rows_MS) for own in bags.values()):
+            with disk_errors(out):
+                replace_file(out, lambda temporary: _write(temporary, header, bags, ids))
+        shutil.rmtree(work, ignore_errors=True)
     if not any(len(own.rows_MS) for own in bags.values()):
         raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
-    header = Header(
-        *scorer, f"features:{folder}", tuple(sizes), len(features), {}, "", "query", max_cosine, found, __version__,
-        "target",
-    )  # fmt: skip
-    with disk_errors(out):
-        replace_file(out, lambda temporary: _write(temporary, header, bags, ids))
-    clusters = len(search.centre_CD)
-    shutil.rmtree(work, ignore_errors=True)
     return MinedFolder(header, bags, clusters)
+
+
+@contextlib.contextmanager
+def _damage_of_what_was_there(work: Path) -> Iterator[None]:
+    """Turn what goes wrong with the files of an earlier search into a `TellapartError`."""
+    earlier = (work / "plan.json").exists()
+    try:
+        yield
+    except (TellapartError, MemoryError):
+        raise
+    except Exception as error:
+        if not earlier:
+            raise
+        told = str(error).partition("\n")[0] or type(error).__name__
+        raise TellapartError(f"{work}: is damaged ({told}); remove that folder, and type the same again") from error
 
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids) -> None:

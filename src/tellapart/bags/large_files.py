@@ -146,11 +146,16 @@ class SearchFiles:
                 except ValueError:
                     before = {}
                 if before != plan:
-                    keys = [key for key in plan if not isinstance(before, dict) or before.get(key) != plan[key]]
+                    then = before if isinstance(before, dict) else {}
+                    keys = sorted(key for key in {*plan, *then} if key not in then or then[key] != plan.get(key))
                     raise UsageError(
                         f"{self.folder}: work was begun with other {', '.join(keys)}; remove that folder, or name "
                         "another result"
                     )
+            elif others := [file.name for file in self.folder.iterdir() if not file.name.startswith(".")]:
+                raise UsageError(
+                    f"{self.folder}: holds {others[0]} and no work; move that folder, or name another result"
+                )
             else:
                 replace_text(path, json.dumps(plan))
 

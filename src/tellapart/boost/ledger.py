@@ -68,8 +68,8 @@ class _Waiting:
 class Ledger:
     """Answers by the address of their request. Several threads may use one; several processes one file each opened.
 
-    Raises `UsageError` for a file of something else, which stays as it is, and `TellapartError` where the file cannot be
-    read or written. Use as a context manager, or call `close`.
+    Raises `UsageError` for a file of something else, which stays as it is, and `TellapartError` where the file cannot
+    be read or written. Use as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
@@ -206,8 +206,8 @@ class Ledger:
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
             raise UsageError(
-                f"{self.path}: not a ledger, whose lines begin with {BEGINS.decode()}…; it stays as it is; name another "
-                "file with --ledger"
+                f"{self.path}: not a ledger, whose lines begin with {BEGINS.decode()}…; it stays as it is; name "
+                "another file with --ledger"
             )
 
     def _enter(self, lines: list[bytes]) -> None:

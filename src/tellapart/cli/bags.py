@@ -89,7 +89,7 @@ def mine(
     scorer: Annotated[
         str | None, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.")] = Path("bags.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.", dir_okay=False)] = Path("bags.jsonl"),
     size: Sizes = "3,5,7",
     captions: Captions = None,
     max_cosine: MaxCosine = None,
@@ -195,7 +195,9 @@ def sizes_of(size: str) -> list[int]:
 def build(
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the benchmark.")] = Path("benchmark"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the benchmark.", file_okay=False)] = Path(
+        "benchmark"
+    ),
     size: Sizes = "3,5,7",
     captions: Captions = None,
     max_cosine: MaxCosine = None,
@@ -244,7 +246,9 @@ def pool(
     data: Annotated[list[str], typer.Argument(help="The test pictures: folders, or data sets as kind:path?key=value.")],
     among: Annotated[list[str], typer.Option("--among", help="Where to search for distractors. Repeatable.")],
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.")] = Path("pool.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.", dir_okay=False)] = Path(
+        "pool.jsonl"
+    ),
     nearest: Annotated[int, typer.Option(min=1, help="Look-alikes of each test picture.")] = 5,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
@@ -273,7 +277,9 @@ def card(
     bags: Annotated[Path, typer.Argument(help="A file of bags.")],
     data: Annotated[list[str], typer.Argument(help="The pictures that the bags were mined from.")],
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of card.md and card.html.")] = Path(),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder of card.md and card.html.", file_okay=False)
+    ] = Path(),
     licence: Licence = "",
     name: Annotated[
         str | None, typer.Option(help="The benchmark's name on the card. Default: the file's name.")
@@ -377,7 +383,9 @@ def review(
 @app.command()
 def export(
     bags: Annotated[Path, typer.Argument(help="The file of bags that was reviewed.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.")] = Path("curated"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.", file_okay=False)
+    ] = Path("curated"),
     decisions: Decisions = None,
     keep: Annotated[
         str, typer.Option(help="How to combine reviewers: majority (a tie drops), all, or any.")

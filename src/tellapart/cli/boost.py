@@ -35,7 +35,9 @@ app = App()
 @app.command(rich_help_panel=DATA)
 def boost(
     data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.")] = Path("boosted.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.", dir_okay=False)] = Path(
+        "boosted.jsonl"
+    ),
     llm: Annotated[
         str | None, typer.Option(help="The LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
     ] = None,
@@ -145,7 +147,9 @@ def _by_workers(
 @app.command(name="boost-merge", rich_help_panel=DATA)
 def boost_merge(
     parts: Annotated[list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The joined data set.")] = Path("boosted.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The joined data set.", dir_okay=False)] = Path(
+        "boosted.jsonl"
+    ),
     as_json: Json = False,
 ) -> None:
     """Join the shards of a boosted data set into the file that one job would have written."""

@@ -93,7 +93,8 @@ def caption(
         int | None, typer.Option(min=1, max=1024, help="Of a server: concurrent requests. Default: 16.")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.")
+        Path | None,
+        typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.", dir_okay=False),
     ] = None,
     workers: WorkerCount = None,
     ray: RayAddress = None,

@@ -69,7 +69,11 @@ class Command(TyperCommand):
         """See click. Raises `UsageError`."""
         args = with_optional_values(without_aliases(args, self.get_params(ctx)))
         refuse_repeats(self, ctx, args)
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            if param.type.name in ("path", "file", "directory") and ctx.params.get(param.name or "") == "":
+                raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
+        return rest
 
 
 class Group(TyperGroup):

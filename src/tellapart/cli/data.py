@@ -25,7 +25,7 @@ def data() -> None:
 @app.command()
 def simplify(
     captions: Annotated[Path, typer.Argument(help="Captions or references, in any layout that eval reads.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write them, as JSON lines.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write them, as JSON lines.", dir_okay=False)],
     keep: Annotated[
         str, typer.Option(help="subject ('a girl'), or svo: with its verb and object ('a man riding a wave').")
     ] = "svo",

@@ -104,7 +104,8 @@ def evaluate(
         Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.")
+        Path | None,
+        typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.", dir_okay=False),
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="table, markdown, latex, csv, or json. Default: as -o ends, else a table.")

@@ -16,7 +16,7 @@ app = App()
 @app.command(rich_help_panel=MEASURING)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.", dir_okay=False)] = None,
 ) -> None:
     """Write the HTML page of one run, or of several side by side."""
     from tellapart.evaluation.selection import describe

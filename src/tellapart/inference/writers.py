@@ -236,12 +236,12 @@ class LineFile:
         """Remove a half-written last line and read the ids that are there."""
         data = self.path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
+        if whole:
+            self.done |= ids_of(whole.decode("utf-8", "replace"), self.format, self.path)
         if len(whole) < len(data):
             os.ftruncate(self._file, len(whole))
         if not whole:
             os.write(self._file, self._header().encode())
-            return
-        self.done |= ids_of(whole.decode("utf-8", "replace"), self.format, self.path)
 
     def _lock(self) -> None:
         try:

@@ -197,9 +197,6 @@ class Run:
         import transformers
 
         self._keep_off_others()
-        with writing(self.folder):
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / "recipe.toml", to_toml(self.recipe))
         versions = {
             "tellapart": __version__,
             "python": platform.python_version(),
@@ -218,12 +215,18 @@ class Run:
             "threads": torch.get_num_threads(),
             "versions": versions,
         }
-        write_json(self.folder / "run.json", info)
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / "run.json", info)  # first: it says that the others are a run's
+        write_text(self.folder / "recipe.toml", to_toml(self.recipe))
+        with writing(self.folder):
+            self.checkpoints.mkdir(exist_ok=True)
 
     def _keep_off_others(self) -> None:
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
-        ours = {"checkpoints", "recipe.toml", "run.json", "log.jsonl"}  # of a run that ended before its first step
+        begun = "fingerprint" in self.info  # a run that ended before its first step
+        ours = {"checkpoints", "recipe.toml", "run.json", "log.jsonl"} if begun else set()
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
         if others := [name for name in names if name not in ours and not name.startswith(".")]:
             some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
@@ -299,7 +302,7 @@ class Run:
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
-            if folder.name not in keep:
+            if folder.name not in keep and folder.name.lstrip(".").startswith(("step-", "best-")):
                 shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod

@@ -21,6 +21,7 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 NAME = ".lock"
+BEGINS = b'{"process": '
 POLL_SECONDS = 0.5
 
 
@@ -95,6 +96,9 @@ def _attempt(path: Path) -> int | None:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return None
         raise
+    if (head := os.pread(file, len(BEGINS), 0)) and head != BEGINS:
+        os.close(file)
+        raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(owner).encode(), 0)
