@@ -12,7 +12,10 @@ import pytest
 from chromium import NEEDS_CHROMIUM, chromium
 from sample_study import ATTACK, make_material, make_study
 
+from tellapart.study.analysis import analyse
 from tellapart.study.design import Study
+from tellapart.study.rehearse import rehearse
+from tellapart.study.report import write_report
 from tellapart.study.simulate import local_server
 from tellapart.study.store import COMPLETE, AnswerStore
 
@@ -270,6 +273,25 @@ def test_two_at_once_and_one_who_withdraws(chrome: Any, tmp_path: Path) -> None:
         finally:
             chrome.close()
             chrome.switch_to.window(home)
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+def test_the_report_overprints_nothing_and_cuts_nothing_off(chrome: Any, tmp_path: Path, width: int) -> None:
+    study = make_study(tmp_path / "s", "rate")
+    rehearse(study, 3, 0, 0)
+    with AnswerStore.open(study, study.folder / "simulated" / "answers.sqlite") as store:
+        write_report(analyse(study, store), tmp_path / "report.html", "tellapart study report s")
+    metrics = {"width": width, "height": 860, "deviceScaleFactor": 1, "mobile": False}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    chrome.get((tmp_path / "report.html").as_uri())
+    heights = "return [...document.querySelectorAll('figure > div')].map((e) => [e.clientHeight, e.scrollHeight])"
+    drawn = chrome.execute_script(heights)
+    assert len(drawn) == 16 and all(inside <= height for height, inside in drawn), "a row of a chart holds its text"
+    cut = """return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility() && (
+      e.getBoundingClientRect().right > innerWidth + 1 || getComputedStyle(e).overflowX === 'auto'
+      && e.scrollWidth > e.clientWidth + 1)).map((e) => e.textContent.trim().slice(0, 40))"""
+    chrome.execute_script("document.querySelector('details').open = true")
+    assert chrome.execute_script(cut) == []
 
 
 def test_a_server_that_is_away_for_a_moment_loses_no_answer(chrome: Any, tmp_path: Path) -> None:

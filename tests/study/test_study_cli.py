@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +94,13 @@ def test_a_report_of_few_answers_has_neither_intervals_nor_bars_that_it_cannot_k
     assert "[–, –]" in page(results, "") and "[0.0, 100.0]" not in page(results, "")
     assert all(not chart.bars for chart in charts(results))
     assert "may be chance" in headline(replace(results, pairs=[]))
+
+
+def test_a_report_without_the_extra_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(tmp_path / "s")
+    done = rehearse(study, 2, 0, 0)
+    monkeypatch.setitem(sys.modules, "krippendorff", None)
+    assert "type: pip install 'tellapart[study]'" in cli("study", "report", study.folder, "--store", done.store).line
 
 
 def test_a_rehearsal_passes_the_platforms_pattern_and_says_what_a_rule_on_time_needs(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from tellapart.errors import MissingExtra
+
 Level = Literal["nominal", "ordinal", "interval"]
 
 
@@ -14,8 +16,12 @@ def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> flo
     """Krippendorff's alpha (2011), by the package krippendorff. U units, V options in their order.
 
     Units with one rater do not count. None where no unit has two, or all raters chose one and the same option.
+    Raises `MissingExtra`.
     """
-    import krippendorff
+    try:
+        import krippendorff
+    except ModuleNotFoundError:
+        raise MissingExtra("study", "Krippendorff's alpha, in the report of a study,") from None
 
     counts = np.asarray(count_UV, int)
     counts = counts[counts.sum(1) >= 2]
