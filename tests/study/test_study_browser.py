@@ -275,6 +275,25 @@ def test_two_at_once_and_one_who_withdraws(chrome: Any, tmp_path: Path) -> None:
             chrome.switch_to.window(home)
 
 
+def test_another_browser_goes_on_with_the_secret_address_alone(chrome: Any, tmp_path: Path) -> None:
+    study = make_study(tmp_path / "s")
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+        page = Page(chrome, f"{url}/?PROLIFIC_PID=known")
+        page.agree()
+        page.practise("1")
+        chrome.find_element("id", "leave").click()
+        assert page.audit() == []
+        secret = chrome.find_element("id", "address").get_attribute("value")
+        chrome.execute_script("localStorage.clear()")  # as another browser
+        page.load()
+        page.tab_to("#agree")
+        page.press(SPACE)
+        page.tab_to("#begin")
+        page.press(ENTER)
+        assert page.part() == "consent" and "has begun with this identifier" in page.text("#trouble")
+        assert Page(chrome, secret).title() == "Item 1 of 8" and len(store.participants()) == 1
+
+
 @pytest.mark.parametrize("width", [1400, 420])
 def test_the_report_overprints_nothing_and_cuts_nothing_off(chrome: Any, tmp_path: Path, width: int) -> None:
     study = make_study(tmp_path / "s", "rate")

@@ -247,12 +247,11 @@ def test_it_goes_on_after_closing_on_the_same_and_on_another_device(made: Study,
         assert resumed["position"] == 4 and resumed["task"]["captions"] == state["task"]["captions"]
         assert resumed["task"]["pictures"] == state["task"]["pictures"]
         clock.now += 5
-        other, state = start(session, "p1")
-        assert other != token and state["position"] == 4 and len(store.participants()) == 1
+        same, state = session.begin("p1", "", "", token)  # another device, with the secret of the page's address
+        assert same == token and state["position"] == 4 and len(store.participants()) == 1
         clock.now += 7
-        session.answer(other, 4, [0], 0)
+        session.answer(token, 4, [0], 0)
         assert store.answers()[-1].seconds == 7, "time counts from when the page was shown last"
-        assert session.state(token)["position"] == 5, "the first device goes on as well"
 
 
 # Quotas, time-outs, codes.
@@ -299,7 +298,9 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
         done = solved(session, token, state, 1)
         assert done == {"phase": "complete", "code": "DONE", "return_url": "https://app.prolific.com/x?cc=DONE"}
         assert session.finish(token) == done and session.state(token) == done
-        assert start(session, "p1")[1] == done, "the same person cannot take part twice"
+        assert session.begin("p1", "", "", token)[1] == done
+        with pytest.raises(UsageError, match="has begun with this identifier"):
+            start(session, "p1")  # the same person cannot take part twice
         assert store.refusals() == {"no consent": 1} and len(store.participants()) == 1
 
 
@@ -316,6 +317,20 @@ def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, t
         assert [len(store.participants()), web.json("/api/state")["position"]] == [2, 1]
         web.token = "short"
         assert web.json("/api/begin", body)["token"] != "short" and len(store.participants()) == 3
+
+
+def test_an_identifier_that_others_know_opens_nobodys_participation(made: Study, tmp_path: Path) -> None:
+    with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
+        web, state = browser(url, "5f1e")
+        answer(web, state, [0])
+        begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
+        for token in ("", "0123456789abcdef" * 3, browser(url, "other")[0].token):
+            stranger = Web(url, Log())
+            stranger.token = token
+            status, told = stranger.ask("/api/begin", begin)
+            assert status == 400 and b"in another browser" in told and made.settings.consent.contact.encode() in told
+        assert web.json("/api/begin", begin)["position"] == 1, "whoever has the secret goes on"
+        assert len(store.answers()) == 1 and store.participants()[0].status == "active"
 
 
 def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
@@ -404,7 +419,8 @@ def test_withdrawing_and_forgetting_leave_nothing_on_the_disk(made: Study, tmp_p
             walk(session, token, state)
         ended = session.withdraw(people["IDENTIFIER-ONE"][0])
         assert ended["phase"] == "withdrawn" and {answer.participant for answer in store.answers()} == {2, 3}
-        assert start(session, "IDENTIFIER-ONE")[1]["phase"] == "withdrawn", "and cannot take part again"
+        with pytest.raises(UsageError, match="has begun with this identifier"):
+            start(session, "IDENTIFIER-ONE")  # and cannot take part again
         assert store.forget("IDENTIFIER-TWO") and not store.forget("IDENTIFIER-TWO")
         with pytest.raises(Unknown):
             session.state(people["IDENTIFIER-TWO"][0])

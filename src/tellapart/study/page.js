@@ -14,9 +14,11 @@ const paragraphs = (texts) => texts.map((text) => element("p", text));
 const pause = (time) => new Promise((done) => setTimeout(done, time));
 const place = () => `study:${about.study}:${identifier}`;
 
-function remember(value) { // a browser may refuse to store anything: the study then lasts as long as the page
+const address = () => `${location.pathname}${location.search}#${token}`; // opens this participation in any browser
+
+function remember(value) { // a browser may refuse to store anything: the page's address then knows who it is
   token = value;
-  try { localStorage.setItem(place(), value); } catch { /* as long as the page */ }
+  try { localStorage.setItem(place(), value); } catch { history.replaceState(null, "", address()); }
 }
 
 // A name of the page's own: the server knows by it a beginning that is sent again because its answer was lost.
@@ -308,7 +310,10 @@ $("finish").addEventListener("click", () => step(async () => open((await ask("/a
 for (const id of ["back", "back-last"]) $(id).addEventListener("click", () => step(back));
 $("larger").addEventListener("click", () => { large = !large; sizes(); });
 $("help").addEventListener("click", () => $("help-dialog").showModal());
-$("leave").addEventListener("click", () => $("leave-dialog").showModal());
+$("leave").addEventListener("click", () => {
+  $("address").value = location.origin + address();
+  $("leave-dialog").showModal();
+});
 $("withdraw").addEventListener("click", () => step(async () => {
   const [status, found] = await ask("/api/withdraw", {});
   $("leave-dialog").close();
@@ -356,15 +361,16 @@ step(async () => {
   [, about] = await ask("/api/study");
   identifier = query.get(about.id_parameter) ?? "";
   introduce();
-  token = recall();
-  if (token) {
+  for (const known of [recall(), location.hash.slice(1)]) { // the second is of the address that another page gave
+    if (!known) continue;
+    token = known;
     const [status, found] = await ask("/api/state");
-    if (status === 200 && found.phase === "practice" && found.position === 0) {
-      state = found;
-      return instructions();
-    }
-    if (status === 200) return open(found);
-    token = null;
+    if (status !== 200) continue;
+    remember(known);
+    if (found.phase !== "practice" || found.position !== 0) return open(found);
+    state = found;
+    return instructions();
   }
+  token = null;
   show("consent");
 });

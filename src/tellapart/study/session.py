@@ -105,12 +105,12 @@ class StudySession:
     # Beginning and ending.
 
     def begin(self, identifier: str, study: str, session: str, token: str = "") -> tuple[str, dict[str, Any]]:
-        """A participation that begins, or goes on where the platform's identifier is known: its token and state.
+        """A participation that begins, or goes on where the token is the participant's: its token and state.
 
-        token: what the page calls itself, 48 random hexadecimal digits: without an identifier, a request that comes
-        again because its answer was lost is known by it. Any other text is left out.
+        token: the page's secret, 48 random hexadecimal digits, by which a request is known that comes again because
+        its answer was lost. Others know a platform's identifier: it begins a participation, and never opens one.
 
-        Raises `UsageError` for an identifier that is none, `Full` where no block is left.
+        Raises `UsageError` for an identifier that is none or begun with another token, `Full` where no block is left.
         """
         recruitment = self.study.settings.recruitment
         if recruitment.require_id and not identifier:
@@ -119,7 +119,14 @@ class StudySession:
             raise UsageError("the identifier in the link is damaged; open the study from the platform again")
         now, own = self.clock(), token if PAGE_TOKEN.fullmatch(token) else ""
         with self.store.transaction() as run:
-            known = rows.participant_with(run, identifier) if identifier else rows.participant_of(run, own)
+            owner = rows.participant_of(run, token[:LONGEST_TOKEN]) if token else None
+            known = rows.participant_with(run, identifier) if identifier else owner
+            owner = owner if owner and known and owner.number == known.number else None
+            if known is not None and owner is None:
+                raise UsageError(
+                    "somebody has begun with this identifier in another browser: go on there, or with the address that "
+                    f"its page gives under Leave; if neither can be, write to {self.study.settings.consent.contact}"
+                )
             if known is None:
                 block = self.blocks.free(run, now)
                 if block is None:
@@ -131,7 +138,7 @@ class StudySession:
                         run("INSERT INTO identities VALUES (?, ?, ?, ?)",
                             (known.number, identifier, study[:100], session[:100]))  # fmt: skip
             if known is not None:
-                return rows.new_token(run, known.number, own), self._state(run, known, now)
+                return token if owner else rows.new_token(run, known.number, own), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
 
     def decline(self) -> dict[str, Any]:

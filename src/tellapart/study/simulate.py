@@ -12,6 +12,7 @@ import http.client
 import json
 import math
 import random
+import secrets
 import threading
 import time
 import urllib.parse
@@ -144,6 +145,7 @@ class Script:
             web.ask(path)
         about = web.json("/api/study")
         self._look(web, about["example"]["pictures"] if about["example"] else [])
+        web.token = secrets.token_hex(24)
         state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "simulated", "session": ""})
         web.token = state.get("token", "")
         given = 0
