@@ -26,7 +26,7 @@ from tellapart.boost.types import Stage
 from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.files import replace_text, writable_file, write_errors
 from tellapart.utils.json_text import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
@@ -41,8 +41,9 @@ class Output:
     @classmethod
     def open(cls, path: Path, made: dict[str, Any]) -> Output:
         """Begin the temporary file. ``made``: what goes into the file's first line or beside it."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with _write_errors(path):
+            real = writable_file(path)
+            temporary = real.with_name(f".{real.name}.{os.getpid()}")
             path.parent.mkdir(parents=True, exist_ok=True)
             file = temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         return cls(path, made, temporary, file)
@@ -89,7 +90,7 @@ class Output:
             if kind is None:
                 with _write_errors(self.path):
                     replace_text(made_file(self.path), json.dumps(self.made, indent=1) + "\n")
-                    self._temporary.replace(self.path)
+                    self._temporary.replace(writable_file(self.path))
         finally:
             with contextlib.suppress(OSError):
                 self._temporary.unlink(missing_ok=True)

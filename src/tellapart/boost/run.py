@@ -14,6 +14,7 @@ from tellapart.boost.output import Output, made_by, made_file, read_records, rec
 from tellapart.boost.types import Stage
 from tellapart.errors import UsageError
 from tellapart.progress import Progress
+from tellapart.utils.files import writable_file
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def check_out(out: Path) -> None:
         )
     if out.suffix != ".jsonl":
         raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
-    if out.exists() and not made_file(out).is_file():
+    if writable_file(out).exists() and not made_file(out).is_file():
         raise UsageError(f"{out}: exists, and no 'tellapart boost' wrote it; name another file")
     page = out.with_suffix(".html")
     if page.exists() and not out.exists():

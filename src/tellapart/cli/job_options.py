@@ -114,12 +114,15 @@ def finished_job(
     from tellapart.jobs.job import SUFFIX, prepare
     from tellapart.jobs.run import refuse_failed, run_job
     from tellapart.jobs.storage import is_url
+    from tellapart.utils.files import writable_file
     from tellapart.utils.locks import locked
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"
     if options.estimate and overwrite:
         raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
+    if not is_url(out) and not Path(out).is_dir():
+        writable_file(Path(out).expanduser())
     if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(path).exists():
         raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
-from tellapart.utils.files import replace_text
+from tellapart.utils.files import replace_text, writable_file
 from tellapart.utils.text import for_terminal, json_text
 
 TABLE = "table"
@@ -128,8 +128,7 @@ def format_of(out: Path | None, format: str | None) -> str:
 
 def check_file(path: Path, suffixes: Sequence[str] = ()) -> None:
     """Raises `UsageError` where a result could not be written there: before anything slow."""
-    if path.is_dir():
-        raise UsageError(f"{path}: a folder; name a file in it")
+    writable_file(path)
     if suffixes and path.suffix.lower() not in suffixes:
         raise UsageError(f"{path}: expected a name that ends in {' or '.join(suffixes)}")
 

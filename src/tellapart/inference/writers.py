@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.files import replace_text, writable_file, write_errors
 from tellapart.utils.json_text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
@@ -171,8 +171,8 @@ class LineFile:
     def open(cls, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> LineFile:
         """Begin the file, or go on with it. Raises `UsageError` where that must not be."""
         there = path.exists() and not overwrite
-        if path.is_dir():
-            raise UsageError(f"{path}: a folder; name a file such as {path / 'captions.jsonl'}")
+        with _write_errors(path):
+            writable_file(path)
         if there and not resume:
             raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
         if there:
@@ -218,7 +218,7 @@ class LineFile:
             os.fsync(self._file)
         os.close(self._file)
         if not self.done:
-            self.path.unlink(missing_ok=True)
+            writable_file(self.path).unlink(missing_ok=True)
             self._settings_file.unlink(missing_ok=True)
 
     def _line(self, written: Written) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.utils.files import writable_file
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 COPY_BYTES = 1 << 20
@@ -106,7 +107,7 @@ class DiskFolder:
 
     def write(self, name: str, content: bytes) -> None:
         """See `Folder`."""
-        target = self.path / name
+        target = writable_file(self.path / name)
         temporary = self._temporary(target)
         try:
             temporary.write_bytes(content)
@@ -117,7 +118,7 @@ class DiskFolder:
 
     def put(self, file: Path, name: str) -> None:
         """See `Folder`. A file of the same disk is renamed; of another it is copied beside its place first."""
-        target = self.path / name
+        target = writable_file(self.path / name)
         self._made(target.parent)
         try:
             return _into_place(file, target)

@@ -24,7 +24,7 @@ from tellapart.report.pictures import Album
 from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
 from tellapart.report.tradeoff import trade_off
 from tellapart.report.verdict import Comparison, compare, headline
-from tellapart.utils.files import replace_text
+from tellapart.utils.files import replace_text, writable_file
 
 _HERE = Path(__file__).parent
 # Recipe entries that say the most in a line; the whole recipe stands in a fold-out.
@@ -62,10 +62,7 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
     folders = [read_run(Path(path), describe) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
     out = Path(out) if out else default
-    if out.is_dir():
-        raise UsageError(
-            f"{out} is a folder, expected the file to write; type: tellapart report RUN -o {out}/report.html"
-        )
+    writable_file(out)
     words = [*map(str, runs), *(["-o", str(out)] if out.resolve() != default.resolve() else [])]
     _write(out, render(folders, shlex.join(["tellapart", "report", *words])))
     return out

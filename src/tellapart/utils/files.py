@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import TellapartError
+from tellapart.errors import TellapartError, UsageError
 
 
 @contextlib.contextmanager
@@ -26,6 +26,24 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
         raise TellapartError(f"{path}: {error.strerror or error}; {when_full if full else remedy}") from None
 
 
+def writable_file(path: Path) -> Path:
+    """Returns where a file of this name is written: through symbolic links.
+
+    Raises `UsageError` for a folder, a device, a pipe or a socket, which a file written whole would replace.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:  # new, or a link to what is not there yet
+        return path.resolve() if path.is_symlink() else path
+    except OSError as error:
+        raise TellapartError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path}: a folder; name a file such as {path / 'result'}")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: a device, pipe or socket; name a regular file, or a new one")
+    return path.resolve() if path.is_symlink() else path
+
+
 def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
     """`replace_file` with UTF-8 text. ``errors``: the error handler of `str.encode`."""
     replace_file(path, lambda new: new.write_text(text, encoding="utf-8", errors=errors, newline="\n"), sync=sync)
@@ -35,8 +53,10 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
     """Write a file atomically: readers see the old content or the new, never a part.
 
     ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
-    many files) and renamed. Raises `OSError`; see `write_errors`.
+    many files) and renamed. A symbolic link stays, and the file that it names is written. Raises `OSError`; see
+    `write_errors` and `writable_file`.
     """
+    path = writable_file(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
