@@ -41,7 +41,7 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
     for number, count in enumerate(counts):
         ids = [f"{row}.jpg" for row in range(first, first + count)]
         EncodedRows("m", "fp32", ids, ids, rows_ND[first : first + count], []).save(folder / "part.npz")
-        summary = summary_of(Done(4, count, [("x.jpg", "no picture")], 4 - count), 1.0, 1)
+        summary = summary_of(Done(4, count, [("x.jpg", "no picture")], 4 - count), 1.0, folder / "part.npz", {})
         job.folder.write(job.summary_name(number), json.dumps(summary).encode())
         job.folder.put(folder / "part.npz", job.part(number))
         first += count

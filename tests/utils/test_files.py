@@ -32,7 +32,7 @@ def test_what_is_no_regular_file_is_refused_and_stays(make: Callable[[Path], Non
     (tmp_path / "link.json").symlink_to("out.json")
     before = (tmp_path / "out.json").stat()
     for name in ("out.json", "link.json"):
-        with pytest.raises(UsageError, match=f"{name}: a (device, pipe or socket|folder); name a"):
+        with pytest.raises(UsageError, match=f"{name}: (a device, pipe or socket|is a folder); name a"):
             replace_text(tmp_path / name, "text")
     after = (tmp_path / "out.json").stat()
     assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)

@@ -133,6 +133,9 @@ def finished_job(
             for line in estimate(job, options.cluster(), options.price).lines():
                 print(line)
             raise typer.Exit
+        for number, reason in job.unsound(pictures=True).items():
+            say(f"{reason}; shard {number} is done again")
+            job.folder.remove(job.part(number))
         before = len(job.done())
         items = f", {job.items:,} items" if job.items is not None else ""
         there = f", {before:,} are done" if before else ""

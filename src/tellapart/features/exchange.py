@@ -58,7 +58,7 @@ class EncodedRows:
                     for address, (size, time), content in zip(lines("addresses"), sizes, lines("contents"), strict=True)
                 ]
                 return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), found["rows"], files)
-        except (OSError, ValueError, KeyError, IndexError) as error:
+        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
             raise UsageError(f"{path}: no rows of a feature store ({error})") from None
 
 

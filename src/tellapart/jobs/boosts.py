@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart.boost.job import Job as BoostJob
@@ -17,11 +16,10 @@ from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.run import check_out
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
-from tellapart.errors import TellapartError
-from tellapart.jobs.job import Job
-from tellapart.jobs.merge import wanted_shards
+from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.job import ANEW, JOB, Job
+from tellapart.jobs.merge import results, wanted_shards
 from tellapart.jobs.works import Done
-from tellapart.progress import track
 
 
 class Boosts:
@@ -98,7 +96,10 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
     """
     check_out(Path(out))
     numbers = wanted_shards(job, without_failed)
-    stages = job.value["models"]["stages"]
+    try:
+        stages = [{"name": str(stage["name"]), **stage} for stage in job.value["models"]["stages"]]
+    except (KeyError, TypeError):
+        raise UsageError(f"{job.path}/{JOB}: damaged; {ANEW}") from None
     good: Counter[str] = Counter()
     for number in numbers:
         more = job.summary(number)["more"]
@@ -106,9 +107,9 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
     ids = hashlib.blake2b(digest_size=16)
     count = 0
     made: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
-    with TemporaryDirectory(prefix="tellapart-merge-") as scratch, Output.open(Path(out), made) as output:
-        for number in track(numbers, label="joining shards"):
-            for value in read_records(job.folder.local(job.part(number), Path(scratch))):
+    with Output.open(Path(out), made) as output:
+        for _, path in results(job, numbers, "joining shards"):
+            for value in read_records(path):
                 output.write(value)
                 ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
                 count += 1

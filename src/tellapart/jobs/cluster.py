@@ -74,7 +74,7 @@ def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
         ray.init(**settings)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if wanted.address is None else f"at '{wanted.address}'"
-        first = " ".join(str(error).split())[:160]
+        first = " ".join(str(error).split())
         token = "" if wanted.address in (None, "auto") else ", where it asks for a token export RAY_AUTH_MODE=token"
         raise UsageError(
             f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or leave out --ray"

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.jobs.job import Job
-from tellapart.jobs.merge import wanted_shards
+from tellapart.jobs.merge import results, wanted_shards
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.jobs.works import Done
-from tellapart.progress import track
 
 if TYPE_CHECKING:
     from tellapart.features.exchange import EncodedRows
@@ -74,8 +73,8 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
         target.remove(name)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         files = _Files(target, Path(scratch))
-        for number in track(numbers, label="writing features"):
-            files.add(EncodedRows.load(job.folder.local(job.part(number), Path(scratch))))
+        for _, path in results(job, numbers, "writing features"):
+            files.add(EncodedRows.load(path))
         files.finish()
     if not files.count:
         raise UsageError(f"{job.path}: not one picture could be read")
@@ -122,9 +121,8 @@ def take_features(job: Job) -> int:
     from tellapart.features.store import FeatureStore
 
     store, count = FeatureStore().table, 0
-    with TemporaryDirectory(prefix="tellapart-take-") as scratch:
-        for number in track(wanted_shards(job, False), label="taking features"):
-            rows = EncodedRows.load(job.folder.local(job.part(number), Path(scratch)))
-            take_rows(store, rows)
-            count += len(rows.ids)
+    for _, path in results(job, wanted_shards(job, False), "taking features"):
+        rows = EncodedRows.load(path)
+        take_rows(store, rows)
+        count += len(rows.ids)
     return count

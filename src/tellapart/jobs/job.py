@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,15 +12,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, read_manifest
+from tellapart.jobs.opening import pictures_changed
 from tellapart.jobs.storage import Folder, open_folder
+from tellapart.progress import track
+from tellapart.utils.checksums import sha256
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
 SUFFIX = ".job"  # of the folder beside a result
+# What our own files have, by key: others are damaged.
+KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
+        "shards": int, "items": int | None, "bytes": int}  # fmt: skip
+SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
+           "sha256": str, "pictures": dict}  # fmt: skip
+ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
 ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine have no --overwrite
 
 
@@ -40,10 +50,10 @@ class Job:
 
     def __init__(self, folder: Folder, path: str, value: dict[str, Any]) -> None:
         self.folder, self.path, self.value = folder, path, value
-        self.work, self.settings = str(value["work"]), dict(value["settings"])
-        self.fingerprint, self.suffix = str(value["fingerprint"]), str(value["suffix"])
-        self.shards, self.items = int(value["shards"]), value["items"]
-        self.size, self.out = int(value["bytes"]), str(value["out"])
+        self.work, self.settings = value["work"], dict(value["settings"])
+        self.fingerprint, self.suffix = value["fingerprint"], value["suffix"]
+        self.shards, self.items = value["shards"], value["items"]
+        self.size, self.out = value["bytes"], value["out"]
 
     @classmethod
     def open(cls, path: str) -> Job:
@@ -52,10 +62,10 @@ class Job:
         content = folder.read(JOB)
         if content is None:
             raise UsageError(f"{path}: no job (no {JOB} in this folder); name the folder that ends in {SUFFIX}")
-        try:
-            return cls(folder, path, parse_json(content.decode()))
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{path}/{JOB}: damaged; {ANEW}") from None
+        value = read_value(content, KEYS)
+        if value is None or not re.fullmatch(r"[0-9a-f]{32}\.\w+", value["fingerprint"] + value["suffix"]):
+            raise UsageError(f"{path}/{JOB}: damaged; {ANEW}")
+        return cls(folder, path, value)
 
     def manifest(self) -> Iterator[Shard]:
         """Its shards, in order."""
@@ -84,9 +94,39 @@ class Job:
         }
 
     def summary(self, number: int) -> dict[str, Any]:
-        """What is known of a shard's result."""
-        content = self.folder.read(self.summary_name(number))
-        found: dict[str, Any] = parse_json(content.decode()) if content else {}
+        """What is known of a shard's result. Raises `TellapartError` where that is not there or damaged."""
+        name = self.summary_name(number)
+        found = read_value(self.folder.read(name), SUMMARY)
+        if found is None:
+            raise TellapartError(f"{self.path}/{name}: missing or damaged")
+        return found
+
+    def result(self, number: int, scratch: Path) -> Path:
+        """A local path of a shard's result: the bytes that its worker wrote.
+
+        Raises `TellapartError` where they are others.
+        """
+        summary = self.summary(number)
+        path = self.folder.local(self.part(number), scratch)
+        if (found := path.stat().st_size) != summary["bytes"]:
+            raise TellapartError(f"{self.path}/{self.part(number)}: {found:,} bytes; {summary['bytes']:,} were written")
+        if sha256(path) != summary["sha256"]:
+            raise TellapartError(f"{self.path}/{self.part(number)}: damaged, its SHA-256 is not that of its summary")
+        return path
+
+    def unsound(self, *, pictures: bool = False) -> dict[int, str]:
+        """The done shards whose result is damaged, each with the reason; with ``pictures``, those too whose pictures
+        were replaced since."""
+        done, found = self.done(), dict[int, str]()
+        for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
+            if shard.number in done:
+                try:
+                    with TemporaryDirectory(prefix="tellapart-check-") as scratch:
+                        self.result(shard.number, Path(scratch))
+                    if pictures and pictures_changed(shard, self.folder, self.summary(shard.number)["pictures"]):
+                        found[shard.number] = f"{shard.name}: some of its pictures were replaced"
+                except TellapartError as error:
+                    found[shard.number] = str(error)
         return found
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
@@ -96,9 +136,14 @@ class Job:
 
     def failed(self) -> list[dict[str, Any]]:
         """The shards that were set aside and are not done since, in order."""
-        contents = [self.folder.read(f"{FAILED}/{name}") for name in sorted(self.folder.names(FAILED))]
-        done = self.done() if contents else set()
-        found = [parse_json(content.decode()) for content in contents if content]
+        names = sorted(self.folder.names(FAILED))
+        done, found = self.done() if names else set(), []
+        for name in names:
+            if (content := self.folder.read(f"{FAILED}/{name}")) is None:
+                continue
+            if (one := read_value(content, ASIDE)) is None:
+                raise UsageError(f"{self.path}/{FAILED}/{name}: damaged; remove it and run the job's command again")
+            found.append(one)
         return [one for one in found if one["shard"] not in done]
 
     def forget_failed(self) -> None:
@@ -163,6 +208,16 @@ def _clear(folder: Folder) -> None:
     for part in ("lists", FAILED, *inside):
         for name in folder.names(part):
             folder.remove(f"{part}/{name}")
+
+
+def read_value(content: bytes | None, keys: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A JSON object with values of these types; None for what is none."""
+    try:
+        value = parse_json((content or b"").decode())
+    except ValueError:
+        return None
+    whole = isinstance(value, dict) and all(key in value and isinstance(value[key], keys[key]) for key in keys)
+    return value if whole else None
 
 
 def now() -> str:

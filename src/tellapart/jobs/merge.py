@@ -26,6 +26,7 @@ from tellapart.utils.json_text import parse_json
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
 NAMED = 5
+AGAIN = "run the command that began the job again"
 
 
 def check_format(out: str) -> str:
@@ -62,25 +63,39 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
     """The shards that are to be joined. Raises `UsageError`, see `merge_lines`."""
-    done = job.done()
-    aside = {one["shard"] for one in job.failed()} if without_failed else set()
-    lacking = [number for number in range(job.shards) if number not in done and number not in aside]
-    if lacking:
+    done = {number for number in job.done() if number < job.shards}
+    known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
+    if len(known) < job.shards:
+        first = next(number for number in range(job.shards) if number not in known)
         raise UsageError(
-            f"{job.path}: {len(lacking):,} of {job.shards:,} shards are not done, such as {lacking[0]}; run the "
-            "command that began the job again"
+            f"{job.path}: {job.shards - len(known):,} of {job.shards:,} shards are not done, such as {first}; {AGAIN}"
         )
     return sorted(done)
+
+
+def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
+    """(number, local path) of the results of shards, compared with what was written; each path is there for its turn.
+
+    Raises `TellapartError` where one is damaged.
+    """
+    for number in track(numbers, label=label):
+        with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+            try:
+                path = job.result(number, Path(scratch))
+            except TellapartError as error:
+                raise TellapartError(f"{error}; {AGAIN}") from None
+            yield number, path
 
 
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
     """(number of the shard, line) of all lines; at the end, no id may have been there twice."""
     row = 0
-    for number in track(numbers, label="joining shards"):
-        for line in job.folder.lines(job.part(number)):
-            row += 1
-            index.add(str(parse_json(line.decode())["id"]), (row, number))
-            yield number, line
+    for number, path in results(job, numbers, "joining shards"):
+        with path.open("rb") as file:
+            for line in file:
+                row += 1
+                index.add(str(parse_json(line.decode())["id"]), (row, number))
+                yield number, line
     index.close()
     doubles = [next(index.places(item))[0] for item, _ in zip(index.doubles(), range(NAMED), strict=False)]
     if doubles:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tellapart.data import Dataset, open_data
 from tellapart.data.base import Options
 from tellapart.data.dataset import select_items
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.data.registry import READERS
+from tellapart.errors import PictureError
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.storage import Folder, file_system, is_url, url_errors
+
+PACKED = ("webdataset", "parquet")  # a file of these holds the pictures
+SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 
 
 @contextmanager
@@ -32,6 +39,39 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
             named = [replace(item, id=f"{shard.prefix}/{item.id}") for item in dataset]
             dataset = Dataset(dataset.spec, named, dataset.missing)
         yield dataset
+
+
+def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
+    """What tells later whether pictures on disk were replaced: a digest of ids, sizes and times, and one of ids and
+    contents. Nothing for tars and Parquet files: the shard has their version."""
+    if shard.kind in PACKED:
+        return {}
+    return {"signatures": _digest(dataset, SIGNATURE), "contents": _digest(dataset, KEY)}
+
+
+def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
+    """Whether pictures of a shard have another content than when `pictures_of` gave what is ``known``.
+
+    Files are read only where sizes or times are others.
+    """
+    if shard.kind in PACKED:
+        return False
+    with open_shard(shard, folder) as dataset:
+        same = _digest(dataset, SIGNATURE) == known.get("signatures")
+        return not same and _digest(dataset, KEY) != known.get("contents")
+
+
+def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
+    """Of the ids of the pictures that lie on disk, and of what is read of each; None for what cannot be read."""
+    digest = hashlib.blake2b(digest_size=16)
+    for item in dataset:
+        if isinstance(item.picture, StoredPicture):
+            try:
+                found = read(item.picture)
+            except PictureError:
+                found = None
+            digest.update(f"{item.id}\0{found}\n".encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:

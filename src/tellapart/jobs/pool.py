@@ -12,6 +12,7 @@ from tellapart.jobs.cluster import Share, alive_nodes
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.worker import Reply, Worker
+from tellapart.utils.messages import detail
 
 DEATHS_AT_START = 3  # for each worker, with no shard finished in between: the job ends
 
@@ -115,11 +116,14 @@ class Pool:
         shard, slot.shard = slot.shard, None
         self._deaths = 0
         self._idle.append(slot)
+        if reply.get("traceback"):
+            detail(reply["traceback"])
         return Event(shard, reply, reply.get("error", ""))
 
     def _started(self, slot: Slot, reply: Reply) -> None:
         if "error" in reply:
             if reply["traceback"]:
+                detail(reply["traceback"])
                 raise TellapartError(f"a worker cannot start: {reply['error']}")
             raise (UsageError if reply["status"] == UsageError.exit_code else TellapartError)(reply["error"])
         if reply["version"] != __version__:
@@ -154,4 +158,4 @@ def _reason(error: Exception) -> str:
         return "the worker died with its node"
     if "worker process has died" in text or "Worker exit" in text:
         return "the worker died (a crash such as SIGSEGV, or SIGKILL where memory is short)"
-    return f"the worker died ({type(error).__name__}: {text[:200]})"
+    return f"the worker died ({type(error).__name__}: {text})"

@@ -9,9 +9,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellapart.jobs.job import STATUS, Job, now
-from tellapart.utils.json_text import parse_json
+from tellapart.jobs.job import STATUS, Job, now, read_value
 
+PULSE = {"state": str, "at": int | float, "pid": int, "host": str, "workers": int, "items_per_second": int | float,
+         "seconds_left": int | float | None}  # fmt: skip
 EVERY_SECONDS = 2.0
 SILENT_SECONDS = 60.0  # without a word from the driver: it is gone
 
@@ -53,18 +54,19 @@ class Pulse:
 def status_of(job: Job) -> dict[str, Any]:
     """The state of a job: ``state`` is waiting, running, stopped, finished, or failed (shards were set aside)."""
     done, failed = job.done(), job.failed()
-    content = job.folder.read(STATUS)
-    pulse: dict[str, Any] = parse_json(content.decode()) if content else {}
+    pulse = read_value(job.folder.read(STATUS), PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
     state = str(pulse.get("state", "waiting"))
     if state == "running" and heard is not None and heard > SILENT_SECONDS:
         state = "stopped"
-    if len(done) == job.shards:
-        state = "finished"
-    running = state == "running"
+    running = state == "running" and len(done) < job.shards
+    unsound = {} if running else job.unsound()  # a running job compared them when it began
+    if not running:
+        state = "finished" if len(done) == job.shards and not unsound else "stopped" if state == "finished" else state
     return {
-        "job": job.path, "work": job.work, "state": state, "shards": job.shards, "done": len(done),
-        "set_aside": failed, "items": job.items, "out": job.out, "begun": job.value.get("begun"), "now": now(),
+        "job": job.path, "work": job.work, "state": state, "shards": job.shards, "done": len(done) - len(unsound),
+        "set_aside": failed, "unsound": list(unsound.values()), "items": job.items, "out": job.out,
+        "begun": job.value.get("begun"), "now": now(),
         "workers": pulse.get("workers") if running else 0,
         "items_per_second": pulse.get("items_per_second") if running else None,
         "seconds_left": pulse.get("seconds_left") if running else None,
@@ -88,9 +90,10 @@ def status_lines(status: dict[str, Any]) -> list[str]:
             f"{status['workers']} workers, {rate:,.1f} items/s, {'?' if left is None else clock(left)} left; driver: "
             f"{status['driver']}"
         )
-    if status["state"] == "stopped":
+    if status["state"] == "stopped" and status["driver"] is not None:
         lines.append(f"no word from {status['driver']} for {clock(status['seconds_since_heard'])}; the same command "
                      "goes on")  # fmt: skip
+    lines += [f"not sound: {reason}; the same command does it again" for reason in status["unsound"]]
     lines += [failed_line(failed) for failed in status["set_aside"]]
     return lines
 

@@ -252,7 +252,7 @@ def url_errors(url: str) -> Iterator[None]:
     except TellapartError:
         raise
     except Exception as error:  # each store has its own: NoCredentialsError and HttpError are no OSError
-        raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())[:200]}") from None
+        raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None
 
 
 def below(path: str, name: str) -> str:

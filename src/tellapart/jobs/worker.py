@@ -20,8 +20,9 @@ from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import Shard
-from tellapart.jobs.opening import open_shard
+from tellapart.jobs.opening import open_shard, pictures_of
 from tellapart.jobs.works import Done, Work, make_work
+from tellapart.utils.checksums import sha256
 
 Reply = dict[str, Any]
 
@@ -59,8 +60,9 @@ class Worker:
         try:
             with open_shard(found, self._job.folder) as dataset, TemporaryDirectory(prefix="tellapart-part-") as folder:
                 out = Path(folder) / f"part{self._job.suffix}"
+                pictures = pictures_of(found, dataset)
                 done = self._work.run(dataset, out)
-                summary = summary_of(done, time.monotonic() - started, out.stat().st_size)
+                summary = summary_of(done, time.monotonic() - started, out, pictures)
                 self._job.folder.write(self._job.summary_name(found.number), (json.dumps(summary) + "\n").encode())
                 self._job.folder.put(out, self._job.part(found.number))
         except Exception as error:
@@ -80,7 +82,7 @@ class Worker:
                 started = time.monotonic()
                 out = Path(folder) / f"part{self._job.suffix}"
                 done = self._work.run(some, out)
-                summary = summary_of(done, time.monotonic() - started, out.stat().st_size)
+                summary = summary_of(done, time.monotonic() - started, out, {})
         except Exception as error:
             return _reply_of(error)
         return {"summary": summary, "whole": whole}
@@ -93,11 +95,12 @@ def _node() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def summary_of(done: Done, seconds: float, size: int) -> dict[str, Any]:
-    """What is written down of a shard's result."""
+def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
+    """What is written down of a shard's result ``out``. ``pictures``: see `tellapart.jobs.opening.pictures_of`."""
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
-        "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3), "bytes": size,
+        "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
+        "bytes": out.stat().st_size, "sha256": sha256(out), "pictures": dict(pictures),
         "host": socket.gethostname(), "pid": os.getpid(),
     }  # fmt: skip
 
@@ -109,7 +112,7 @@ def _reply_of(error: Exception) -> Reply:
         _free_memory()
     line = str(error) if isinstance(error, TellapartError) else f"{type(error).__name__}: {error}"
     return {
-        "error": " ".join(line.split())[:500],
+        "error": " ".join(line.split()),
         "final": isinstance(error, UsageError),
         "status": getattr(error, "exit_code", 1),
         "traceback": "" if isinstance(error, TellapartError) else traceback.format_exc(),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart.data import Dataset
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 
 if TYPE_CHECKING:
     from tellapart.jobs.job import Job
@@ -56,19 +56,26 @@ WORKS = {
 
 def make_work(name: str, settings: Mapping[str, Any]) -> Work:
     """The work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
-    if name not in WORKS:
-        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
-    make: Callable[..., Work] = _named(WORKS[name][0]).open
+    make: Callable[..., Work] = _named(name, 0).open
     return make(**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Join the results of a job, in the way of its work. Returns how many items there are."""
-    joined: int = _named(WORKS[job.work][1])(job, out, without_failed=without_failed)
+    """Join the results of a job, in the way of its work. Returns how many items there are.
+
+    Raises `TellapartError` where they are not as many as the workers wrote.
+    """
+    joined: int = _named(job.work, 1)(job, out, without_failed=without_failed)
+    if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
+        raise TellapartError(
+            f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"
+        )
     return joined
 
 
-def _named(place: str) -> Any:
-    """What stands in a module, which is loaded now: the driver loads no model."""
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _named(name: str, place: int) -> Any:
+    """What `WORKS` has of a work, from its module, which is loaded now: the driver loads no model."""
+    if name not in WORKS:
+        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
+    module, _, inside = WORKS[name][place].partition(":")
+    return getattr(importlib.import_module(module), inside)

@@ -38,7 +38,7 @@ def writable_file(path: Path) -> Path:
     except OSError as error:
         raise TellapartError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
     if stat.S_ISDIR(mode):
-        raise UsageError(f"{path}: a folder; name a file such as {path / 'result'}")
+        raise UsageError(f"{path}: is a folder; name a file such as {path / 'result'}")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path}: a device, pipe or socket; name a regular file, or a new one")
     return path.resolve() if path.is_symlink() else path
