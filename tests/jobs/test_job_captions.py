@@ -183,3 +183,26 @@ def test_an_estimate_of_a_sample(cli: Cli, photos: Path, tiny_captioner: Path, t
     spent = float(hours.partition("(")[2].split()[0])
     assert float(cost.split()[1]) == pytest.approx(3.6 * spent, abs=0.02) and "MB" in disk
     assert json.loads(cli("job", "status", tmp_path / "a.jsonl.job", "--json").out)["state"] == "waiting"
+
+
+@pytest.mark.long
+def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_captioner: Path, tmp_path: Path) -> None:
+    """And no other shard; the result is that of a job begun anew."""
+    photos, out = tmp_path / "photos", tmp_path / "captions.jsonl"
+    photos.mkdir()
+    for number in range(16):
+        (photos / f"{number:02}.jpg").write_bytes(photo(number, 48, 32))
+    command = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8, "--workers", 1, "--shard-items", 4)
+    assert cli(*command, "-o", out).status == 0
+
+    parts = sorted(Path(f"{out}.job").glob("parts-*/??????.jsonl"))
+    before = [part.stat().st_mtime_ns for part in parts]
+    parts[0].write_text(parts[0].read_text().partition("\n")[2])
+    (photos / "09.jpg").write_bytes(photo(99, 48, 32))
+    again = cli(*command, "-o", out)
+    assert again.status == 0 and "2 of 4 shards were there" in again.err
+    assert "shard 0 is done again" in again.err and "some of its pictures were replaced; shard 2 is done" in again.err
+    assert [part.stat().st_mtime_ns != time for part, time in zip(parts, before, strict=True)] == [1, 0, 1, 0]
+
+    assert cli(*command, "-o", tmp_path / "anew.jsonl").status == 0
+    assert out.read_bytes() == (tmp_path / "anew.jsonl").read_bytes()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 import sqlite3
+import tarfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,11 +18,15 @@ from command_line import Cli
 from test_manifest import photo
 
 from tellapart.cli.job_options import refuse_mostly_unreadable, told
+from tellapart.data import open_data
+from tellapart.data.images.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.exchange import EncodedRows
+from tellapart.inference.writers import Written, json_line
 from tellapart.jobs import features
 from tellapart.jobs.job import Job, Request, prepare
 from tellapart.jobs.manifest import Shard
+from tellapart.jobs.opening import open_shard, pictures_of
 from tellapart.jobs.pool import Event
 from tellapart.jobs.run import Todo, _failed
 from tellapart.jobs.status import Pulse
@@ -63,6 +70,116 @@ def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, m
     assert np.array_equal(np.load(out / "000000.npy"), rows_ND[:7])
     with pytest.raises(UsageError, match="not one picture could be read"):
         features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
+
+
+def captioned(folder: Path, names: Sequence[str], captions: Sequence[Sequence[str]], shard_items: int = 2) -> Job:
+    """A finished job over pictures of these names, which lines of JSON list: as the workers leave it."""
+    photos = folder / "photos"
+    photos.mkdir(parents=True)
+    for number, name in enumerate(names):
+        (photos / name).write_bytes(photo(number, 30, 20))
+    data = folder / "data.jsonl"
+    data.write_text("".join(json.dumps({"id": name, "image": f"photos/{name}"}) + "\n" for name in names))
+    job = prepare(Request("caption", {}, {}), [str(data)], "out.jsonl", str(folder / "out.jsonl.job"), ".jsonl",
+                  shard_items=shard_items, overwrite=False)  # fmt: skip
+    for shard in job.manifest():
+        with open_shard(shard, job.folder) as dataset:
+            items, first = list(dataset), shard.number * shard_items
+            written = [json_line(Written(item, captions[first + n][0], samples=tuple(captions[first + n])))
+                       for n, item in enumerate(items)]  # fmt: skip
+            (folder / "part").write_text("".join(written))
+            summary = summary_of(Done(len(items), len(items)), 1.0, folder / "part", pictures_of(shard, dataset))
+        job.folder.write(job.summary_name(shard.number), json.dumps(summary).encode())
+        job.folder.put(folder / "part", job.part(shard.number))
+    return job
+
+
+def damage(job: Job, number: int, kind: str) -> None:
+    """What happens to files: a part or its summary is not as it was written."""
+    part = Path(job.path) / job.part(number)
+    content = part.read_bytes()
+    if kind == "a line removed":
+        part.write_bytes(content[content.index(b"\n") + 1 :])
+    elif kind == "an edited caption":
+        part.write_bytes(content.replace(b"a dog", b"a cat"))
+    elif kind == "an intruder":
+        part.write_bytes(content + b'{"id": "intruder.jpg", "caption": "a dog"}\n')
+    elif kind == "half a line":
+        part.write_bytes(content[:-9])
+    elif kind == "summary gone":
+        (Path(job.path) / job.summary_name(number)).unlink()
+    elif kind == "summary damaged":
+        (Path(job.path) / job.summary_name(number)).write_text("[1")
+
+
+DAMAGES = ("a line removed", "an edited caption", "an intruder", "half a line", "summary gone", "summary damaged")
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_part_is_seen_by_merge_status_and_the_next_run(cli: Cli, kind: str, tmp_path: Path) -> None:
+    job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)
+    assert cli("job", "merge", job.path, "-o", tmp_path / "whole.jsonl").status == 0
+    assert len((tmp_path / "whole.jsonl").read_text().splitlines()) == 6
+    damage(job, 1, kind)
+    merged = cli("job", "merge", job.path, "-o", tmp_path / "out.jsonl")
+    assert merged.status == 1 and "000001." in merged.line and "run the command that began the job again" in merged.line
+    assert not (tmp_path / "out.jsonl").exists()
+    status = json.loads(cli("job", "status", job.path, "--json").out)
+    assert (status["done"], status["shards"], status["state"]) == (2, 3, "waiting") and len(status["unsound"]) == 1
+    assert "not sound: " in cli("job", "status", job.path).out
+    assert set(job.unsound(pictures=True)) == {1}
+
+
+def test_a_damaged_npz_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    """Also where its checksum was made of the damage."""
+    job = encoded(tmp_path, [2, 2], np.zeros((4, 2), np.float32))
+    part = Path(job.path) / job.part(1)
+    whole = part.read_bytes()
+    for place in range(0, len(whole), 7):
+        part.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        with contextlib.suppress(UsageError):
+            EncodedRows.load(part)
+    merged = cli("job", "merge", job.path, "-o", tmp_path / "features")
+    assert merged.status == 1 and "damaged" in merged.line
+
+
+def test_replaced_pictures_are_noticed_and_touched_ones_are_not(tmp_path: Path) -> None:
+    job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)
+    (tmp_path / "photos" / "0.jpg").touch()
+    assert not job.unsound(pictures=True)
+    old = (tmp_path / "photos" / "5.jpg").stat()
+    (tmp_path / "photos" / "5.jpg").write_bytes(photo(99, 30, 20))
+    os.utime(tmp_path / "photos" / "5.jpg", ns=(old.st_atime_ns, old.st_mtime_ns + 1))
+    assert set(job.unsound(pictures=True)) == {2} and not job.unsound()
+
+
+NAMES = (
+    "photo.jpg?w=300",
+    "photo.jpg?w=600",
+    "a.jpg.1",
+    "c.txt",
+    "d.json",
+    "e",
+    "Straße 1.JPG",
+    "x." + "y" * 150,
+    ".f",
+)
+
+
+def test_a_tar_keeps_every_picture(cli: Cli, tmp_path: Path) -> None:
+    captions = [(f"caption {n}",) if n % 2 else ("of two\nlines", "another") for n in range(len(NAMES))]
+    job = captioned(tmp_path, NAMES, captions)
+    made = cli("job", "merge", job.path, "-o", tmp_path / "merged.tar")
+    assert made.status == 0, made.err
+    items = open_data(str(tmp_path / "merged.tar"))
+    assert [item.picture.key() for item in items] == [content_key(photo(n, 30, 20)) for n in range(len(NAMES))]
+    assert [item.references for item in items] == [tuple(" ".join(c.split()) for c in each) for each in captions]
+    with tarfile.open(tmp_path / "merged.tar") as members:
+        found = [json.load(members.extractfile(m)) for m in members if m.name.endswith(".json")]  # type: ignore[arg-type]
+        assert [each["id"] for each in found] == list(NAMES)
+        assert [tuple(each["captions"]) for each in found] == captions
+        keys = [member.name.partition(".")[0] for member in members if member.name.endswith(".json")]
+    assert keys[:3] == ["000000000-photo", "000000001-photo", "000000002-a-jpg"] and len(set(keys)) == len(NAMES)
 
 
 def test_a_job_of_hardly_any_picture_ends_with_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

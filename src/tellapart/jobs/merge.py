@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
+from tellapart.data.images.clips import CLIP_SUFFIXES
+from tellapart.data.images.pictures import SUFFIXES, open_image
 from tellapart.data.rows import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
@@ -166,21 +169,29 @@ def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
                     item = next((item for item in items if item.id == str(record["id"])), None)
                     if item is None:
                         raise TellapartError(f"{shard.name}: has changed since the job was done; run it anew")
-                    _sample(file, f"{count:09d}", item, record)
+                    _sample(file, f"{count:09d}-{_readable(item.id)}", item, record)
                     count, row = count + 1, next(rows, None)
         file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
     return count
 
 
+def _readable(name: str) -> str:
+    """A name in letters that every file system and reader of tars takes, without its suffix and not too long."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
+
+
 def _sample(file: BinaryIO, key: str, item: Item, record: dict[str, Any]) -> None:
     data, suffix = _bytes_of(item)
-    texts = {"id": item.id, "captions": list(_captions(record))} | ({"split": item.split} if item.split else {})
-    captions = "\n".join(_captions(record)) + "\n"
-    for name, content in (
+    captions = list(_captions(record))
+    texts = {"id": item.id, "captions": captions} | ({"split": item.split} if item.split else {})
+    members = [
         (f"{key}{suffix}", data),
         (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
-        (f"{key}.txt", captions.encode("utf-8", "backslashreplace")),
-    ):
+    ]
+    if all(len(caption.splitlines()) == 1 for caption in captions):  # else a line there would be a part of one
+        text = "\n".join(captions) + "\n"
+        members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
+    for name, content in members:
         member = tarfile.TarInfo(name)
         member.size = len(content)
         file.write(member.tobuf(tarfile.USTAR_FORMAT))
@@ -189,21 +200,22 @@ def _sample(file: BinaryIO, key: str, item: Item, record: dict[str, Any]) -> Non
 
 
 def _bytes_of(item: Item) -> tuple[bytes, str]:
-    """The encoded picture, and how its file ends; one that no file holds becomes a PNG."""
+    """The encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
     picture: Any = item.picture
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)
         suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
-        return data, suffix if suffix and suffix != "." else _suffix_of(data)
+        return data, suffix if suffix in SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
     made = io.BytesIO()
     picture.image().save(made, "PNG")
     return made.getvalue(), ".png"
 
 
-def _suffix_of(data: bytes) -> str:
-    """By the first bytes; `.jpg` where they say nothing."""
-    known = {b"\x89PNG": ".png", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
-    return next((suffix for start, suffix in known.items() if data.startswith(start)), ".jpg")
+def _suffix_of(data: bytes, name: str) -> str:
+    """By the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    with open_image(data, name) as found:
+        format = str(found.format)
+    return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
 
 
 def _captions(record: dict[str, Any]) -> Iterator[str]:
