@@ -273,19 +273,54 @@ def test_a_run_killed_before_its_page_was_there_gets_it(
         assert captions.stat().st_mtime_ns == written, "what was measured is not measured again"
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "optimiser.pt", "state.json"])
+DAMAGES = ("weights.safetensors", "optimiser.pt", "state.json", "emptied", "a line", "removed")
+
+
+def damage(checkpoint: Path, kind: str) -> None:
+    """Turn a byte of a file over; without a checksum that would tell it, where the kind says so."""
+    sums, file = checkpoint / "SHA256SUMS", checkpoint / (kind if "." in kind else "weights.safetensors")
+    data = bytearray(file.read_bytes())
+    data[-9] ^= 1
+    file.write_bytes(data)
+    if kind == "emptied":
+        sums.write_text("")
+    elif kind == "a line":
+        sums.write_text("".join(line for line in sums.read_text().splitlines(keepends=True) if file.name not in line))
+    elif kind == "removed":
+        sums.unlink()
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_checkpoint_is_refused(
-    file: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = recipe_of(tiny_recipe)
     stop_after(3, recipe, tmp_path / "run", monkeypatch)
-    path = tmp_path / "run" / "checkpoints" / "step-0000002" / file
-    data = bytearray(path.read_bytes())
-    data[-9] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(TellapartError, match=rf"{file} is damaged: .*start again with another --out") as told:
+    for checkpoint in (tmp_path / "run" / "checkpoints").glob("step-*"):
+        damage(checkpoint, kind)
+    with pytest.raises(TellapartError, match=r"(damaged|SUMS is missing).*start again with another --out") as told:
         train(recipe, tmp_path / "run", resume=True, evaluate=False)
     assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["weights.safetensors", "emptied"])
+def test_the_checkpoint_before_a_damaged_one_is_resumed_exactly(
+    kind: str,
+    tiny_recipe: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe = recipe_of(tiny_recipe)
+    train(recipe, tmp_path / "whole", evaluate=False)
+    stop_after(3, recipe, tmp_path / "run", monkeypatch)
+    newest, before = sorted((tmp_path / "run" / "checkpoints").glob("step-*"), reverse=True)
+    damage(newest, kind)
+    train(recipe, tmp_path / "run", resume=True, evaluate=False)
+    told = [line for line in capsys.readouterr().err.splitlines() if "damaged" in line]
+    assert len(told) == 1 and told[0].endswith(f"going on from the checkpoint before, {before.name}")
+    model = "model/model.safetensors"
+    assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
 
 
 def test_a_run_killed_before_its_first_checkpoint_validates_step_0_once(

@@ -34,7 +34,8 @@ def test_damaged_weights_are_refused(
     folder = Path(shutil.copytree(source, tmp_path / "model"))
     if shutil.which("sha256sum"):
         checked = subprocess.run(["sha256sum", "-c", SUMS], cwd=folder, capture_output=True, text=True, check=True)
-        assert checked.stdout == "model.safetensors: OK\n"
+        names = sorted(line.partition(": OK")[0] for line in checked.stdout.splitlines())
+        assert names == sorted(file.name for file in folder.iterdir() if file.name not in (SUMS, "README.md"))
     load(str(folder))
     damage(folder / "model.safetensors")
     with pytest.raises(TellapartError, match=r"model\.safetensors is damaged: its SHA-256 .* remove .*SUMS") as told:
@@ -45,6 +46,26 @@ def test_damaged_weights_are_refused(
     (folder / SUMS).write_bytes(b"\xff\x00 what")
     with pytest.raises(TellapartError, match="SHA256SUMS is damaged"):
         load(str(folder))
+
+
+def test_every_file_of_a_model_is_checked_and_no_line_may_be_missing(tiny_scorer: Path, tmp_path: Path) -> None:
+    """One bit in the preprocessing gives other scores, and an emptied list checks nothing."""
+    folder = Path(shutil.copytree(tiny_scorer, tmp_path / "model"))
+    for name in ("preprocessor_config.json", "config.json", "tokenizer.json", "tokenizer_config.json"):
+        whole = (folder / name).read_bytes()
+        damage(folder / name, 1)
+        with pytest.raises(TellapartError, match=f"{name} is damaged: its SHA-256"):
+            load_scorer(str(folder))
+        (folder / name).write_bytes(whole)
+    load_scorer(str(folder))
+    lines = (folder / SUMS).read_text().splitlines(keepends=True)
+    assert len(lines) > 5
+    for kept in ([], *(lines[:n] + lines[n + 1 :] for n in range(1, len(lines))), lines[:1], lines[:3]):
+        (folder / SUMS).write_text("".join(kept))
+        with pytest.raises(TellapartError, match=r"SHA256SUMS is damaged \(\d+ of \w+ lines\)"):
+            load_scorer(str(folder))
+    (folder / SUMS).write_text("".join(line for line in lines if "model.safetensors" in line))  # of an earlier version
+    load_scorer(str(folder))
 
 
 def test_a_language_model_is_checked_too(tiny_captioner: Path, tmp_path: Path) -> None:

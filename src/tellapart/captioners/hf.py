@@ -23,6 +23,7 @@ from tellapart.captioners.prefix import CachedPrefix, hidden_after, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
+from tellapart.utils.checksums import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 
@@ -261,3 +262,4 @@ class Hf(PicturesOfHf):
     def save(self, folder: str | Path) -> None:
         super().save(folder)
         self.whole.save_pretrained(folder)
+        write_sums(Path(folder))

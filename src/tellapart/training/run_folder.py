@@ -30,7 +30,7 @@ from tellapart.utils.checksums import check_sums, write_sums
 from tellapart.utils.files import readable_weights, replace_text
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.locks import locked
-from tellapart.utils.messages import typed_command
+from tellapart.utils.messages import say, typed_command
 
 
 @contextmanager
@@ -117,6 +117,8 @@ class Run:
     def __init__(self, folder: Path, recipe: Recipe, content: Content | None = None) -> None:
         self.folder, self.recipe, self._content = folder, recipe, content
         self.checkpoints = folder / "checkpoints"
+        self._kept: set[str] = set()  # the folders of the newest whole checkpoint
+        self._damaged: set[Path] = set()  # checkpoints that were told to be damaged
 
     @property
     def content(self) -> Content:
@@ -267,16 +269,17 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """A checkpoint at ``state['step']``, whole or not at all; older ones are dropped after it."""
+        """A checkpoint at ``state['step']``, whole or not at all; then all but it and the one before are dropped."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:
             fill(folder)
             (folder / "state.json").write_text(json.dumps(checkpoint_state))
-            write_sums(folder, "*")
+            write_sums(folder)
 
         write_folder(self.checkpoints / f"step-{step:07d}", everything)
-        self._drop({f"step-{step:07d}", self._best_name(checkpoint_state["best_step"])})
+        before, self._kept = self._kept, {f"step-{step:07d}", self._best_name(checkpoint_state["best_step"])}
+        self._drop(before | self._kept)
 
     @by_main_rank
     def save_best(self, step: int, fill: Callable[[Path], None]) -> None:
@@ -286,13 +289,28 @@ class Run:
         return self.checkpoints / self._best_name(step)
 
     def last(self) -> Checkpoint | None:
-        """The newest whole checkpoint, or None. Raises `TellapartError` where it is not as it was written."""
-        folders = sorted(self.checkpoints.glob("step-*")) if self.checkpoints.is_dir() else []
-        for folder in reversed(folders):
-            state = folder / "state.json"
-            if state.is_file():
-                check_sums(folder, "this run cannot be resumed; start again with another --out")
-                return Checkpoint(**json.loads(state.read_text()), folder=folder)
+        """The newest whole checkpoint, or None; a damaged one is passed over with a line.
+
+        Raises `TellapartError` where all are damaged.
+        """
+        folders = sorted(self.checkpoints.glob("step-*"), reverse=True) if self.checkpoints.is_dir() else []
+        folders = [folder for folder in folders if (folder / "state.json").is_file()]
+        for folder in folders:
+            try:
+                check_sums(
+                    folder, "this run cannot be resumed; start again with another --out", all_files=not self.is_of_0_1
+                )
+                found = Checkpoint(**json.loads((folder / "state.json").read_text()), folder=folder)
+            except TellapartError as error:
+                if folder == folders[-1]:
+                    raise
+                if ranks.is_main() and folder not in self._damaged:
+                    self._damaged.add(folder)
+                    cause = str(error).partition(";")[0]
+                    say(f"{cause}; going on from the checkpoint before, {folders[folders.index(folder) + 1].name}")
+                continue
+            self._kept = {folder.name, self._best_name(found.best_step)}
+            return found
         return None
 
     @by_main_rank
