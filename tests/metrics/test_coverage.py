@@ -13,10 +13,14 @@ import pytest
 
 from tellapart.evaluation.comparison import MetricTests
 from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.facts.verdict import rate_statistic
+from tellapart.evaluation.metrics.scenes import percentage
+from tellapart.evaluation.registry import METRICS
 from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.evaluation.slots import Corpus, Measurement
 from tellapart.metrics.draws import Draws
 from tellapart.metrics.results import Results
-from tellapart.metrics.significance import mean_interval, paired_difference
+from tellapart.metrics.significance import UNBOUNDED, Bounds, mean_interval, paired_difference
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05
@@ -98,8 +102,6 @@ def retrieval_intervals(seed: int) -> Intervals:
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
     from tellapart.evaluation.metrics.perplexity import corpus_perplexity
-    from tellapart.evaluation.metrics.scenes import percentage
-    from tellapart.evaluation.slots import Corpus, Measurement
 
     rng = np.random.default_rng(seed)
     below_N = rng.poisson(2.5, 150).astype(float)
@@ -117,6 +119,51 @@ def ratio_intervals(seed: int) -> Intervals:
     draws.run()
     intervals = tests.intervals()
     return {name: (own.value, own.low, own.high) for name, own in intervals.items()}
+
+
+def rare_intervals(seed: int) -> Intervals:
+    """Every kind of metric at n = 100 where what it counts is rare: nothing happened in many of these data sets.
+
+    Means of hits and misses (recall, CHAIR_s) and of other values (repetition_rate, mean rank, judges' ratings, CIDEr),
+    and rates of a corpus (hallucination, facts, CHAIR_i), alone and in pairs.
+    """
+    rng = np.random.default_rng(seed)
+    n, measured, bounds = 100, {}, {}
+
+    def add(name: str, own: Measurement, ends: Bounds) -> None:
+        measured.setdefault(name.partition(",")[0], {})[name.partition(",")[2]] = own
+        bounds[name.partition(",")[0]] = ends
+
+    for system, share in (("a", 0.01), ("b", 0.03)):
+        rare_N = rng.random(n) < share
+        add(f"chair_s,{system}", Measurement(100.0 * rare_N), METRICS["chair_s"].bounds)
+        add(f"recall,{system}", Measurement(100.0 * ~rare_N), METRICS["recall@1.lookalike"].bounds)
+        add(f"mean_rank,{system}", Measurement(1.0 + rare_N * rng.integers(1, 10, n)), (1.0, 10.0))
+        add(f"clair,{system}", Measurement(100 - 100 * rare_N * rng.beta(2, 5, n)), METRICS["clair"].bounds)
+        add(f"cider,{system}", Measurement(300 * rare_N * rng.beta(2, 5, n)), METRICS["cider"].bounds)
+        claims_N = 1 + rng.poisson(2.0, n).astype(float)
+        counts_N2 = np.stack([rng.binomial(claims_N.astype(int), 0.4) * rare_N, claims_N], axis=1)
+        rate = Measurement(100 * counts_N2[:, 0] / claims_N, Corpus(list(counts_N2), percentage))
+        add(f"hallucination_rate,{system}", rate, UNBOUNDED)
+        facts = np.stack([claims_N - counts_N2[:, 0], claims_N, claims_N, claims_N], axis=1)
+        corpus = Corpus(list(facts), lambda rows: rate_statistic(np.array(rows), 0))
+        add(f"facts_precision,{system}", Measurement(100 * facts[:, 0] / claims_N, corpus), UNBOUNDED)
+    found: Intervals = {}
+    for name, own in measured.items():
+        draws = Draws(300, seed)
+        tests = MetricTests(draws, own, [("a", "b")], bounds[name])
+        draws.run()
+        found |= {f"{name}, {system}": (one.value, one.low, one.high) for system, one in tests.intervals().items()}
+        found |= {f"{name}, pair": (d.value, d.low, d.high) for d in tests.differences().values()}
+    for share in (0.005, 0.05, 0.2):
+        texts = [
+            " ".join(words if rng.random() >= share else words[:4] + words[3 : 3 + int(rng.integers(1, 5))])
+            for words in ([f"v{k}" for k in rng.choice(500, 12, replace=False)] for _ in range(n))
+        ]
+        systems = {"a": dict(enumerate_([[text] for text in texts]))}
+        own = evaluate(systems, metrics=["repetition_rate"], resamples=300, seed=seed).systems["a"]["repetition_rate"]
+        found[f"repetition_rate of {share:.1%}"] = (own.value, own.low, own.high)
+    return found
 
 
 def enumerate_(lists: list[list[str]]) -> list[tuple[str, list[str]]]:
@@ -155,6 +202,22 @@ def test_intervals_cover_the_expected_value(simulate: Callable[[int], Intervals]
     # Recalls near 100 % rest on few misses: the coverage of their intervals is estimated from more data sets.
     shares = coverage(simulate, 600 if simulate is retrieval_intervals else 200)
     assert {name: share for name, share in shares.items() if not 0.91 <= share <= 0.99} == {}
+
+
+def test_intervals_cover_the_expected_value_where_it_is_rare() -> None:
+    # The exact interval of rare events covers more often than it says: with none of them it reaches to 3.6 in 100.
+    assert {name: share for name, share in coverage(rare_intervals, 120).items() if share < 0.9} == {}
+
+
+def test_every_metric_of_a_share_names_its_bounds() -> None:
+    """Without bounds the interval of a rare event is [0, 0]; rates of a corpus have those of their statistic."""
+    shares = ("per cent of", "how likely", "out of 100", "mean place", "from 1 to 10")
+    unbounded = [
+        metric.name
+        for metric in METRICS.builtin().values()
+        if metric.bounds == UNBOUNDED and any(text in metric.help for text in shares)
+    ]
+    assert unbounded == ["attribute_precision", "attribute_recall", "hallucination_rate", "binding_error_rate"]
 
 
 @pytest.mark.parametrize("simulate", [lexical_intervals, retrieval_intervals, ratio_intervals])

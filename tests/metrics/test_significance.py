@@ -12,11 +12,14 @@ import pytest
 
 from tellapart.metrics.resampling import MeanStatistic, SummedStatistic
 from tellapart.metrics.significance import (
+    PERCENT,
+    UNBOUNDED,
     Interval,
     format_p,
     mean_interval,
     paired_difference,
     paired_resampled,
+    places_for,
     resample,
 )
 
@@ -161,8 +164,57 @@ def test_sums_are_resampled_by_matrix_products_as_one_by_one():
     assert paired_resampled(fast, base, pooled) == paired_resampled(plain, base, lambda weight_N: pooled(weight_N))
 
 
-def test_p_is_never_printed_as_nothing():
-    assert [format_p(p) for p in (1.0, 0.05, 1 / 1001, 1 / 10001)] == ["1.000", "0.050", "<0.001", "<0.001"]
+def test_p_is_never_printed_as_nothing_and_never_as_the_level_below_it():
+    printed = [format_p(p) for p in (1.0, 0.05, 0.04995, 1 / 1001, 1 / 10001)]
+    assert printed == ["1.000", "0.050", "<0.050", "<0.001", "<0.001"]
+
+
+def _percent(counts_RC):
+    return 100 * counts_RC[..., 0] / counts_RC[..., 1]
+
+
+def _simulated_pair(trial):
+    """Two systems that differ a little: rare hits, normal values, rare rates, or counts of a corpus."""
+    rng = np.random.default_rng(trial)
+    n = int(rng.integers(4, 60))
+    if trial % 4 == 3:
+        counts = [np.stack([rng.binomial(3, rate, n), np.full(n, 3)], axis=1).astype(float) for rate in (0.02, 0.08)]
+        a, b = (resample(SummedStatistic(own, _percent, PERCENT), n, resamples=200, seed=trial) for own in counts)
+        pooled = SummedStatistic(np.concatenate(counts[::-1]), _percent)
+        return paired_resampled(b, a, pooled, resamples=200, seed=trial)
+    if trial % 4 == 0:
+        a_N, b_N = (100.0 * (rng.random(n) < rate) for rate in (0.05, 0.15))
+    elif trial % 4 == 1:
+        a_N, b_N = rng.normal(0, 1, n), rng.normal(0.4, 1, n)
+    else:
+        a_N, b_N = (100 * rng.beta(1, 4, n) * (rng.random(n) < rate) for rate in (0.05, 0.1))
+    bounds = UNBOUNDED if trial % 4 == 1 else PERCENT
+    return paired_difference(b_N, a_N, resamples=200, seed=trial, bounds=bounds)
+
+
+def test_interval_p_and_verdict_say_the_same_of_a_thousand_pairs():
+    pairs = [_simulated_pair(trial) for trial in range(1000)]
+    clear = [found.clear for found in pairs]
+    assert clear == [found.p < 0.05 for found in pairs] == [found.low > 0 or found.high < 0 for found in pairs]
+    assert all(found.low <= found.value <= found.high for found in pairs)
+    assert 50 < sum(clear) < 950, "else this shows nothing"
+
+
+def test_four_rises_of_ninety_are_no_finding():
+    after_N = np.zeros(90)
+    after_N[:4] = 10.0
+    found = paired_difference(after_N, np.zeros(90))
+    assert found.p > 0.1 and found.low <= 0 and not found.clear
+
+
+def test_what_is_below_a_millionth_is_equal():
+    """BLEU of the COCO tools adds 1e-15 to each count, so that two systems without a match differ by so little."""
+    rng = np.random.default_rng(0)
+    tiny_N = 1e-13 * rng.random(50)
+    found = paired_difference(2 * tiny_N, tiny_N)
+    assert (found.value, found.low, found.high, found.p, found.clear) == (0, 0, 0, 1, False)
+    small = paired_difference(1e-4 * (1 + rng.random(50)), np.zeros(50))
+    assert small.clear and places_for(2, (small.value,)) == 4
 
 
 def test_an_interval_stays_within_the_range_of_its_statistic():

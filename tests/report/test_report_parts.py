@@ -44,6 +44,17 @@ def test_the_headline_follows_the_data() -> None:
     assert unclear.endswith("; repetition rose from 1.5 to 4.5.")
 
 
+def test_an_older_result_whose_interval_and_p_contradict_each_other_has_no_verdict() -> None:
+    found = made(R1=(40, 42, 1.6), bleu4=(3e-13, 2e-13, 1e-14))
+    found.pairs = [pair.model_copy(update={"p": 0.075 if pair.metric != "bleu4" else 0.001}) for pair in found.pairs]
+    comparison = compare(found)
+    assert comparison is not None and [c.verdict for c in comparison.changes] == ["unclear", "unclear"]
+    assert comparison.changes[0].p_text == "p = 0.075"
+    assert headline(found).startswith("R@1 among look-alikes did not clearly change, 40.0 to 42.0 (")
+    assert "+0.4 to +3.6, p = 0.075)" in headline(found)
+    assert headline(found).endswith("nothing else that was measured got clearly worse.")
+
+
 def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline() -> None:
     assert "a second scorer does not confirm it" in headline(made(R1=(40, 60, 5), R1__judge=(40, 41, 5)))
     assert "second scorer" not in headline(made(R1=(40, 60, 5), R1__judge=(40, 50, 5)))

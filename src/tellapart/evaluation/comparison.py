@@ -18,10 +18,13 @@ from tellapart.metrics.draws import Drawn, Draws
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import Pair, Results
 from tellapart.metrics.significance import (
+    UNBOUNDED,
+    Bounds,
     Difference,
     Interval,
     MeanTest,
     Resampled,
+    bounds_of_difference,
     difference_of,
     paired_values,
 )
@@ -49,7 +52,7 @@ class Comparison:
     ) -> None:
         self.results, self.captions, self.human, self.pairs = results, captions, human, pairs
         self.resamples, self.seed = resamples, seed
-        self._found: dict[str, Mapping[str, Measurement]] = {}
+        self._found: dict[str, tuple[Mapping[str, Measurement], Bounds]] = {}
 
     def add(
         self,
@@ -67,7 +70,7 @@ class Comparison:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
         self._describe(metric, key, context, measured, scorer)
-        self._found[key] = measured
+        self._found[key] = measured, metric.bounds_in(context)
         for system, one in measured.items():
             if one.value_N is not None:
                 self.results.values.setdefault(system, {})[key] = one.value_N
@@ -76,7 +79,10 @@ class Comparison:
         """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
         started = time.monotonic()
         draws = Draws(self.resamples, self.seed)
-        tests = {key: MetricTests(draws, measured, self._pairs(measured)) for key, measured in self._found.items()}
+        tests = {
+            key: MetricTests(draws, measured, self._pairs(measured), bounds)
+            for key, (measured, bounds) in self._found.items()
+        }
         draws.run()
         for key, test in tests.items():
             for system, interval in test.intervals().items():
@@ -107,10 +113,19 @@ class Comparison:
 
 
 class MetricTests:
-    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``."""
+    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``.
 
-    def __init__(self, draws: Draws, measured: Mapping[str, Measurement], pairs: Iterable[tuple[str, str]]) -> None:
-        self._measured, self._draws = measured, draws
+    bounds: the least and the greatest value of a picture.
+    """
+
+    def __init__(
+        self,
+        draws: Draws,
+        measured: Mapping[str, Measurement],
+        pairs: Iterable[tuple[str, str]],
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
+        self._measured, self._draws, self._bounds = measured, draws, bounds
         self._corpora = {
             system: (one.corpus, one.corpus.build(one.corpus.rows))
             for system, one in measured.items()
@@ -121,7 +136,7 @@ class MetricTests:
             for system, (corpus, statistic) in self._corpora.items()
         }
         self._means = {
-            system: MeanTest(draws, one.value_N, one.weight_N)
+            system: MeanTest(draws, one.value_N, one.weight_N, bounds=bounds)
             for system, one in measured.items()
             if one.corpus is None and one.value_N is not None
         }
@@ -148,7 +163,8 @@ class MetricTests:
         if a not in self._corpora or b not in self._corpora:
             assert base.value_N is not None and system.value_N is not None
             difference_N = paired_values(system.value_N, base.value_N)
-            return MeanTest(self._draws, difference_N, system.weight_N, paired=True)
+            bounds = bounds_of_difference(self._bounds)
+            return MeanTest(self._draws, difference_N, system.weight_N, paired=True, bounds=bounds)
         (base_corpus, base_statistic), (corpus, statistic) = self._corpora[a], self._corpora[b]
 
         def pooled() -> Statistic:
@@ -160,7 +176,8 @@ class MetricTests:
     def _resampled(self, system: str) -> Resampled:
         corpus, statistic = self._corpora[system]
         n = len(corpus.rows)
-        return Resampled(statistic, n, statistic(np.ones(n)), self._drawn[system].values_R)
+        value, drawn_R = statistic(np.ones(n)), self._drawn[system].values_R
+        return Resampled(statistic, n, value, drawn_R, self._measured[system].value_N, self._draws.seed)
 
 
 def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:

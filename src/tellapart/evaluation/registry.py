@@ -23,6 +23,7 @@ from tellapart.evaluation.needs import NEEDS
 from tellapart.evaluation.slots import Corpus, Measurement, Slot, caption_lists, merge_slots
 from tellapart.metrics.resampling import MeanStatistic, Statistic
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo
+from tellapart.metrics.significance import UNBOUNDED, Bounds
 from tellapart.utils.registry import Direction, Entry, Registry
 
 Signature = Callable[[EvalContext], str]
@@ -52,6 +53,7 @@ class Metric(Entry[Callable[..., Any]]):
     check: Callable[[], object] | None = None
     oracle: Direction | None = None  # which of several captions `.oracle` takes where there is no ``direction``
     short: str = ""  # the name in a signature whose other parts say the rest
+    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # of one picture's value, for intervals
     pools: str = ""  # the candidate sets that it is measured in
     chance: Callable[[EvalContext], np.ndarray] | None = None  # what a blind guess scores, per picture
 
@@ -108,6 +110,10 @@ class Metric(Entry[Callable[..., Any]]):
     def variant(self, context: EvalContext) -> str:
         """What stands behind the name in a signature."""
         return self.signature if isinstance(self.signature, str) else self.signature(context)
+
+    def bounds_in(self, context: EvalContext) -> Bounds:
+        """The least and the greatest value of a picture."""
+        return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
         """What reports say of it. ``scorer``: the name of the further scorer that measured it."""

@@ -113,5 +113,6 @@ def _chosen(
         digits=metric.digits,
         group=metric.group,
         check=metric.check,
+        bounds=metric.bounds,
         short=metric.short,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.metrics.significance import Difference, Interval, format_p
+from tellapart.metrics.significance import Difference, Interval, format_p, places_for
 from tellapart.utils.registry import Direction
 
 if TYPE_CHECKING:
@@ -151,10 +151,11 @@ class Results:
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
         """The heads of the systems' table behind the first, and by metric the cells behind the metric's name."""
-        heads = [*(("n", "candidates", "chance") if self.candidates else ()), *self.systems]
-        return heads, {
+        settings = ("n", "candidates", "chance") if self.candidates else ()
+        settings = tuple(head for head in settings if head not in self.systems)  # --chance has a column of its own
+        return [*settings, *self.systems], {
             metric: [
-                *(self._among(metric) if self.candidates else ()),
+                *self._among(metric)[: len(settings)],
                 *(self._cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
@@ -186,7 +187,8 @@ class Results:
 
     def pair_row(self, pair: Pair) -> tuple[str, str, str]:
         """A pair's difference, its interval and p."""
-        found, digits = pair.difference, self.formats.get(pair.metric, 1) + 1
+        found = pair.difference
+        digits = places_for(self.formats.get(pair.metric, 1) + 1, (found.value, found.low, found.high))
         if math.isnan(found.value):
             return "–", "–", "–"
         between = f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
@@ -202,8 +204,8 @@ class Results:
         for name in PAIR_HEADS[3:]:
             table.add_column(name, justify="right")
         for pair in pairs:
-            apart = pair.difference.low > 0 or pair.difference.high < 0
-            table.add_row(pair.metric, pair.a, pair.b, *self.pair_row(pair), style="bold" if apart else None)
+            style = "bold" if pair.difference.clear else None
+            table.add_row(pair.metric, pair.a, pair.b, *self.pair_row(pair), style=style)
         return table
 
     def _cell(self, interval: Interval | None, metric: str) -> str:

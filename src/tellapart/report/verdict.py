@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tellapart.metrics.significance import format_p, is_clear
 from tellapart.report.folder import Estimate, Pair, Results
 from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
 
@@ -30,13 +31,13 @@ class Change:
 
     @property
     def clear(self) -> bool:
-        """True where the 95 % interval leaves zero out; without a paired one, where the two intervals lie apart."""
+        """See `is_clear`; without a paired interval, whether the two systems' intervals lie apart."""
         if self.low is not None and self.high is not None:
-            return self.low > 0 or self.high < 0
+            return is_clear(self.difference, self.low, self.high, self.p)
         a, b = self.before, self.after
         if None in (a.low, a.high, b.low, b.high):
             return False
-        return b.low > a.high or b.high < a.low  # type: ignore[operator]
+        return is_clear(self.difference, b.low - a.high, b.high - a.low)  # type: ignore[operator]
 
     @property
     def verdict(self) -> str:
@@ -59,6 +60,12 @@ class Change:
             return ""
         low, high = (number(x, self.places, signed=True) for x in (self.low, self.high))
         return f"{low} to {high}"
+
+    @property
+    def p_text(self) -> str:
+        """As in ``p = 0.012`` or ``p < 0.001``; empty without a p-value."""
+        text = "" if self.p is None else format_p(self.p)
+        return text and (f"p < {text[1:]}" if text.startswith("<") else f"p = {text}")
 
     @property
     def by(self) -> str:
@@ -169,6 +176,8 @@ def headline(results: Results | None) -> str:
     what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
     start = f"{main.metric.name} {what}"
     interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
+    if not main.clear and not (main.low or 0.0) <= 0 <= (main.high or 0.0):
+        interval += f", {main.p_text}"  # of an older result, whose p is why it is not clear
     setting = f"; {main.setting}" if main.setting else ""
     sentence = f"{start} ({main.by}, {interval}{setting}){_doubt(comparison, main)}; {_costs(comparison, main)}."
     return sentence[0].upper() + sentence[1:]

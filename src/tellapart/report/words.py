@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tellapart.metrics.results import GROUPS, OTHER
+from tellapart.metrics.significance import places_for
 from tellapart.report.folder import Candidates, Estimate, MetricInfo, Results
 
 MINUS = "\u2212"
@@ -100,10 +101,7 @@ def decimals(estimates: Iterable[Estimate | None], difference: Iterable[float | 
     else:
         largest = max(map(abs, values))
         places = 0 if largest >= 1000 else 1 if largest >= 1 else 3
-    for x in difference:
-        while x and places < 4 and round(x, places) == 0:
-            places += 1
-    return places
+    return places_for(places, difference)
 
 
 def number(x: float | None, places: int, *, signed: bool = False) -> str:

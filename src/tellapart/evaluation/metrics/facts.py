@@ -18,6 +18,7 @@ from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
 from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE, TRUTH
+from tellapart.metrics.significance import PERCENT
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, Slot], list[Verdict]]
@@ -148,7 +149,7 @@ def _register(
     METRICS.register(
         ContextMetric(
             name=name, factory=factory, needs=needs, signature=signature, label=label, help=help, group=group,
-            direction=direction, aliases=aliases, check=check,
+            direction=direction, aliases=aliases, check=check, bounds=PERCENT,
         )
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.registry import METRICS, ContextMetric
 from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
+from tellapart.metrics.significance import PERCENT, Bounds
 
 if TYPE_CHECKING:
     from tellapart.evaluation.facts.verdict import Verdict
@@ -100,11 +101,13 @@ def _register(
     prompts: tuple[str, ...],
     aliases: tuple[str, ...] = (),
     digits: int = 1,
+    bounds: Bounds = PERCENT,
 ) -> None:
     METRICS.register(
         JudgeMetric(
             name=name, factory=factory, needs=(*needs, "judge"), signature=signature, label=label, help=help,
             direction="higher", group=CLOSE, prompts=prompts, aliases=aliases, digits=digits, check=_by_name,
+            bounds=bounds,
         )
     )  # fmt: skip
 
@@ -127,6 +130,7 @@ _register(
     "a judge's rating from 1 to 10 against the first reference: helpfulness, relevance, accuracy, detail (paper 1)",
     ("rating",),
     digits=2,
+    bounds=(1.0, 10.0),
 )
 _DCSCORE = {
     "precision": "per cent of a caption's units of information that a judge finds true of the picture",

@@ -13,6 +13,7 @@ from tellapart.metrics import cider, overlap
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE
+from tellapart.metrics.significance import PERCENT
 
 References = Sequence[Sequence[str]]
 Scores = tuple[float, np.ndarray]
@@ -104,7 +105,7 @@ def _register(
             scale=100.0,
             direction="higher",
             group=CLOSE,
-            **more,
+            **{"bounds": PERCENT, **more},
         )
     )
 
@@ -135,6 +136,7 @@ _register(
     "CIDEr",
     "agreement with the references (CIDEr-D), rare words weighing more",
     aliases=("ciderd",),
+    bounds=(0.0, 1000.0),
 )
 _register(
     "cider_plain",
@@ -142,6 +144,7 @@ _register(
     cider.CIDER_SIGNATURE,
     "CIDEr, plain",
     "as CIDEr, without clipping and length penalty",
+    bounds=(0.0, 1000.0),
 )
 _register(
     "meteor",

@@ -15,6 +15,7 @@ from tellapart.evaluation.metrics.clips import emscore_variant
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
 from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import APART
+from tellapart.metrics.significance import PERCENT
 
 Measure = Callable[[EvalContext, Slot], Measurement]
 
@@ -85,6 +86,7 @@ def mean_rank(pools: str) -> ContextMetric:
         group=APART,
         families=("meanrank", "truematch") if pools.startswith("bag") else ("meanrank",),
         short="mean_rank",
+        bounds=lambda context: (1.0, float(max(map(len, context.sets(pools).sets), default=1))),
         pools=pools,
         chance=chance,
     )
@@ -134,6 +136,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         aliases=_ALIASES.get(name, ()),
         families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
         short=f"recall@{k}",
+        bounds=PERCENT,
         pools=pools,
         chance=partial(_chance, k, pools),
     )
@@ -171,6 +174,7 @@ METRICS.register(
         "would pick",
         direction="higher",
         group=APART,
+        bounds=PERCENT,
         pools="lookalike",
         chance=partial(_chance, 1, "lookalike"),
     )

@@ -11,6 +11,7 @@ from tellapart.evaluation.registry import METRICS, ContextMetric
 from tellapart.evaluation.slots import Corpus, Measurement, Slot
 from tellapart.metrics.resampling import SummedStatistic
 from tellapart.metrics.results import TRUTH
+from tellapart.metrics.significance import PERCENT
 from tellapart.utils.registry import Direction
 
 
@@ -102,5 +103,6 @@ METRICS.register(
         help="objects, attributes and relations that caption and picture share, out of 100",
         direction="higher",
         group=TRUTH,
+        bounds=PERCENT,
     )
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tellapart.evaluation.registry import METRICS, Metric
 from tellapart.metrics import lexical
 from tellapart.metrics.results import LANGUAGE
+from tellapart.metrics.significance import PERCENT
 
 METRICS.register(
     Metric(
@@ -49,6 +50,7 @@ METRICS.register(
         name="repetition_rate",
         factory=lexical.repetition_rate,
         signature="percent-of-words|runs:adjacent,6+,unseparated",
+        bounds=PERCENT,
         digits=2,
         label="repetition",
         help="per cent of words that repeat earlier words of the caption",
