@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import (
     AutoModelForImageTextToText,
     BlipImageProcessorPil,
     CLIPImageProcessorPil,
+    GenerationConfig,
     PreTrainedTokenizerFast,
     SiglipImageProcessorPil,
 )
@@ -213,6 +215,121 @@ def llava_next(folder: Path) -> Path:
     return save(folder, LlavaNextConfig(**shared, image_grid_pinpoints=points), processor)
 
 
+TURNS = (  # Idefics3's chat template, as SmolVLM has it too but for its beginning
+    "{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == 'image' %}"
+    "{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}"
+    "{{line['text']}}{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"
+)
+
+
+def idefics(folder: Path, family: str) -> Path:
+    """A picture whole and in tiles of rows and columns, which the prompt names; masks of pixels."""
+    from transformers import AutoConfig, Idefics3ImageProcessorPil, SmolVLMImageProcessorPil
+
+    begin = "<|im_start|>" if family == "smolvlm" else "<|begin_of_text|>"
+    marks = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>", "User:", "Assistant:")
+    places = tuple(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7))
+    special = {"unk_token": "<unk>", "bos_token": begin, "eos_token": "<end_of_utterance>", "pad_token": "<pad>"}
+    words = tokenizer(special, extra=(*marks, *places), before=None if family == "smolvlm" else begin)
+    words.chat_template = begin + TURNS
+    made = SmolVLMImageProcessorPil if family == "smolvlm" else Idefics3ImageProcessorPil
+    pictures: Any = made(size={"longest_edge": 4 * 32}, max_image_size={"longest_edge": 32})
+    vision = {**VISION, "patch_size": 8}
+    config = AutoConfig.for_model(
+        family, vision_config=vision, text_config=decoder("llama", words), scale_factor=2,
+        image_token_id=id_of(words, "<image>"), pad_token_id=words.pad_token_id,
+    )  # fmt: skip
+    name = "SmolVLM" if family == "smolvlm" else "Idefics3"
+    return save_parts(folder, config, words, pictures, {"processor_class": f"{name}Processor", "image_seq_len": 4})
+
+
+def save_parts(folder: Path, config: Any, words: Any, pictures: Any, processor: dict[str, Any]) -> Path:
+    """The files of a model on the hub whose processor has one for videos too, which needs torchvision to be made."""
+    save(folder, config, words)
+    pictures.save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps(processor))
+    (folder / "video_preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
+    return folder
+
+
+def idefics3(folder: Path) -> Path:
+    return idefics(folder, "idefics3")
+
+
+def smolvlm(folder: Path) -> Path:
+    return idefics(folder, "smolvlm")
+
+
+def llava_onevision(folder: Path) -> Path:
+    """A picture whole and in up to 36 tiles, whose tokens are scaled down to those of nine."""
+    from transformers import LlavaOnevisionConfig, LlavaOnevisionImageProcessorPil
+
+    extra = ("<image>", "<video>", "<|im_start|>", "user", "assistant")
+    words = tokenizer({"unk_token": "<unk>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}, extra=extra)
+    words.chat_template = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "<image>")
+    points = [[32 * row, 32 * column] for row in range(1, 7) for column in range(1, 7)]
+    pictures: Any = LlavaOnevisionImageProcessorPil(size={"height": 32, "width": 32}, image_grid_pinpoints=points)
+    config = LlavaOnevisionConfig(
+        vision_config={"model_type": "siglip_vision_model", **VISION, "patch_size": 8, "vision_use_head": False},
+        text_config=decoder("qwen2", words, max_position_embeddings=1024), image_grid_pinpoints=points,
+        image_token_index=id_of(words, "<image>"), video_token_index=id_of(words, "<video>"),
+    )  # fmt: skip
+    settings = {"num_image_tokens": 16, "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_9"}
+    return save_parts(folder, config, words, pictures, {"processor_class": "LlavaOnevisionProcessor", **settings})
+
+
+def internvl(folder: Path) -> Path:
+    """Up to twelve tiles one after the other; it is the whole processor that asks for them."""
+    from transformers import GotOcr2ImageProcessorPil, InternVLConfig
+
+    named = {
+        "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
+    }  # fmt: skip
+    extra = ("<|im_start|>", "user", "assistant")
+    special = {"unk_token": "<unk>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    words = tokenizer(special, extra=extra, named=named)
+    words.chat_template = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "<IMG_CONTEXT>")
+    pictures: Any = GotOcr2ImageProcessorPil(size={"height": 32, "width": 32})
+    config = InternVLConfig(
+        vision_config={**VISION, "image_size": [32, 32], "patch_size": [8, 8]}, text_config=decoder("qwen2", words),
+        image_token_id=id_of(words, "<IMG_CONTEXT>"), image_seq_length=4,
+    )  # fmt: skip
+    return save_parts(folder, config, words, pictures, {"processor_class": "InternVLProcessor", "image_seq_length": 4})
+
+
+def florence2(folder: Path) -> Path:
+    """Asked by the token of a task; BART reads the picture's tokens and begins every caption with its own first one."""
+    from transformers import Florence2Config, Florence2Processor
+
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    more = ("What", "does", "the", "image", "describe?", "Describe", "in", "detail", "what", "is", "shown", "image.")
+    words = tokenizer(special, extra=more, named={"image_token": "<image>"}, before="<s>", after="</s>")
+    pictures: Any = CLIPImageProcessorPil(size={"height": 32, "width": 32}, do_center_crop=False)
+    pictures.image_seq_length = 17
+    tower = {
+        "depths": [1, 1], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1],
+        "patch_prenorm": [False, True], "embed_dim": [8, 16], "num_heads": [2, 2], "num_groups": [2, 2],
+        "window_size": 4, "projection_dim": 16, "drop_path_rate": 0.0,
+    }  # fmt: skip
+    bart = {
+        "model_type": "bart", "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": len(words),
+        "max_position_embeddings": 64, "bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id,
+        "pad_token_id": words.pad_token_id, "decoder_start_token_id": words.eos_token_id,
+        "forced_bos_token_id": words.bos_token_id, "dropout": 0.0,
+    }  # fmt: skip
+    config = Florence2Config(vision_config=tower, text_config=bart, image_token_id=id_of(words, "<image>"))
+    save(folder, config, Florence2Processor(pictures, words))
+    settings = GenerationConfig(
+        bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id, pad_token_id=words.pad_token_id,
+        decoder_start_token_id=words.eos_token_id, forced_bos_token_id=words.bos_token_id,
+    )  # fmt: skip
+    settings.save_pretrained(folder)
+    return folder
+
+
 def vipllava(folder: Path) -> Path:
     """A family without a layout of its own: its projector reads several layers of the tower."""
     from transformers import VipLlavaConfig
@@ -345,5 +462,10 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
         qwen2_5_vl,
         qwen3_vl,
         vit_gpt2,
+        idefics3,
+        smolvlm,
+        llava_onevision,
+        internvl,
+        florence2,
     )
 }

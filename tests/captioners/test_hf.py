@@ -13,6 +13,7 @@ from PIL import Image
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
+from tellapart.captioners.layouts import INSTRUCTION
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import PictureError, UsageError
 from tellapart.models.decoding import Decoding
@@ -25,7 +26,7 @@ from tellapart.training.runs import upstream
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Item
 
-QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl")
+QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl", "smolvlm", "florence2")
 
 
 @pytest.fixture(scope="module", params=[x if x in QUICK else pytest.param(x, marks=pytest.mark.long) for x in FAMILIES])
@@ -89,21 +90,73 @@ def test_it_captions_as_transformers_does(captioner: Hf) -> None:
     """From the pixels, by the model's own ``generate``, one picture at a time."""
     image = pictures()[0]
     ours = captioner.generate(captioner.encode(captioner.pixels([image])), Decoding(max_tokens=7)).tokens_RT[0]
-    made = captioner.processor(images=[image], return_tensors="pt")
-    read = {name: x for name, x in made.items() if name in captioner.accepted}
+    read = captioner.processor(images=[image], return_tensors="pt")
     told = dict(captioner.before.of_blank)
     if captioner.grids is not None:
-        ids = torch.tensor([captioner.before.with_places(int(read["image_grid_thw"].prod()) // 4)])
+        picture = [captioner.places[0]] * (int(read["image_grid_thw"].prod()) // 4)
+        ids = torch.tensor([captioner.before.with_picture(picture)])
         told = {"input_ids": ids, "mm_token_type_ids": (ids == captioner.places[0]).int()}
     if captioner.tiles is not None:
-        told = {
-            "input_ids": torch.tensor([captioner.before.with_places(captioner.tiles.tokens(read["image_sizes"])[0])])
-        }
+        told, read = as_transformers_reads(captioner, image), {}
+    read = {name: x for name, x in read.items() if name in captioner.accepted}
+    told = {name: x for name, x in told.items() if name in captioner.accepted}
     settings = {"max_new_tokens": 7, "do_sample": False, "suppress_tokens": captioner.places or None}
     ends = {"eos_token_id": captioner.ends, "pad_token_id": captioner.tokenizer.pad_token_id}
     theirs = captioner.model.generate(**told, **read, **settings, **ends)[0]
-    written = theirs[1 if captioner.is_encoder_decoder else told["input_ids"].shape[1] :]
+    if captioner.is_encoder_decoder:  # where the decoder starts, and BART's first token of every caption
+        before = 2 if captioner.model.config.model_type == "florence2" else 1
+    else:
+        before = told["input_ids"].shape[1]
+    written = theirs[before:]
     assert written.tolist() == ours[: len(written)].tolist() and len(written) > 0
+
+
+def as_transformers_reads(captioner: Hf, image: Image.Image) -> dict[str, torch.Tensor]:
+    """The inputs of a model, as the documentation of transformers has them made."""
+    if not captioner.whole.chat_template:
+        return dict(captioner.whole(images=[image], text=[captioner.before.written], return_tensors="pt"))
+    asked = [{"type": "image", "image": image}, {"type": "text", "text": INSTRUCTION}]
+    turns = [{"role": "user", "content": asked}]
+    settings = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    return dict(captioner.whole.apply_chat_template(turns, **settings))
+
+
+@pytest.mark.parametrize("family", ["smolvlm", "idefics3", "llava_next", "llava_onevision", "internvl", "florence2"])
+def test_photos_of_different_shapes_in_one_batch_are_captioned_as_transformers_does(
+    family: str, tmp_path: Path
+) -> None:
+    """As published, with its tiles: photos of 3:2, 1:2, 5:1 and a square together, and each alone by transformers."""
+    captioner: Any = load_captioner(str(FAMILIES[family](tmp_path)))
+    sizes = [(150, 100), (60, 120), (250, 50), (100, 100)]
+    noise = [torch.randint(0, 256, (h, w, 3), generator=torch.Generator().manual_seed(w)) for w, h in sizes]
+    photos = [Image.fromarray(each.to(torch.uint8).numpy()) for each in noise]
+    visual = captioner.encode(captioner.pixels(photos))
+    told = captioner.generate(visual, Decoding(max_tokens=12))
+    if captioner.tiles is not None:
+        _, tensors = captioner.tiles.unpack(captioner.pixels(photos))
+        assert len({own["pixel_values"].shape for own in tensors}) > 1, "the test needs several numbers of tiles"
+    for row, photo in enumerate(photos):
+        read = {name: x for name, x in as_transformers_reads(captioner, photo).items() if name in captioner.accepted}
+        settings = {"suppress_tokens": captioner.places, "pad_token_id": captioner.tokenizer.pad_token_id}
+        settings |= {"max_new_tokens": 12 + captioner.is_encoder_decoder, "eos_token_id": captioner.ends}
+        theirs = captioner.model.generate(**read, do_sample=False, **settings)[0]
+        begun = theirs[2:] if captioner.is_encoder_decoder else theirs[read["input_ids"].shape[1] :]
+        assert captioner.tokenizer.decode(begun, skip_special_tokens=True) == told.texts[row]
+
+
+def test_the_tested_families_are_those_of_the_docs(tmp_path: Path) -> None:
+    """Prints the table of docs/captioners.md from what was loaded."""
+    rows = {}
+    for family, made in FAMILIES.items():
+        one: Any = load_captioner(str(made(tmp_path / family)))
+        shapes = "of their own shape" if one.grids else "of one shape"
+        if one.tiles is not None and one.tiles.most_tiles > 1:
+            shapes = "whole and in tiles"
+        runs = "once per picture" if one.tower is not None else "in every step"
+        asked = f"`{one.layout.prompt}`" if one.layout.prompt else "nothing"
+        rows[one.model.config.model_type] = f"| `{one.model.config.model_type}` | {shapes} | {runs} | {asked} |"
+    found = Path("docs/captioners.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in found if line in rows.values()] == list(rows.values()), "\n".join(rows.values())
 
 
 def test_saved_and_loaded_it_writes_the_same(folder: Path, tmp_path: Path) -> None:
@@ -126,6 +179,7 @@ def test_its_parts_are_all_of_it(captioner: Hf) -> None:
 
 
 def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
     captioner = load_captioner(str(folder))
     modules = {"git": ["query", "value"], "blip2_t5": ["q", "v"], "vit_gpt2": ["c_attn"]}
     chosen = next((m for name, m in modules.items() if folder.name.startswith(f"{name}0")), ["q_proj", "v_proj"])

@@ -108,8 +108,10 @@ class Captioner(ABC):
         Frames of several tokens P×D stand one after the other as F·P tokens, as in the video variant of BLIP (paper 1,
         Table 6); frames of one vector D are averaged, as for the CNN-LSTM of paper 4.
         """
+        if len(visual_F) == 1 and (self.frames == 1 or visual_F.ndim == 2):
+            return visual_F[0]
         if visual_F.ndim == 2:
-            return visual_F.mean(0) if len(visual_F) > 1 else visual_F[0]
+            return visual_F.mean(0)
         return visual_F.expand(self.frames, -1, -1).flatten(0, 1)
 
     @staticmethod

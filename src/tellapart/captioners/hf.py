@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -33,7 +32,7 @@ class Hf(PicturesOfHf):
     ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
     behind the tower still learns. Of a family whose layout is not known (`layouts`) it is the pixels themselves, and
     the tower runs in every step. Where pictures keep their own shapes (Qwen-VL) rows are as `grids` packs them, of at
-    most ``visual_tokens`` tokens a picture; where they are cut into tiles (LLaVA-NeXT), as `tiles` packs them.
+    most ``visual_tokens`` tokens a picture; where they are cut into tiles or of an unknown family, as `tiles` does.
 
     ``prompt``: what the model is asked, put into its chat template where it has one. Captions are what it answers:
     no loss is on the prompt or the picture's tokens, and the latter are never written.
@@ -56,31 +55,29 @@ class Hf(PicturesOfHf):
         self.is_encoder_decoder = bool(
             model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False)
         )
-        self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
         if prompt and model.config.model_type == "vision-encoder-decoder":
             raise UsageError(f"{name}: this model reads pictures alone; leave prompt out")
         self.prompt = prompt
-        self.before = PicturePrompt(model.config, processor, self.layout, prompt, self.accepted, self.blank)
+        self.before = PicturePrompt(model.config, processor, self.layout, prompt, self.accepted, self.blank, self.tiles)
         self.places = self.before.places
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
         if self.tiles is not None:
-            sizes_R2, _, tiles = self.tiles.unpack(visual)
-            inputs = self.before.rows(self.tiles.tokens(sizes_R2), self.device)
-            return {**inputs, "image_sizes": sizes_R2, "pixel_values": self._tile_values(tiles)}
+            ids, tensors = self.tiles.unpack(visual)
+            inputs = self.before.rows([row.tolist() for row in ids], self.device)
+            inputs |= self.tiles.batch(tensors, self.dtype)
+            if self.tower is not None:  # for `_pass_through`
+                inputs["pixel_values"] = inputs["pixel_values"].unsqueeze(-3)
+            return inputs
         if self.grids is None:
             asked = self.before.of_blank
             inputs = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in asked.items()}
             visual = self.inputs(visual)
             return {**inputs, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
         grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
-        inputs = self.before.rows(self.grids.tokens(grid_R3), self.device)
-        inputs |= {"mm_token_type_ids": (inputs["input_ids"] == self.places[0]).int(), "image_grid_thw": grid_R3}
-        return {
-            **{name: x for name, x in inputs.items() if name in self.accepted},
-            "pixel_values": cells.to(self.dtype),
-        }
+        inputs = self.before.rows([[self.places[0]] * count for count in self.grids.tokens(grid_R3)], self.device)
+        return {**inputs, "image_grid_thw": grid_R3, "pixel_values": cells.to(self.dtype)}
 
     # Captions
     @cached_property
@@ -100,12 +97,12 @@ class Hf(PicturesOfHf):
     @property
     def max_caption_tokens(self) -> int | None:
         if self.is_encoder_decoder:
-            return room_after(self.text_config, 1)
+            return room_after(self.text_config, self._begun(1).shape[1])
         before = self.before.of_blank["input_ids"].shape[1]
         if self.grids is not None:  # of another shape a picture may take more places than the blank one did
-            before += self.visual_tokens - self.before.blank_places
+            before += self.visual_tokens - len(self.before.blank_ids)
         if self.tiles is not None:
-            before += self.tiles.most_tokens - self.before.blank_places
+            before += self.tiles.most_tokens - len(self.before.blank_ids)
         return room_after(self.text_config, before)
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
@@ -162,8 +159,7 @@ class Hf(PicturesOfHf):
         inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
         with self._precomputed_vision():
             if self.is_encoder_decoder:
-                start_R1 = torch.full_like(tokens_RT[:, :1], self._decoder_start)
-                inputs["decoder_input_ids"] = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
+                inputs["decoder_input_ids"] = torch.cat([self._begun(len(tokens_RT)), tokens_RT[:, :-1]], dim=1)
             else:
                 check_room(self.text_config, inputs["input_ids"].shape[1], T)
                 inputs = {name: self._longer(name, x, tokens_RT, valid_RT) for name, x in inputs.items()}
@@ -181,14 +177,15 @@ class Hf(PicturesOfHf):
             return torch.cat([x, x.new_full((len(x), tokens_RT.shape[1] - 1), of_text)], dim=1)
         return x
 
-    @property
-    def _decoder_start(self) -> int:
-        for owner in (self.model, getattr(self.model, "language_model", None)):
-            start = getattr(getattr(owner, "generation_config", None), "decoder_start_token_id", None)
-            if start is not None:
-                return int(start)
-        config = self.model.config
-        return int(getattr(config, "decoder_start_token_id", None) or self.text_config.decoder_start_token_id)
+    def _begun(self, rows: int) -> torch.Tensor:
+        """What a decoder has read before a caption: where it starts, and the token that it must begin with (BART)."""
+        owners = (self.model, getattr(self.model, "language_model", None))
+        settings = [getattr(owner, "generation_config", None) for owner in owners]
+        settings += [self.model.config, self.text_config]
+        names = ("decoder_start_token_id", "forced_bos_token_id")
+        found = [[x for s in settings if (x := getattr(s, name, None)) is not None] for name in names]
+        begun = [values[0] for values in found if values]
+        return torch.tensor([begun] * rows, device=self.device)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
@@ -206,7 +203,9 @@ class Hf(PicturesOfHf):
     ) -> torch.Tensor:
         """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
         inputs = self._inputs(visual)
-        before = 1 if self.is_encoder_decoder else inputs["input_ids"].shape[1]
+        if self.is_encoder_decoder:
+            inputs["decoder_input_ids"] = self._begun(len(visual))
+        before = inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"].shape[1]
         if not self.is_encoder_decoder:
             check_room(self.text_config, before, decoding.max_tokens)
         config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
@@ -234,7 +233,7 @@ class Hf(PicturesOfHf):
         """What the model reads of B pictures before captions of at most so many ``tokens``."""
         inputs = self._inputs(visual)
         if self.is_encoder_decoder:
-            inputs["decoder_input_ids"] = torch.full((len(visual), 1), self._decoder_start, device=self.device)
+            inputs["decoder_input_ids"] = self._begun(len(visual))
         else:
             check_room(self.text_config, inputs["input_ids"].shape[1], tokens)
         last = {"logits_to_keep": 1} if "logits_to_keep" in self.accepted else {}
@@ -243,7 +242,7 @@ class Hf(PicturesOfHf):
         return continued(self, inputs, output)
 
     def _default_generation_settings(self) -> AbstractContextManager[None]:
-        start = self._decoder_start if self.is_encoder_decoder else None
+        start = int(self._begun(1)[0, 0]) if self.is_encoder_decoder else None
         owners = (self.model, getattr(self.model, "language_model", None))
         return default_generation_settings(*owners, start=start)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -11,7 +12,7 @@ import torch
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.grids import Grids
-from tellapart.captioners.layouts import find_module, layout_of
+from tellapart.captioners.layouts import find_module, layout_of, picture_marker
 from tellapart.captioners.patching import replaced_forward
 from tellapart.captioners.tiles import Tiles
 from tellapart.errors import TellapartError, UsageError
@@ -36,7 +37,9 @@ class PicturesOfHf(Captioner):
         self.tower = self._find_tower()
         most = Grids.limit(self.processor)
         self.grids = Grids.of(self.processor, self.visual_tokens)
-        self.tiles = Tiles.of(processor) if model.config.model_type == "llava_next" else None
+        self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
+        marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
+        self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
             told = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
             raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {told}")
@@ -68,7 +71,8 @@ class PicturesOfHf(Captioner):
     @property
     def view(self) -> str:
         layer = self.model.config.vision_feature_layer if self.layout.output == "hidden_states" else ""
-        return " ".join(filter(None, (self.layout.output, f"{layer}", f"{self.visual_tokens}" if self.grids else "")))
+        rows = f"{self.visual_tokens}" if self.grids else self.tiles.key if self.tiles else ""
+        return " ".join(filter(None, (self.layout.output, f"{layer}", rows)))
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
         if self.grids is not None:
@@ -79,9 +83,8 @@ class PicturesOfHf(Captioner):
         other = next((row for row in rows if row.shape != self._row_shape), None)
         if other is not None:
             raise TellapartError(
-                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another; this "
-                "adapter needs one shape; switch the cutting off in its preprocessor_config.json (do_image_splitting, "
-                "crop_to_patches or do_pan_and_scan = false)"
+                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another, and "
+                "its processor has no token that stands for a picture; expected a family of docs/captioners.md"
             )
         return torch.cat(rows)
 
@@ -93,6 +96,8 @@ class PicturesOfHf(Captioner):
         """A picture without content."""
         from PIL import Image
 
+        if self.tiles is not None:
+            return Image.new("RGB", self.tiles.blank)
         side = self.grids.side if self.grids else 64
         return Image.new("RGB", (side, side))
 
@@ -108,11 +113,11 @@ class PicturesOfHf(Captioner):
 
     @property
     def lengths_differ(self) -> bool:  # type: ignore[override]
-        return self.grids is not None or self.tiles is not None
+        return self.grids is not None or (self.tiles is not None and self.tiles.light)
 
     def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
         if self.tiles is not None:
-            return self.tiles.tokens(visual[:, 0, 1:3].round().long())
+            return visual[:, 0].round().long().tolist()
         return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -125,9 +130,7 @@ class PicturesOfHf(Captioner):
             states = self.tower(cells.to(self.dtype), grid_thw=grid_B3).pooler_output
             return self.grids.pack_cells(grid_B3, states)
         if self.tiles is not None:
-            sizes_B2, counts, tiles = self.tiles.unpack(pixels)
-            cut = torch.cat([own[:count] for own, count in zip(tiles, counts, strict=True)])
-            return self.tiles.pack_states(sizes_B2, counts, self._states(self.tiles.squares(cut).to(self.dtype)))
+            return self.tiles.encoded(pixels, lambda tiles: self._states(tiles.to(self.dtype)))
         return self._states(pixels)
 
     def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -160,8 +163,3 @@ class PicturesOfHf(Captioner):
         if self.grids:
             read["pooler_output"] = states
         return BaseModelOutputWithPooling(**read)
-
-    def _tile_values(self, tiles: torch.Tensor) -> torch.Tensor:
-        """Tiles B×most×… as the model takes them: pixels, or, for `_pass_through`, what the tower gave."""
-        assert self.tiles is not None
-        return (self.tiles.squares(tiles) if self.tower is None else tiles.unsqueeze(2)).to(self.dtype)

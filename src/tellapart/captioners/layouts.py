@@ -57,6 +57,12 @@ LAYOUTS = {
         mapper=("model.multi_modal_projector", "model.image_newline"),
         template="USER: {image}\n{prompt} ASSISTANT:",
     ),
+    "florence2": Layout(
+        "model.vision_tower",
+        mapper=PROJECTOR,
+        prompt="<CAPTION>",  # its processor writes the picture's token and the question of a task
+        template="{prompt}",
+    ),
     "qwen2_vl": Layout("model.visual", "pooler_output"),
     "qwen2_5_vl": Layout("model.visual", "pooler_output"),
     "vision-encoder-decoder": Layout(
@@ -68,6 +74,7 @@ LAYOUTS = {
 VISION = ("model.vision_tower", "model.vision_model", "model.visual", "model.vision_encoder", "vision_model", "encoder")
 MAPPERS = (
     "model.multi_modal_projector",
+    "model.image_newline",
     "model.connector",
     "model.aligner",
     "model.projector",
@@ -139,6 +146,20 @@ def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) 
         turns = [{"role": "user", "content": content}]
         return str(processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
     return layout.template.format(image=image, prompt=asked)
+
+
+def image_token(processor: Any, config: Any) -> str:
+    """The token that stands for a picture in a text; empty where there is none."""
+    places = placeholders(config)
+    return str(processor.tokenizer.convert_ids_to_tokens(places[0])) if places else ""
+
+
+def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
+    """What stands for a picture in the text that ``processor`` is given; None where texts name no picture."""
+    text = prompt_text(layout, None, processor, image_token(processor, config))
+    names = ("image_token", "boi_token")
+    usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
+    return next((str(each) for each in (*usual, image_token(processor, config)) if each and str(each) in text), None)
 
 
 def placeholders(config: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +36,21 @@ class Pair(SimpleNamespace):
 
 def without_videos(family: Any) -> Any:
     """The class of a processor as it is for pictures alone, by the same name."""
-    kept = [name for name in family.get_attributes() if name != "video_processor"]
-    if kept == family.get_attributes():
+    whole = family.get_attributes()
+    if "video_processor" not in whole:
         return family
-    return type(family.__name__, (family,), {"get_attributes": classmethod(lambda cls: kept)})
+    kept = [name for name in whole if name != "video_processor"]
+    module = vars(sys.modules[family.__module__])
+    if module.get("num2words", True) is None:  # SmolVLM asks for this package, for the length of a video in words
+        module["num2words"] = str
+
+    def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
+        found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
+        return [*found[: whole.index("video_processor")], None, *found[whole.index("video_processor") :]]
+
+    members = {
+        "get_attributes": classmethod(lambda cls: kept),
+        "_get_arguments_from_pretrained": classmethod(arguments),
+        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # what SmolVLM's chat template asks of it
+    }
+    return type(family.__name__, (family,), members)

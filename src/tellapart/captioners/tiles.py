@@ -1,76 +1,156 @@
-"""Pictures in tiles (LLaVA-NeXT, which is LLaVA 1.6), as rows of one shape.
+"""Pictures of which a processor makes tensors of different shapes (tiles, sizes, masks), as rows of one shape.
 
-The processor shows the whole picture, scaled to the tower's square, and cuts a larger version of it into further such
-squares, as many as its shape asks for. A row is (tiles, height, width) of the picture, then its tiles, then zeros, in
-full precision: (1 + most)×pixels, or, behind the tower, (1 + most·patches)×D.
+LLaVA-NeXT, LLaVA-OneVision, Idefics3, SmolVLM and InternVL show a picture whole and in tiles, as many as its shape asks
+for, and write its places into the prompt accordingly. A row holds all of that for one picture: the token ids that stand
+for it and the shapes of its tensors, then their values, then zeros, in full precision. It depends on no prompt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+from PIL import Image
 
-if TYPE_CHECKING:
-    from PIL import Image
+from tellapart.errors import PictureError
+
+TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
+PIXELS = "pixel_values"
+SHAPE = 6  # places of a tensor's shape in a row: the number of its dimensions (0: it is not there), then each of them
+EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # of pictures among which the one with the most tokens is sought
+PROBES = ((64, 64), (64, 16), (16, 64), (2048, 2048), (1024, 768), (768, 1024))
+LIGHT = 2**21  # values of a row; of lighter ones many are kept in memory
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tiles:
-    """How one processor cuts pictures: at most ``most`` tiles of ``side`` pixels, that of the whole picture counted."""
+    """How a processor ``whole`` of pictures and text reads one picture, whose place in a text is ``marker``.
 
-    processor: Any
-    side: int
-    most: int
+    ``names``: the tensors of a picture. ``most_tokens`` and ``most_tiles`` are of the largest picture, ``most`` counts
+    the values of its tensors. ``blank`` is the size of a small picture with few tiles.
+    """
+
+    whole: Any
+    marker: str
+    names: tuple[str, ...]
+    blank: tuple[int, int]
+    most_tokens: int = 0
+    most_tiles: int = 0
+    most: int = 0
 
     @staticmethod
-    def of(whole: Any) -> Tiles | None:
-        """The tiles of this processor of pictures and text; None where it cuts none as LLaVA-NeXT does."""
-        points = getattr(whole.image_processor, "image_grid_pinpoints", None)
-        if not points or not hasattr(whole, "_get_number_of_features"):
+    def of(whole: Any, marker: str, accepted: Collection[str], always: bool) -> Tiles | None:
+        """``accepted``: the inputs of the model. None where every picture gives one tensor of one shape, unless
+        ``always``."""
+        tiles = Tiles(whole, marker, (), PROBES[0])
+        read = {size: tiles.read(Image.new("RGB", size)) for size in PROBES[:3]}
+        shapes = {tuple(each[PIXELS].shape) for each in read.values()}
+        if not always and len(shapes) == 1 and len(shapes.pop()) == 4:
             return None
-        size = dict(whole.image_processor.size)
-        side = int(size.get("shortest_edge") or size["height"])
-        return Tiles(whole, side, 1 + max((height // side) * (width // side) for height, width in points))
+        tiles.names = tuple(name for name in read[PROBES[0]] if name in accepted and name not in TEXT)
+        tiles.blank = min(read, key=lambda size: read[size][PIXELS].numel())
+        for size in tiles._largest():
+            one = tiles.read(Image.new("RGB", size))
+            tiles.most_tokens = max(tiles.most_tokens, one["input_ids"].shape[1])
+            tiles.most_tiles = max(tiles.most_tiles, one[PIXELS].shape[:-3].numel())
+            tiles.most = max(tiles.most, sum(one[name].numel() for name in tiles.names))
+        return tiles
+
+    def _largest(self) -> Collection[tuple[int, int]]:
+        """Sizes of pictures, as width and height, among which are those with the most tokens and the most tiles."""
+        if not hasattr(self.whole, "_get_num_multimodal_tokens"):
+            return PROBES
+        sizes = [(height, width) for height in EDGES for width in EDGES]
+        read = self.whole._get_num_multimodal_tokens(image_sizes=sizes)
+        counts = [list(read[name]) for name in ("num_image_tokens", "num_image_patches")]
+        return {PROBES[3], *(sizes[count.index(max(count))][::-1] for count in counts)}
+
+    def read(self, image: Image.Image) -> dict[str, torch.Tensor]:
+        """The processor's output for a picture without any words around it."""
+        text: dict[str, Any] = {"text": [self.marker], "add_special_tokens": False, "return_tensors": "pt"}
+        return dict(self.whole(images=[image], **text))
 
     @property
-    def most_tokens(self) -> int:
-        """The largest number of tokens of a picture."""
-        across = self.side // self.processor.patch_size
-        points = self.processor.image_processor.image_grid_pinpoints
-        cut = [(height // self.side, width // self.side) for height, width in points]
-        tiled: int = max(across * high * (across * wide + 1) for high, wide in cut)
-        return int(across**2) + 1 + tiled
+    def key(self) -> str:
+        """What rows depend on beside the settings of the processor of pictures."""
+        ids = self.read(Image.new("RGB", self.blank))["input_ids"][0].tolist()
+        return f"tiles {self.most_tokens} {self.most_tiles} {self.most} {ids}"
 
-    def tokens(self, sizes_B2: torch.Tensor) -> list[int]:
-        """How many places in the text each picture takes, from its height and width."""
-        less = int(self.processor.vision_feature_select_strategy == "default")  # the tower's class token is left out
-        count = self.processor._get_number_of_features
-        return [count(height, width, self.side, self.side) - less for height, width in sizes_B2.tolist()]
+    @property
+    def light(self) -> bool:
+        return self.most < LIGHT
 
     def pack_picture(self, image: Image.Image) -> torch.Tensor:
-        """A row of pixels (1 + most)×(3·side²)."""
-        read = self.processor.image_processor(images=[image], return_tensors="pt")
-        return self._row(read["image_sizes"][0], read["pixel_values"][0].flatten(1)[:, None])
+        read = self.read(image)
+        return self._row(read["input_ids"][0], {name: read[name] for name in self.names if name in read}, self.most)
 
-    def pack_states(self, sizes_B2: torch.Tensor, counts: list[int], states_TPD: torch.Tensor) -> torch.Tensor:
-        """What the tower made of the tiles of all pictures, as a row for each picture."""
-        pairs = zip(sizes_B2, states_TPD.split(counts), strict=True)
-        return torch.stack([self._row(size_2, own_TPD) for size_2, own_TPD in pairs])
+    def unpack(self, rows: torch.Tensor) -> tuple[list[torch.Tensor], list[dict[str, torch.Tensor]]]:
+        """The token ids and the tensors of every picture."""
+        ids: list[torch.Tensor] = []
+        tensors: list[dict[str, torch.Tensor]] = []
+        for row in rows:
+            header = row[: self._header].round().long().tolist()
+            at = self._header + header[0]
+            ids.append(row[self._header : at].round().long())
+            tensors.append({})
+            for place, name in enumerate(self.names):
+                dimensions, *sizes = header[1 + SHAPE * place : 1 + SHAPE * (place + 1)]
+                if dimensions:
+                    shape = torch.Size(sizes[:dimensions])
+                    tensors[-1][name] = row[at : at + shape.numel()].view(shape)
+                    at += shape.numel()
+        return ids, tensors
 
-    def unpack(self, rows: torch.Tensor) -> tuple[torch.Tensor, list[int], torch.Tensor]:
-        """Heights and widths B×2, the number of tiles of each picture, and the tiles B×most×patches×D, zeros behind."""
-        header_B3 = rows[:, 0, :3].round().long()
-        return header_B3[:, 1:], header_B3[:, 0].tolist(), rows[:, 1:].unflatten(1, (self.most, -1))
+    def encoded(self, rows: torch.Tensor, tower: Any) -> torch.Tensor:
+        """Rows with what the ``tower`` makes of the tiles …×3×side×side in place of their pixels."""
+        ids, tensors = self.unpack(rows)
+        states = tower(torch.cat([own[PIXELS].flatten(0, -4) for own in tensors]))
+        made, done = [], 0
+        most = self.most_tiles * states[0].numel() + max(self._beside(own) for own in tensors)
+        for id_T, own in zip(ids, tensors, strict=True):
+            tiles = own[PIXELS].shape[:-3]
+            own[PIXELS] = states[done : (done := done + tiles.numel())].unflatten(0, tiles)
+            made.append(self._row(id_T, own, most))
+        return torch.stack(made)
 
-    def squares(self, tiles_TPD: torch.Tensor) -> torch.Tensor:
-        """Tiles of pixels as pictures …×3×side×side."""
-        return torch.unflatten(tiles_TPD.squeeze(-2), -1, (3, self.side, self.side))
+    @staticmethod
+    def batch(tensors: Sequence[dict[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        """The tensors of several pictures, one after the other; zeros where one has fewer tiles than another."""
+        joined = {}
+        for name in dict.fromkeys(name for own in tensors for name in own):
+            each = [own[name] if name in own else torch.ones_like(own[PIXELS].select(-3, 0)) for own in tensors]
+            most = [max(sizes) for sizes in zip(*(x.shape for x in each), strict=True)]
+            joined[name] = torch.cat([_padded(x, most) for x in each]).to(dtype if name == PIXELS else torch.long)
+        return joined
 
-    def _row(self, size_2: torch.Tensor, tiles_TPD: torch.Tensor) -> torch.Tensor:
-        T, P, D = tiles_TPD.shape
-        row = tiles_TPD.new_zeros(1 + self.most * P, D, dtype=torch.float32)
-        row[0, :3] = torch.tensor([T, *size_2.tolist()], device=row.device)
-        row[1 : 1 + T * P] = tiles_TPD.flatten(0, 1)
-        return row
+    @property
+    def _header(self) -> int:
+        return 1 + SHAPE * len(self.names)
+
+    @staticmethod
+    def _beside(tensors: dict[str, torch.Tensor]) -> int:
+        return sum(x.numel() for name, x in tensors.items() if name != PIXELS)
+
+    def _row(self, ids_T: torch.Tensor, tensors: dict[str, torch.Tensor], most: int) -> torch.Tensor:
+        tensors = {name: x for name, x in tensors.items() if not (name.endswith("_mask") and x.all())}
+        header = [float(len(ids_T))]
+        for name in self.names:
+            shape = tensors[name].shape if name in tensors else ()
+            header += [len(shape), *shape, *[0] * (SHAPE - 1 - len(shape))]
+        device, values = tensors[PIXELS].device, [tensors[name].flatten() for name in self.names if name in tensors]
+        parts = [torch.tensor(header), ids_T, *values]
+        row = torch.cat([part.to(device, torch.float32) for part in parts])
+        room = self._header + self.most_tokens + most - len(row)
+        if room < 0:
+            raise PictureError(f"it takes {len(ids_T)} tokens; the most that its processor was found to make is "
+                               f"{self.most_tokens}")  # fmt: skip
+        return F.pad(row, (0, room))
+
+
+def _padded(x: torch.Tensor, most: Sequence[int]) -> torch.Tensor:
+    """With zeros behind, up to ``most`` in every dimension but the first."""
+    missing = [size for own, all in zip(x.shape[:0:-1], most[:0:-1], strict=True) for size in (0, all - own)]
+    return F.pad(x, missing)
