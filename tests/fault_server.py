@@ -1,5 +1,6 @@
 """An OpenAI-compatible server that fails at random: it hangs, drops connections, answers 429 and 500, half a JSON, or
-JSON of another form. What it answers depends on the request alone; it counts what it was asked and delivered."""
+JSON of another form. What it answers depends on the request alone; it counts what it was asked and delivered.
+It may also refuse fields as OpenAI's newer models do, and never come to the end of its headers."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class FaultServer(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.keep_bodies = False
         self.says: Callable[[bytes], str] | None = None  # another text than `text_of`, by the request
+        self.unsupported: tuple[str, ...] = ()  # fields that are refused by name, the first that is there
+        self.trickle = b""  # sent again and again in place of a status line
         self.finish, self.status = "stop", 200  # why every answer ends; not 200: every request is refused with it
 
     @property
@@ -83,6 +86,13 @@ def text_of(body: bytes, refuses: int) -> str:
     return f"A dog that is called {name} is on the lawn with a red ball in the sun."
 
 
+def unsupported(field: str) -> dict[str, str]:
+    """OpenAI's error about a field that a model does not take."""
+    instead = " Use 'max_completion_tokens' instead." if field == "max_tokens" else ""
+    message = f"Unsupported parameter: '{field}' is not supported with this model.{instead}"
+    return {"message": message, "type": "invalid_request_error", "param": field, "code": "unsupported_parameter"}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: FaultServer
@@ -104,6 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
                 server.headers.append(dict(self.headers))
         try:
             time.sleep(server.delay)
+            while server.trickle:
+                self.wfile.write(server.trickle)
+                time.sleep(0.05)
             fault = server.fault()
             if fault is None:
                 self._answer(body)
@@ -119,6 +132,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.status != 200:
             self._send(self.server.status, b'{"error": {"message": "no such model"}}')
             return
+        for field in self.server.unsupported:
+            if field in json.loads(body):
+                self._send(400, json.dumps({"error": unsupported(field)}).encode())
+                return
         text = self.server.says(body) if self.server.says else text_of(body, self.server.refuses)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": self.server.finish}
         usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}

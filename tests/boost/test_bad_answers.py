@@ -15,6 +15,7 @@ from tellapart.boost.backends.reply import read_answer
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.redact import REDACTED, redact
 from tellapart.boost.types import Answer, BackendError
+from tellapart.utils.text import without_reasoning
 
 KEY = "sk-very-secret-0123456789abcdef"
 GOOD = "A brown dog lies on the lawn with a red ball in the sun."
@@ -109,6 +110,28 @@ def test_a_stage_without_a_good_answer_leaves_the_captions_of_the_others(
         assert row["captions"] == ([GOOD] if instead else row["references"])
     made = json.loads((tmp_path / "b.jsonl.made.json").read_text())
     assert made.get("captions_of", "") == instead
+
+
+def test_boost_reads_what_follows_the_reasoning(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
+    server.says = lambda body: f"<think>\nWhat is it? A dog, I'm sorry to say.\n</think>\n\n{GOOD}"
+    status, _, err = boost(cli, server, tmp_path / "b.jsonl")
+    assert status == 0, err
+    assert all(row["captions"] == [GOOD] for row in rows(tmp_path / "b.jsonl"))
+    assert without_reasoning("[THINK]a[/THINK] b") == without_reasoning("a</think>b") == without_reasoning("b") == "b"
+    assert without_reasoning("◁think▷ a") is without_reasoning("x</think><think>b") is None
+
+
+@pytest.mark.parametrize("says", ["<think>What is it? A dog", "I'm sorry, but I cannot do that."])
+def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServer, tmp_path: Path, says: str) -> None:
+    server.says, model = lambda body: says, f"openai:m@{server.url}"
+    arguments = ("boost", "scenes:plain?n=280", "-o", tmp_path / "b.jsonl", "--llm", model, "--mllm", model)
+    done = cli(*arguments)
+    reason = "reasoning without an end" if "think" in says else "a refusal"
+    said = f"openai:m: the answers about the first 20 items (stage blend) are all bad (20 {reason}); try another model"
+    assert done.status == 1 and said in done.err
+    assert sum(map(len, server.asked.values())) < 4 * (20 + 20), "those under way are finished"
+    server.says = lambda body: GOOD
+    assert cli(*arguments).status == 0, "what was answered does not stand in the way of another try"
 
 
 def test_without_a_price_there_is_no_cost(cli: Cli, server: FaultServer, tmp_path: Path) -> None:

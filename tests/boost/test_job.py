@@ -220,11 +220,16 @@ def test_items_without_an_answer_keep_their_captions_and_are_asked_for_another_t
     assert again[0].split == "train" and again[3].references == (f"a caption of first {broken}",)
 
 
-def test_a_server_that_refuses_everything_ends_the_job(tmp_path: Path) -> None:
-    def reply(text: str) -> str:
-        raise BackendError("the server refuses this request")
+@pytest.mark.parametrize(
+    ("words", "said"), [("", "the first 8 requests were all refused"), ("{}", "32 requests in a row got no answer")]
+)
+def test_a_server_that_refuses_everything_ends_the_job(tmp_path: Path, words: str, said: str) -> None:
+    letters = str.maketrans("0123456789", "abcdefghij")
 
-    with pytest.raises(TellapartError, match="32 requests in a row got no answer"):
+    def reply(text: str) -> str:
+        raise BackendError("the server refuses this request " + words.format(text.translate(letters)))
+
+    with pytest.raises(TellapartError, match=said):
         boost_dataset(open_data("scenes:plain?n=60"), [stage("first", Scribe(reply))], tmp_path / "b.jsonl", **QUICK)
     assert not (tmp_path / "b.jsonl").exists() and not list(tmp_path.glob(".b.jsonl*"))
 

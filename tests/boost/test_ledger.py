@@ -161,6 +161,22 @@ def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 75 + 2 * 75
 
 
+def test_a_ledger_that_another_process_holds_says_which(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "l.jsonl"
+    script = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'a')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\ntime.sleep(4)"
+    )
+    with Ledger.open(path) as ledger:
+        command = [sys.executable, "-c", script, str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None and other.stdout.readline() == b"held\n"
+            assert ledger.put(key(1), Answer("one"), NOTE) == Answer("one")
+            assert other.wait() == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"waiting for the lock of {path}, in use by process {other.pid} (")
+
+
 def test_the_address_is_of_all_that_the_answer_depends_on(tmp_path: Path) -> None:
     class Backend:
         name = "openai:m"

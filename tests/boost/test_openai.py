@@ -160,6 +160,16 @@ def odd() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.parametrize("sent", [b"HTTP/1.1 102 Processing\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"H"])
+def test_one_deadline_for_the_whole_answer(server: FaultServer, sent: bytes) -> None:
+    server.trickle = sent
+    start = time.monotonic()
+    with pytest.raises(BackendError, match=r"no answer within 0\.5 s") as error:
+        open_backend(f"openai:m@{server.url}?timeout=0.5").complete(ASKED)
+    server.trickle = b""
+    assert error.value.retry and time.monotonic() - start < 4
+
+
 def test_a_server_that_trickles_or_is_not_there(odd: str) -> None:
     start = time.monotonic()
     with pytest.raises(BackendError, match=r"no answer within 0\.5 s") as error:

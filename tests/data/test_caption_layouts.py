@@ -159,6 +159,56 @@ def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, 
     assert (matched.how is None) == (read_caption_file(tmp_path / name).texts.keys() == set(FILES))
 
 
+def batches() -> dict[str, list[dict[str, Any]]]:
+    """Results of a server's batch: two answers, and what else is found among them."""
+    (_, one, said), (_, two, _), (_, three, also) = PAIRS
+    too_long = {"type": "invalid_request_error", "message": "image\nexceeds 5 MB"}
+    anthropic = [
+        {"type": "succeeded", "message": {"role": "assistant", "content": spoken(said)}},
+        {"type": "errored", "error": {"type": "error", "error": too_long, "request_id": "r"}},
+        {"type": "succeeded", "message": {"role": "assistant", "content": spoken(also)}},
+        {"type": "expired"},
+        {"type": "canceled"},
+    ]
+    refused = {"status_code": 400, "request_id": "r", "body": {"error": too_long}}
+    expired = {"code": "batch_expired", "message": "not in time"}
+    return {
+        "Anthropic": [
+            {"custom_id": file, "result": result}
+            for file, result in zip((one, two, three, "4.jpg", "5.jpg"), anthropic, strict=True)
+        ],
+        "OpenAI": [
+            {**served(one, said), "error": None},
+            {"id": "b", "custom_id": two, "response": refused, "error": None},
+            {**served(three, also), "error": None},
+            {"id": "b", "custom_id": "4.jpg", "response": None, "error": expired},
+            {"id": "b", "custom_id": "5.jpg", "response": {**refused, "status_code": 500, "body": ""}, "error": None},
+        ],
+    }
+
+
+@pytest.mark.parametrize("server", ["Anthropic", "OpenAI"])
+def test_lines_of_a_batch_without_an_answer_are_named(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = batches()[server]
+    (tmp_path / "out.jsonl").write_text(lines(records))
+    (tmp_path / "out.json").write_text(json.dumps(records))
+    for name in ("out.jsonl", "out.json"):
+        read = read_caption_file(tmp_path / name)
+        assert read.texts == {FILES[0]: [TEXTS[0]], FILES[2]: [TEXTS[2]]} and not read.numbered
+        (said,) = capsys.readouterr().err.splitlines()
+        why = {"Anthropic": "errored", "OpenAI": "status 400"}[server]
+        assert f"3 of 5 lines have no answer: '{FILES[1]}' ({why}: image exceeds 5 MB), '4.jpg' (" in said
+    repeated = [*records[1:2], {**records[0], "custom_id": FILES[1]}]
+    (tmp_path / "again.jsonl").write_text(lines(repeated))
+    assert read_caption_file(tmp_path / "again.jsonl").texts == {FILES[1]: [TEXTS[0]]}
+    assert not capsys.readouterr().err, "what was asked again is no failure"
+    (tmp_path / "none.jsonl").write_text(lines(records[3:]))
+    with pytest.raises(UsageError, match=r"2 of 2 lines have no answer: '4.jpg' \(.*expected at least one caption"):
+        read_caption_file(tmp_path / "none.jsonl")
+
+
 def test_a_parquet_file_a_folder_of_texts_and_a_folder_with_metadata(photos: Path, tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +19,13 @@ from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.server import PROMPT, ServerSummary, caption_by_server, caption_in, open_server
+from tellapart.inference.server import PROMPT, ServerSummary, caption_by_server, open_server
 from tellapart.inference.system import system_name
 from tellapart.models.decoding import Decoding
 
 COUNT = 12
 LONG = " ".join(["a brown dog on a lawn beside a red ball, and"] * 40) + " nothing else"  # 400 words
+GREEDY = Decoding(max_tokens=200)
 FAST = {"base": 0.01, "cap": 0.05}  # waits of retries, in seconds
 
 
@@ -75,7 +77,73 @@ def test_every_photo_is_shown_once_and_captions_are_in_order(
     sent = base64.b64decode(picture["image_url"]["url"].partition(",")[2])
     assert sent in {file.read_bytes() for file in (tmp_path / "photos").iterdir()}, "the file itself, not drawn anew"
     assert text["text"] == PROMPT
-    assert (body["model"], body["max_tokens"], body["temperature"]) == ("org/vlm", 200, 0.0)
+    assert (body["model"], body["max_tokens"]) == ("org/vlm", 200)
+    assert body.keys() == {"model", "messages", "max_tokens"}, "sampling that nobody set is the server's"
+    with pytest.raises(UsageError, match="was begun with another captioner"):
+        caption_by_server(f"openai:org/vlm@{server.url}?temperature=0", photos, tmp_path / "a.jsonl", decoding=GREEDY)
+    caption_by_server(f"openai:org/vlm@{server.url}?temperature=0", photos, tmp_path / "b.jsonl", decoding=GREEDY)
+    assert (server.bodies[-1]["temperature"], len(server.bodies)) == (0.0, 2 * COUNT)
+    sampled = Decoding(kind="sample", samples=2)
+    with pytest.raises(UsageError, match="--temperature sets that of samples"):
+        caption_by_server(f"openai:m@{server.url}?temperature=0", photos, tmp_path / "c.jsonl", decoding=sampled)
+
+
+def test_fields_that_a_model_refuses_are_left_out(
+    server: FaultServer, photos: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.unsupported = ("max_tokens", "temperature", "top_p")
+    name = f"openai:o9@{server.url}?temperature=0&top_p=0.5"
+    summary = caption_by_server(name, photos, tmp_path / "a.jsonl", decoding=Decoding(max_tokens=200), concurrency=1)
+    assert (summary.written, summary.tally.asked, len(server.bodies)) == (COUNT, COUNT, COUNT + 3)
+    assert server.bodies[-1].keys() == {"model", "messages", "max_completion_tokens"}
+    told = [line for line in capsys.readouterr().err.splitlines() if "from now on" in line]
+    assert len(told) == 3 and all("Unsupported parameter" in line for line in told)
+    assert "'max_tokens' is sent as 'max_completion_tokens' from now on" in told[0]
+    server.unsupported = ("max_tokens", "max_completion_tokens", "messages")
+    with pytest.raises(TellapartError, match="'max_completion_tokens' is not supported"):
+        run(server, photos, tmp_path / "b.jsonl")
+
+
+def test_the_same_refusal_of_the_first_photos_ends_the_job_with_the_servers_words(
+    server: FaultServer, photos: Dataset, tmp_path: Path
+) -> None:
+    server.status = 400
+    with pytest.raises(TellapartError, match=r"\(400: no such model\); the first 8 requests were all refused"):
+        run(server, photos, tmp_path / "a.jsonl", concurrency=1)
+    assert len(server.bodies) < COUNT
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "00.jpg").write_bytes((tmp_path / "photos" / "00.jpg").read_bytes())
+    with pytest.raises(TellapartError, match=r"1 pictures have no caption, .*\(400: no such model\)"):
+        run(server, open_data(str(one)), tmp_path / "b.jsonl").refuse_unanswered()
+    (tmp_path / "photos" / "00.jpg").unlink()
+
+
+def test_a_server_that_does_not_answer_is_named_after_some_seconds(
+    server: FaultServer, photos: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("tellapart.boost.retry.SILENT_SECONDS", 0.3)
+    monkeypatch.setattr("tellapart.boost.pool.TICK_SECONDS", 0.05)
+    clock = r"\d\d:\d\d:\d\d"
+    server.delay = 1.5  # it hangs
+    run(server, photos, tmp_path / "a.jsonl", concurrency=COUNT)
+    line = next(line for line in capsys.readouterr().err.splitlines() if "no answer from" in line)
+    said = f"openai:org/vlm: no answer from {re.escape(server.url)} since {clock}; waiting until {clock} at the latest"
+    assert re.fullmatch(said, line)
+    server.delay = 60
+    started = time.monotonic()
+    with pytest.raises(TellapartError, match=r"answered (nothing )?for 2 s"):
+        caption_by_server(
+            f"openai:m@{server.url}?timeout=2", photos, tmp_path / "b.jsonl", decoding=GREEDY, patience=1.0
+        )
+    assert time.monotonic() - started < 30
+    with pytest.raises(TellapartError, match="is not there"):  # nobody listens
+        caption_by_server(
+            "openai:m@http://127.0.0.1:9/v1", photos, tmp_path / "c.jsonl", decoding=GREEDY, base=0.5, tries=5
+        )
+    lines = [line for line in capsys.readouterr().err.splitlines() if "no answer from http://127.0.0.1:9/v1" in line]
+    assert len(lines) == 1 and "(127.0.0.1:9 broke off or is not there" in lines[0]
 
 
 def test_requests_are_sent_at_the_same_time(server: FaultServer, photos: Dataset, tmp_path: Path) -> None:
@@ -174,10 +242,10 @@ def test_price_prompt_and_key(
     name = f"openai:m@{server.url}?key=MY_KEY&in=2.5&prompt=Was siehst du%3F&out=10"
     done = cli("caption", name, str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl"), "--concurrency", "3")
     assert done.status == 0, done.err
-    before, after = done.err.index("at most 12 requests to openai:m"), done.err.index("12 answers of the server")
+    before, after = done.err.index("openai:m: 12 requests expected, at most 24 with"), done.err.index("12 answers of")
     assert before < after
-    assert "12,036 tokens in, at most 3,072 out; at most about 0.06" in done.err
-    assert "(1,200 tokens in, 120 out, 0.00 in the prices' unit)" in done.err
+    assert "about 12,036 tokens in and up to 3,072 out, at most 24,072 and 6,144; cost up to 0.06, at most" in done.err
+    assert "(1,200 tokens in, 120 out, cost 0.00)" in done.err
     assert server.bodies[0]["messages"][0]["content"][1]["text"] == "Was siehst du?"
     assert server.headers[0]["Authorization"] == "Bearer sk-very-secret-0123456789"
     assert not [file for file in tmp_path.glob("a*") if "sk-very" in file.read_text()]
@@ -232,6 +300,17 @@ def test_training_with_it_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert done.err.count("\n") == 1
 
 
+def test_no_more_is_asked_than_was_said_to_be_at_most(
+    server: FaultServer, photos: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every second first answer is bad, and all second tries are."""
+    server.says = lambda body: "" if shade(body) % 2 else "A dog."
+    run(server, photos, tmp_path / "a.jsonl")
+    promised = re.search(r"(\d+) requests expected, at most (\d+)", capsys.readouterr().err)
+    assert promised is not None and (int(promised[1]), int(promised[2])) == (COUNT, 2 * COUNT)
+    assert COUNT < len(server.bodies) == COUNT + COUNT // 2 <= 2 * COUNT
+
+
 def test_eval_captions_with_a_server_first(
     server: FaultServer, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +333,6 @@ def test_eval_captions_with_a_server_first(
 def test_names_of_systems() -> None:
     names = {"openai:gpt-4o@https://h/v1?key=K": "gpt-4o", "org/blip-base?prompt=a": "blip-base", "runs/x/": "x"}
     assert {name: system_name(name) for name in names} == names
-    assert caption_in(" <think>no</think> A\n dog ") == "A dog"
+    assert open_server("openai:m@http://h/v1?temperature=0&timeout=3")[0].name == "openai:m?temperature=0"
     assert open_server("openai:m@http://h/v1")[1] == PROMPT
     assert open_server("openai:m@http://h/v1?prompt=One %26 two&timeout=3")[1] == "One & two"

@@ -47,10 +47,11 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     Of the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
     settings, and which try it is. Not of the server's address, nor of `Request.truth`. Raises `PictureError`.
     """
+    top_p = 1.0 if request.top_p is None else request.top_p  # as older ledgers have it
     content = {
         "messages": [[message.role, message.text] for message in request.messages],
         "shown": request.picture.key() if request.picture is not None else None,
-        "settings": [request.temperature, request.max_tokens, request.top_p, request.seed, list(request.stop)],
+        "settings": [request.temperature, request.max_tokens, top_p, request.seed, list(request.stop)],
     }
     of = [stage.name, stage.prompt, stage.backend.name, item.picture.key(), list(item.references), content, attempt]
     return hashlib.blake2b(json.dumps(of).encode(), digest_size=16).hexdigest()
@@ -225,10 +226,12 @@ class Ledger:
         """Hold the lock of the file, among processes."""
         try:
             import fcntl
+
+            from tellapart.utils.locks import lock_or_say
         except ImportError:  # no such locks on this system: one process for each ledger there
             yield
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        lock_or_say(self._file, self.path)
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 GRACE_SECONDS = 10.0
+TICK_SECONDS = 1.0
 
 
 def in_order(
@@ -21,13 +22,14 @@ def in_order(
     *,
     window: int,
     finished: Callable[[], None] = lambda: None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[R]:
     """Yield ``work(value)`` for every value, in order; ``threads`` work at a time.
 
     At most ``window`` values are taken and not yet yielded: one slow value holds up the others only then, and memory is
-    bounded. ``finished`` is called for each as soon as it is done. The first error is raised here. Whatever ends the
-    iteration (an error, Ctrl-C, the caller) sets ``stop`` and waits for those at work, for `GRACE_SECONDS` at most:
-    the threads are daemons, so a program can end without them.
+    bounded. ``finished`` is called for each as soon as it is done, ``waiting`` every second in which none is. The first
+    error is raised here. Whatever ends the iteration (an error, Ctrl-C, the caller) sets ``stop`` and waits for those
+    at work, for `GRACE_SECONDS` at most: the threads are daemons, so a program can end without them.
     """
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -55,7 +57,11 @@ def in_order(
                 given += 1
             if taken == given:
                 return
-            place, result, error = done.get()
+            try:
+                place, result, error = done.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                waiting()
+                continue
             if error is not None:
                 raise error
             finished()

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tellapart.boost.types import Answer, Backend, BackendError, Request
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
+SILENT_SECONDS = 10.0  # without an answer: a line says so
 
 
 class Stopped(Exception):
@@ -50,9 +52,40 @@ class RetryingBackend:
         self._lock = threading.Lock()
         self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
+        self._waiting, self._waiting_since = 0, 0.0  # requests without an answer yet, and since when there are any
+        self._told, self._failure = -1.0, ""
 
     def complete(self, request: Request) -> Answer:
         """The backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._waiting_since = time.monotonic()
+        try:
+            return self._complete(request)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def tell_silence(self) -> None:
+        """Say once that a server gives no answer: where it is, since when, and until when requests wait for it.
+
+        Called now and then. Raises `BackendError` when that time has come, also where a request still hangs.
+        """
+        since = max(self._waiting_since, self._answered or 0.0)
+        silent = time.monotonic() - since
+        if not self._waiting or silent < SILENT_SECONDS or (address := getattr(self.backend, "address", None)) is None:
+            return
+        patience = max(self._patience, getattr(self.backend, "timeout", 0.0))
+        if silent > patience:
+            raise BackendError(f"{self.name}: {address} has answered nothing for {silent:.0f} s", fatal=True)
+        if self._told != since:
+            self._told = since
+            begun, end = (time.strftime("%H:%M:%S", time.localtime(time.time() - silent + s)) for s in (0, patience))
+            why = f" ({self._failure.removeprefix(f'{self.name}: ')})" if self._failure else ""
+            say(f"{self.name}: no answer from {address} since {begun}{why}; waiting until {end} at the latest")
+
+    def _complete(self, request: Request) -> Answer:
         from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
         started, failed = time.monotonic(), 0
@@ -77,7 +110,7 @@ class RetryingBackend:
     def _attempt(self, request: Request) -> Answer:
         self._sleep(self._not_before - time.monotonic())
         answer = self.backend.complete(request)
-        self._answered = time.monotonic()
+        self._answered, self._failure = time.monotonic(), ""
         return answer
 
     def _check(self, error: BackendError, started: float, failed: int) -> None:
@@ -97,7 +130,7 @@ class RetryingBackend:
 
     def _record(self, error: BackendError) -> None:
         with self._lock:
-            self.retries += 1
+            self.retries, self._failure = self.retries + 1, str(error)
             self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
 
     def _sleep(self, seconds: float) -> None:

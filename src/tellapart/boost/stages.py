@@ -45,6 +45,8 @@ def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prom
     for name in chosen:
         backend = mllm if name in _OF_MLLM else llm
         assert backend is not None
+        if getattr(backend, "sampling", None):
+            raise UsageError(f"{backend.name}: boost's prompts set the temperature; leave it out, or type --prompts")
         requests = _PromptRequests(read_prompt(name, prompts))
         made.append(
             Stage(name, backend, requests.prompt.text, requests.build_request, requests.check, requests.build_retry)

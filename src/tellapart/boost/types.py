@@ -23,14 +23,15 @@ class Request:
     """A request to a backend. Every field but ``truth`` is part of the address under which the answer is stored.
 
     ``picture`` is shown with the last user message. ``max_tokens`` bounds the answer, in the model's own tokens.
+    ``temperature`` and ``top_p`` None: the server's default, or greedy by a model of this machine.
     ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend: it is neither sent nor hashed.
     """
 
     messages: tuple[Message, ...]
     picture: Picture | None = None
-    temperature: float = 0.0
+    temperature: float | None = None
     max_tokens: int = 256
-    top_p: float = 1.0
+    top_p: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
     truth: Any = None

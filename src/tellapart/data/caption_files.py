@@ -39,6 +39,7 @@ from tellapart.data.records import (
     REFERENCE_KEYS,
 )
 from tellapart.errors import UsageError
+from tellapart.utils.messages import say
 from tellapart.utils.text import clean_text
 
 _TOKEN_LINE = re.compile(r"^(?P<id>[^\t]+)#\d+\t(?P<text>.*)$")
@@ -111,15 +112,26 @@ def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     splits: dict[str, str] = {}
+    failures: dict[str, str] = {}
     bare = 0
     for number, entry in enumerate(entries, start=1):
         key = clean_text(entry.id or entry.file or str(number))
+        if entry.failure:
+            failures[key] = entry.failure
+            continue
         bare += not (entry.id or entry.file)
         texts.setdefault(key, []).extend(entry.texts)
         if entry.file:
             files.setdefault(key, entry.file)
         if entry.split:
             splits.setdefault(key, entry.split)
+    lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # not asked again since
+    if lost:
+        more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
+        found = f"{path}: {len(lost):,} of {number:,} lines have no answer: {', '.join(lost[:MAX_SHOWN])}{more}"
+        if not texts:
+            raise UsageError(f"{found}; expected at least one caption")
+        say(f"{found}; the others are read")
     if not texts:
         raise UsageError(f"{path}: has no captions; expected at least one")
     if 0 < bare < number:

@@ -19,6 +19,7 @@ class CaptionEntry:
     file: str
     texts: list[str]
     split: str = ""
+    failure: str = ""  # why a server's batch has no answer for it
 
 
 def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
@@ -30,6 +31,8 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         return CaptionEntry("", "", texts_in(where, record, record))
     if not isinstance(record, dict):
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
+    if failure := batch_failure(record):
+        return CaptionEntry(record_id(record, where), "", [], failure=failure)
     if not find_key(names, record):
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
@@ -41,6 +44,30 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         texts_in(where, record, text_value(names, record)),
         split_of(record) or split_of(inner),
     )
+
+
+def batch_failure(record: Mapping[str, Any]) -> str:
+    """Why a line of a server's batch has no answer, such as ``status 400: too long`` or ``expired``; "" where it has.
+
+    Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
+    {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
+    """
+    if not {"custom_id", "key"} & record.keys():
+        return ""
+    result, response = (value if isinstance(value := record.get(key), dict) else {} for key in ("result", "response"))
+    status, error = response.get("status_code"), record.get("error")
+    if (kind := result.get("type")) in ("errored", "expired", "canceled"):
+        found, error = str(kind), result.get("error")
+    elif isinstance(status, int) and status != 200:
+        body = response.get("body")
+        found, error = f"status {status}", body.get("error") if isinstance(body, dict) else None
+    elif isinstance(error, dict) and not response:
+        found = str(error.get("code") or error.get("status") or "error")
+    else:
+        return ""
+    while isinstance(error, dict):  # Anthropic has an error in the error
+        error = error.get("error") or error.get("message")
+    return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
 
 
 def split_of(record: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from tellapart.boost.backends import open_backend
 from tellapart.boost.backends.openai import KEYS
 from tellapart.boost.check import unusable
-from tellapart.boost.estimate import estimate, tokens_read
+from tellapart.boost.estimate import estimate
 from tellapart.boost.job import Boosted, Job, Tally
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.run import ledger_of
@@ -43,7 +43,7 @@ _PREFIX = "openai:"
 @dataclass(frozen=True)
 class ServerSummary:
     """The outcome of `caption_by_server`. ``failed``: pictures without a caption and why; ``unanswered``: how many of
-    these because the server failed, which the same call asks again. ``tally``: requests, tokens and cost."""
+    these because the server gave no answer, which the same call asks again. ``tally``: requests, tokens and cost."""
 
     out: Path | None
     ledger: Path
@@ -58,7 +58,7 @@ class ServerSummary:
     def lines(self) -> list[str]:
         """What was asked and what it cost; each picture that failed, up to `SHOWN`, with its reason."""
         used = self.tally
-        cost = "" if used.cost is None else f", {used.cost:.2f} in the prices' unit"
+        cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         asked = (
             f"{used.asked:,} answers of the server ({used.prompt_tokens:,} tokens in, {used.completion_tokens:,} out"
         )
@@ -70,9 +70,10 @@ class ServerSummary:
     def refuse_unanswered(self) -> None:
         """Raises `TellapartError` where pictures have no caption because the server failed, or none has one."""
         if self.unanswered:
+            reason = next((why for _, why in self.failed if why.startswith("no answer: ")), "no answer")
             raise TellapartError(
-                f"{self.unanswered:,} pictures have no caption because the server failed; the same command requests "
-                "only these"
+                f"{self.unanswered:,} pictures have no caption, for want of an answer ({reason.partition(': ')[2]}); "
+                "the same command requests only these"
             )
         if self.failed and not self.written and not self.already:
             raise TellapartError(
@@ -116,10 +117,11 @@ def caption_by_server(
 ) -> ServerSummary:
     """Caption every picture of ``dataset`` into ``out``, as `caption_pictures` does with a model of this machine.
 
-    ``decoding``: ``greedy`` is temperature 0; ``sample`` asks for ``samples`` captions of a picture, with a seed each.
+    ``decoding``: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
+    (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, with a seed each.
     ``ledger``: where answers are kept (default: beside ``out``). ``retry``: options of
-    `tellapart.boost.retry.RetryingBackend`. Prints how many requests there are and what they cost at most, where the
-    name has prices.
+    `tellapart.boost.retry.RetryingBackend`. Prints how many requests are expected and how many there are at
+    most, and what they cost, where the name has prices.
 
     Raises `UsageError` for a request that cannot be met, and `TellapartError` where no request can succeed; captions
     and answers up to then stay.
@@ -132,6 +134,8 @@ def caption_by_server(
     if concurrency < 1:
         raise UsageError(f"{concurrency} concurrent requests; expected at least 1")
     backend, prompt = open_server(name)
+    if decoding.kind == "sample" and "temperature" in getattr(backend, "sampling", ()):
+        raise UsageError(f"{backend.name}: --temperature sets that of samples; leave it out of the name")
     settings = {
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
         **{"decoding": decoding.model_dump(), "best_of": None, "scorer": None},
@@ -177,32 +181,21 @@ def caption_stages(backend: Backend, prompt: str, decoding: Decoding) -> list[St
     sampled = decoding.kind == "sample"
 
     def stage(number: int) -> Stage:
-        def request(item: Item, temperature: float, seed: int | None) -> Request:
+        def request(item: Item, temperature: float | None, seed: int | None) -> Request:
             messages = (Message("user", prompt),)
             return Request(messages, item.picture, temperature, decoding.max_tokens, seed=seed, truth=item.truth)
 
-        temperature, seed = (decoding.temperature, number) if sampled else (0.0, None)
+        temperature, seed = (decoding.temperature, number) if sampled else (None, None)
         return Stage(
             f"caption.{number}" if number else "caption",
             backend,
             prompt,
             lambda item, _: request(item, temperature, seed),
-            _check,
-            lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature), decoding.samples + number),
+            lambda item, answers, text: unusable(text),
+            lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature or 0.0), decoding.samples + number),
         )
 
     return [stage(number) for number in range(decoding.samples)]
-
-
-def caption_in(answer: str) -> str:
-    """The caption of an answer: what follows a model's reasoning, on one line."""
-    return " ".join(answer.rpartition("</think>")[2].split())
-
-
-def _check(item: Item, answers: Mapping[str, str], text: str) -> str | None:
-    if "<think>" in text and "</think>" not in text:
-        return "reasoning without an end"
-    return unusable(caption_in(text))
 
 
 def _kept(captions: int, ledger: Ledger) -> str:
@@ -210,7 +203,7 @@ def _kept(captions: int, ledger: Ledger) -> str:
 
 
 def _written(done: Boosted, stages: list[Stage]) -> Written:
-    captions = tuple(caption_in(done.texts[stage.name]) for stage in stages)
+    captions = tuple(" ".join(done.texts[stage.name].split()) for stage in stages)
     return Written(done.item, captions[0], samples=captions)
 
 
@@ -225,9 +218,7 @@ def _total(by_stage: Mapping[str, Tally]) -> Tally:
 
 
 def _announce(stages: list[Stage], todo: list[Item], ledger: Path) -> None:
-    """How many requests there are at most, and what they cost at most."""
+    """How many requests there are, and what they cost."""
     backend, request = stages[0].backend, stages[0].build_request(todo[0], {})
-    count = len(todo) * len(stages)
-    line = f"at most {count:,} requests to {backend.name}: "
-    line += estimate(count * tokens_read(request), count * request.max_tokens, backend)
+    line = f"{backend.name}: {estimate([request] * (len(todo) * len(stages)), [], backend)}"
     say(f"{line}; answers in {ledger} are not requested again" if ledger.exists() else line)

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from tellapart.utils.messages import say
 NAME = ".lock"
 BEGINS = b'{"process": '
 POLL_SECONDS = 0.5
+MOMENT_SECONDS = 2.0
 
 
 @contextlib.contextmanager
@@ -42,6 +44,31 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
         with contextlib.suppress(OSError):  # not empty: it stays
             for each in made:
                 each.rmdir()
+
+
+def lock_or_say(file: int, path: Path) -> None:
+    """Take the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
+    with contextlib.suppress(BlockingIOError, PermissionError):
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    told = threading.Timer(MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {users(path)}"))
+    told.daemon = True
+    told.start()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    finally:
+        told.cancel()
+
+
+def users(path: Path) -> str:
+    """The other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
+    found, real = [], str(path.resolve())
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended since, or another user's
+            opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
+            if real in opened and folder.name != str(os.getpid()):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                found.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
+    return ", ".join(found) or "another process"
 
 
 def missing(folder: Path) -> list[Path]:

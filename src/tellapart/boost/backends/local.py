@@ -71,9 +71,9 @@ class Local:
             return_tensors="pt",
         ).to(model.device)
         tokenizer = processor.tokenizer if sees else processor
-        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": request.temperature > 0}
-        if request.temperature > 0:
-            settings |= {"temperature": request.temperature, "top_p": request.top_p, "top_k": 0}
+        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
+        if request.temperature:
+            settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
         if request.stop:
             settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
         with torch.random.fork_rng(), torch.no_grad():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -48,6 +50,18 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     raise BackendError(f"the server refuses this request ({status}{detail})")
 
 
+def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
+    """Which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words name."""
+    if status not in (400, 422):
+        return None
+    try:
+        param = json.loads(reply)["error"]["param"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        param = None
+    words = param if isinstance(param, str) and param else _error_text(reply)
+    return next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+
+
 def seconds(retry_after: str | None) -> float | None:
     """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
     if retry_after is None:
@@ -88,13 +102,16 @@ def _count(usage: Any, key: str) -> int:
 
 def _words(reply: bytes, key: str) -> str:
     """The server's error message, as ``: …``."""
+    text = _readable(_error_text(reply), key)[:SHOWN]
+    return f": {text}" if text else ""
+
+
+def _error_text(reply: bytes) -> str:
     try:
         error = json.loads(reply)["error"]
-        text = error["message"] if isinstance(error, dict) else error
+        return str(error["message"] if isinstance(error, dict) else error)
     except (ValueError, KeyError, TypeError, RecursionError):
-        text = reply.decode("utf-8", "replace")
-    text = _readable(str(text), key)[:SHOWN]
-    return f": {text}" if text else ""
+        return reply.decode("utf-8", "replace")
 
 
 def _quoted(reply: bytes, key: str) -> str:

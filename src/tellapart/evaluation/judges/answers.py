@@ -12,8 +12,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def json_in(text: str) -> Any:
-    """The first JSON object or list in an answer, past reasoning and code fences; None where there is none."""
-    text = text.rpartition("</think>")[2]
+    """The first JSON object or list in an answer, past words and code fences; None where there is none."""
     decoder = json.JSONDecoder()
     for match in re.finditer(r"[\[{]", text):
         try:
@@ -31,7 +30,7 @@ def number_in(text: str, low: float, high: float, key: str = "score") -> float |
     value = json_in(text)
     found = value.get(key) if isinstance(value, dict) else None
     if isinstance(found, bool) or not isinstance(found, int | float | str):
-        rest = text.rpartition("</think>")[2] if found is None else ""
+        rest = text if found is None else ""
         named = re.search(rf'"{re.escape(key)}"\W*?(-?\d+(?:\.\d+)?)', rest)
         numbers = _NUMBER.findall(re.sub(r"(?<=\d)\s*(?:/|(?:out )?of)\s*\d+", "", rest))  # "85/100" is 85
         found = named[1] if named else numbers[0] if len(numbers) == 1 else None
@@ -70,7 +69,7 @@ def letter_in(text: str, options: int) -> int | None:
 
     The last line counts first: models that explain themselves end with the letter.
     """
-    lines = [line for line in text.rpartition("</think>")[2].strip().splitlines() if line.strip()]
+    lines = [line for line in text.strip().splitlines() if line.strip()]
     for line in reversed(lines):
         line = line.upper() if len(line) <= 4 else line
         led = _LED.match(line)

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.boost.estimate import estimate, tokens_read
-from tellapart.boost.job import Job, Tally
+from tellapart.boost.estimate import estimate
+from tellapart.boost.job import Job, Tally, read_text
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError
@@ -94,14 +94,15 @@ class Judge:
         items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
         stage = self._stage(prompt, items, usable)
         found: list[str | None] = []
-        unanswered = 0
+        unanswered, reason = 0, ""
         with Ledger.open(self.ledger) as ledger:
             self._announce(prompt, stage, items, ledger)
             job = Job([stage], ledger, self.in_flight, **self.retry)
             with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
                 for done in job.run((_item(id_, question) for id_, question in items.items()), progress.advance):
                     found.append(done.texts.get(stage.name))
-                    unanswered += done.unanswered
+                    if done.unanswered:
+                        unanswered, reason = unanswered + 1, done.bad[stage.name].partition(": ")[2]
         tally = job.tally[stage.name]
         self.tally[prompt.name] = tally
         self.questions[prompt.name] += len(questions)
@@ -110,7 +111,7 @@ class Judge:
             self._note_date()
         if unanswered:
             raise TellapartError(
-                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer because the server failed; "
+                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer ({reason}); "
                 f"the same command asks only these, the others are in {self.ledger}"
             )
         return found
@@ -124,7 +125,7 @@ class Judge:
         ]
 
     def _stage(self, prompt: Prompt, items: Mapping[str, Question], usable: Check) -> Stage:
-        def request(item: Item, temperature: float, seed: int | None) -> Request:
+        def request(item: Item, temperature: float | None, seed: int | None) -> Request:
             question = items[item.id]
             messages = (Message("user", prompt.fill(question.values)),)
             return Request(messages, question.picture, temperature, prompt.max_tokens, seed=seed)
@@ -133,28 +134,31 @@ class Judge:
             prompt.name,
             self.backend,
             prompt.text,
-            lambda item, _: request(item, 0.0, None),
+            lambda item, _: request(item, None, None),
             lambda item, _, text: None if usable(text) else "cannot be read",
             lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED),
         )
 
     def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
-        """How many requests are new, about how many tokens they have, and what they cost."""
-        new: dict[str, tuple[int, int]] = {}
+        """How many requests are new, about how many tokens they have, and what they cost, expected and at most."""
+        new: dict[str, Request] = {}
+        again: dict[str, Request] = {}
         for id_, question in items.items():
             item = _item(id_, question)
             request = stage.build_request(item, {})
             try:
                 key = address(stage, item, request, 0)
+                if (kept := ledger.get(key)) is None:
+                    new[key] = request
+                elif (text := read_text(stage, item, {}, request, kept))[1] is not None:
+                    second = stage.build_retry(item, {}, text[0])
+                    if ledger.get(key := address(stage, item, second, 1)) is None:
+                        again[key] = second
             except PictureError:
                 continue
-            if ledger.get(key) is None:
-                new[key] = (tokens_read(request), request.max_tokens)
-        if not new:
-            return
-        tokens_in, tokens_out = (sum(pair[side] for pair in new.values()) for side in (0, 1))
-        line = f"{prompt.name}: {len(new):,} new requests to {self.model}, {len(items) - len(new):,} answers are kept; "
-        say(line + estimate(tokens_in, tokens_out, self.backend))
+        if new or again:
+            cost = estimate([*new.values()], [*again.values()], self.backend)
+            say(f"{prompt.name} by {self.model}: {cost}; {len(items) - len(new):,} answers are kept")
 
     def _dates(self) -> dict[str, list[str]]:
         try:
