@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from tellapart.integrations.trl import (  # noqa: E402
     processing_class,
     self_retrieval,
 )
+from tellapart.integrations.trl_rows import text_of  # noqa: E402
 from tellapart.rewards.retrieval import self_retrieval as plain  # noqa: E402
 from tellapart.rewards.speaker import MutualInformation, Speaker  # noqa: E402
 from tellapart.scorers import load_scorer  # noqa: E402
@@ -113,6 +115,24 @@ def test_cider_is_the_metric(tiny_scorer: Path) -> None:
     assert found == pytest.approx([expected[1], expected[0]])
     with pytest.raises(UsageError, match="no references of picture 'c'"):
         cider(references)(["x"], id=["c"])
+
+
+def test_cider_is_pickled_as_a_spawned_process_needs_it() -> None:
+    reward = cider({"a.jpg": ["a red ball", "the ball"], "b.jpg": ["the sky"]})
+    again = pickle.loads(pickle.dumps(reward))
+    assert again.__name__ == "cider"
+    rows: dict[str, Any] = {"completions": ["a red ball", "a sky"], "id": ["a.jpg", "b.jpg"]}
+    assert again(**rows) == reward(**rows) != [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "completion", [[], [{"role": "assistant", "content": None}], [{"role": "assistant", "tool_calls": [{"id": "1"}]}]]
+)
+def test_a_completion_without_a_text_is_one_line(completion: list[dict[str, Any]], tiny_scorer: Path) -> None:
+    for reward in (cider({"a": ["x"]}), self_retrieval(load_scorer(str(tiny_scorer)))):
+        with pytest.raises(UsageError, match=r"a completion has no text \(\[.*; expected a text, or messages"):
+            reward([completion], id=["a"], image=[])
+    assert text_of([{"content": [{"type": "text", "text": None}, {"type": "text", "text": " a dog "}]}]) == "a dog"
 
 
 @dataclass

@@ -18,6 +18,7 @@ from tellapart.objectives.kinds.self_distillation import SelfDistillation
 from tellapart.objectives.presets import PRESETS
 from tellapart.recipe.find import find_recipe
 from tellapart.recipe.reading import read_recipe
+from tellapart.training import run_folder
 from tellapart.training.finetune import BATCH, parts_of_batch, plan
 from tellapart.training.setup import TrainingSetup
 
@@ -103,7 +104,12 @@ def test_from_the_command_to_a_model_with_a_card_and_again(
     assert done.status == 0, done.err
     table = json.loads(done.out)
     assert set(table["systems"]) >= {"before", "after"}
-    assert 'name = "finetune"' in done.err  # the recipe is shown
+    (said,) = [line for line in done.err.splitlines() if "to learn from" in line]
+    assert said == (
+        f"truthful-self-retrieval on {WORLD}: 48 pictures to learn from, 6 for validation, 6 for the table; 2 steps of "
+        f"48 pictures; all settings: {tmp_path / 'out' / 'recipe.toml'}"
+    )
+    assert "[training]" not in done.err  # the recipe is in its file
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     length = table["systems"]["after"]["length"]["value"]
     assert f"{length:.2f}" in card and "self-retrieval on scenes" in card
@@ -241,3 +247,80 @@ def test_wrong_input_is_one_line(cli: Cli, tmp_path: Path, arguments: tuple[str,
 def test_a_part_of_its_own_is_refused(tiny_captioner: Path) -> None:
     with pytest.raises(UsageError, match="leave part=… away"):
         plan(str(tiny_captioner), [WORLD + "&part=1/2"])
+
+
+def test_more_steps_extend_a_finished_run_fewer_are_refused_and_overwrite_begins_anew(
+    cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
+) -> None:
+    out = tmp_path / "out"
+    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", out, "--objective", "mle")
+
+    def steps() -> list[int]:
+        lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+        return [line["step"] for line in lines if "loss" in line and "event" not in line]
+
+    def typed(*more: object) -> str:
+        done = cli(*command, "--max-tokens", 6, "--set", "training.log_every=1", *more)
+        assert done.status == 0, done.err
+        return str(done.err)
+
+    assert "2 steps of 48 pictures" in typed("--steps", 2)
+    assert "4 steps of 48 pictures" in typed("--steps", 4)
+    assert steps() == [1, 2, 3, 4]  # the first two were not trained again
+    info = json.loads((out / "run.json").read_text())
+    assert [(each["from"], each["to"]) for each in info["extended"]] == [(2, 4)]
+    assert info["finished"] and read_recipe(out / "recipe.toml").training.steps == 4
+    results = (out / "results.json").stat().st_mtime_ns
+    assert "to learn from" not in typed()  # the same run without --steps: nothing is left to do
+    assert (out / "results.json").stat().st_mtime_ns == results
+
+    fewer = cli(*command, "--max-tokens", 6, "--set", "training.log_every=1", "--steps", 3)
+    assert fewer.status == 2 and "holds a run of 4 steps" in fewer.line and "--overwrite" in fewer.line
+    other = cli(*command, "--max-tokens", 6, "--steps", 8, "--rate", "1e-3")
+    assert other.status == 2 and "training.learning_rate" in other.line and "training.steps" not in other.line
+
+    wrong = cli(*command, "--overwrite", "--set", "scorer.name=./nowhere")
+    assert wrong.status != 0 and "nowhere" in wrong.line  # and what is there stays
+    (out / "notes.txt").write_text("mine")
+    assert "notes.txt" in cli(*command, "--overwrite").line
+    (out / "notes.txt").unlink()
+    own = cli("finetune", out, WORLD, "--scorer", tiny_scorer, "-o", out, "--objective", "mle", "--overwrite")
+    assert "is needed to train" in own.line
+    assert (out / "results.json").stat().st_mtime_ns == results
+    typed("--steps", 3, "--overwrite")
+    assert steps() == [1, 2, 3] and "extended" not in json.loads((out / "run.json").read_text())
+
+
+def test_a_run_that_was_killed_while_it_was_extended_is_extended_by_the_same_command(
+    cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", out, "--objective", "mle")
+    assert cli(*command, "--steps", 2, "--max-tokens", 6).status == 0
+    write = run_folder.write_text
+    for last in ("recipe.toml", "run.json"):  # before each of the two is written
+
+        def killed(path: Path, text: str, last: str = last) -> None:
+            if path.name == last:
+                raise KeyboardInterrupt
+            write(path, text)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_folder, "write_text", killed)
+            assert cli(*command, "--steps", 4, "--max-tokens", 6).status == 130
+    done = cli(*command, "--steps", 4, "--max-tokens", 6)
+    assert done.status == 0, done.err
+    assert json.loads((out / "run.json").read_text())["extended"][0]["from"] == 2
+
+
+def test_what_is_wrong_is_told_before_anything_else(cli: Cli, tmp_path: Path) -> None:
+    done = cli("finetune", "./nowhere", WORLD, "--scorer", "scenes", "-o", tmp_path / "out")
+    assert "nowhere" in done.line and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("objective", ["truthful-self-retrieval", "self-retrieval"])
+def test_copies_of_one_picture_are_refused(objective: str, cli: Cli, tmp_path: Path, photos: Path) -> None:
+    for path in photos.iterdir():
+        path.write_bytes((photos / "0.jpg").read_bytes())
+    done = cli("finetune", "scenes", photos, "--scorer", "scenes", "-o", tmp_path / "out", "--objective", objective)
+    assert "12 pictures, 1 of them different; expected at least 8" in done.line

@@ -11,7 +11,7 @@ from typer.core import TyperOption
 from tellapart.cli.common import TRAINING, App, Command
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.launch import Nproc, in_processes
-from tellapart.cli.output import Json, Settings, show_run
+from tellapart.cli.output import Json, Overwrite, Settings, show_run
 from tellapart.errors import UsageError
 
 app = App()
@@ -40,7 +40,10 @@ def finetune(
         str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,
     lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights; merged at the end.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps. Default: 300.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training steps. Default: 300. With more than a run in --out has, it goes on."),
+    ] = None,
     epochs: Annotated[
         float | None, typer.Option(min=0.01, help="Passes over the training pictures, in place of --steps.")
     ] = None,
@@ -51,6 +54,7 @@ def finetune(
     max_tokens: Annotated[int, typer.Option(min=2, help="Longest caption, in tokens.")] = 30,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     settings: Settings = None,
+    overwrite: Overwrite = False,
     push_to_hub: Annotated[
         str | None, typer.Option("--push-to-hub", metavar="USER/NAME", help="Upload model and card; needs HF_TOKEN.")
     ] = None,
@@ -86,7 +90,8 @@ def finetune(
             seed=seed,
             settings=(*(settings or ()), *precision_settings(precision)),
             folder=out,
+            overwrite=overwrite,
         )
-        run = run_finetune(recipe, out, hub_id=push_to_hub, private=private)
+        run = run_finetune(recipe, out, hub_id=push_to_hub, private=private, overwrite=overwrite)
     if ranks.is_main():
         show_run(run.folder, as_json)

@@ -24,6 +24,10 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
 ]
 
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove the run in --out and begin anew, once all is checked and loaded.")
+]
+
 
 def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
     """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""

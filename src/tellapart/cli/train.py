@@ -10,7 +10,7 @@ import typer
 from tellapart.cli.common import TRAINING, App
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.launch import Nproc, in_processes
-from tellapart.cli.output import Json, Settings, show_run
+from tellapart.cli.output import Json, Overwrite, Settings, show_run
 
 app = App()
 
@@ -21,6 +21,7 @@ def train(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
+    overwrite: Overwrite = False,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(
@@ -45,6 +46,6 @@ def train(
         in_processes(nproc)
         ranks.start()
         config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
-        run = run_training(config, out, resume=resume, adopted=adoptions(adopt or [], config))
+        run = run_training(config, out, resume=resume, overwrite=overwrite, adopted=adoptions(adopt or [], config))
     if ranks.is_main():
         show_run(run.folder, as_json)

@@ -41,7 +41,7 @@ def add_word_values(
     row_of = {key: row for row, key in enumerate(ids)}
     rows_B = np.array([row_of[entry["target"]] for entry in entries])
     others = [[row_of[key] for key in entry["candidates"] if key != entry["target"]] for entry in entries]
-    near_BK = np.array([rows[: min(map(len, others))] for rows in others])
+    near_BK = np.array([rows[: min(map(len, others))] for rows in others], np.int64)  # K is 0 where all are copies
     effects = WordEffects(scorer, features_ND, lambda rows_B: near_BK)
     judge = PaidWords(effects, Speaker(speaker))
     seen = speaker.inputs(torch.as_tensor(np.ascontiguousarray(visual[rows_B])))

@@ -210,22 +210,28 @@ def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> 
     references: the texts of every training picture by its id, which each row has in ``id_column``. Document
     frequencies are theirs, so a reward depends on no batch and needs no gathering.
     """
-    from tellapart.metrics.cider import CiderD
+    return _Cider(references, id_column)
 
-    row_of_id = {id_: row for row, id_ in enumerate(references)}
-    score = CiderD([list(texts) for texts in references.values()])
 
-    def cider_reward(completions: Sequence[Completion], **columns: Any) -> list[float | None]:
-        ids = column(columns, id_column, "the id of the row's picture in the references")
-        if missing := [id_ for id_ in ids if id_ not in row_of_id]:
+class _Cider:
+    """`cider` as TRL calls it, and as a process that is spawned unpickles it."""
+
+    __name__ = "cider"  # the name in TRL's logs
+
+    def __init__(self, references: Mapping[str, Sequence[str]], id_column: str) -> None:
+        from tellapart.metrics.cider import CiderD
+
+        self.row_of_id, self.id_column = {id_: row for row, id_ in enumerate(references)}, id_column
+        self.score = CiderD([list(texts) for texts in references.values()])
+
+    def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
+        ids = column(columns, self.id_column, "the id of the row's picture in the references")
+        if missing := [id_ for id_ in ids if id_ not in self.row_of_id]:
             raise UsageError(
-                f"no references of picture '{missing[0]}'; expected the '{id_column}' of every row in them"
+                f"no references of picture '{missing[0]}'; expected the '{self.id_column}' of every row in them"
             )
-        rows = [row_of_id[id_] for id_ in ids]
-        return [float(value) for value in score([text_of(completion) for completion in completions], rows)]
-
-    cider_reward.__name__ = "cider"
-    return cider_reward
+        rows = [self.row_of_id[id_] for id_ in ids]
+        return [float(value) for value in self.score([text_of(completion) for completion in completions], rows)]
 
 
 def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> RewardFunction:

@@ -19,13 +19,22 @@ ENCODED_AT_ONCE = 64
 
 
 def text_of(completion: Completion) -> str:
-    """The caption of a completion: the text itself, or the text of its last message."""
+    """The caption of a completion: the text itself, or the text of its last message.
+
+    Raises `UsageError` where there is none: a message of tool calls alone has no content.
+    """
     if isinstance(completion, str):
         return completion.strip()
-    content = completion[-1]["content"]
+    content = completion[-1].get("content") if completion else None
+    if content is None:
+        found = repr(completion)
+        raise UsageError(
+            f"a completion has no text ({found if len(found) < 80 else found[:79] + '…'}); expected a text, or "
+            "messages, the last with content; leave tools out of the trainer"
+        )
     if isinstance(content, str):
         return content.strip()
-    return "".join(part.get("text", "") for part in content).strip()
+    return "".join(part.get("text") or "" for part in content).strip()
 
 
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:

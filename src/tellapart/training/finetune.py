@@ -9,14 +9,17 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tellapart.data import open_many
-from tellapart.errors import TellapartError, UsageError
+from tellapart.data.dataset import Dataset
+from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
-from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
+from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
+from tellapart.training.fingerprint import picture_identity
 from tellapart.training.run_folder import Run, write_text
+from tellapart.types import Item
 from tellapart.utils.messages import say
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
@@ -43,6 +46,7 @@ def plan(
     seed: int = 0,
     settings: Sequence[str] = (),
     folder: Path | None = None,
+    overwrite: bool = False,
 ) -> Recipe:
     """The recipe for this captioner and these pictures.
 
@@ -51,10 +55,11 @@ def plan(
     ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
     free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
     ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory
-    and hardware decided when it began there is kept, for it is part of what is trained.
+    and hardware decided when it began there is kept, for it is part of what is trained, and so are its steps where none
+    are given. ``overwrite``: not so.
 
-    Raises `UsageError` for an unknown objective, too few pictures, or pictures without the references that the
-    objective reads.
+    Raises `UsageError` for an unknown objective, too few pictures, pictures without the references that the objective
+    reads, and where fewer steps are given than a run in ``folder`` has.
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
@@ -77,11 +82,19 @@ def plan(
             "expected at most so many"
         )
     batch = batch_size or min(BATCH, count * (parts - 2) // parts)
-    steps = steps or (STEPS if epochs is None else max(1, round(epochs * learned_from / batch)))
+    before = None if overwrite else planned(folder)
+    if epochs is not None:
+        steps = max(1, round(epochs * learned_from / batch))
+    if before is not None and steps is not None and steps < before.steps:
+        raise UsageError(
+            f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
+            f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
+        )
+    steps = steps or (before.steps if before else STEPS)
     rewarded = objective_options["kind"] == "reinforce"
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     tokens = math.ceil(TOKENS_A_WORD * longest) if reads_references(objective_options) and not rewarded else max_tokens
-    test_size, before = max(2, count // parts), planned(folder)
+    test_size = max(2, count // parts)
     table = {
         "name": "finetune",
         "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
@@ -134,9 +147,34 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
         raise UsageError(
             f"{' '.join(pictures)}: {count} pictures; expected at least {FEWEST}, some of them to be held out"
         )
+    if (different := different_pictures(dataset)) < FEWEST:
+        raise UsageError(
+            f"{' '.join(pictures)}: {count} pictures, {different} of them different; expected at least {FEWEST}, for "
+            "what is held out must not be a copy of what is learned"
+        )
     references = [item.references for item in dataset]
     longest = max((len(text.split()) for texts in references for text in texts), default=0)
     return count, sum(not texts for texts in references), longest
+
+
+def different_pictures(dataset: Dataset) -> int:
+    """How many pictures are no copies of each other, by their bytes; counted to `FEWEST`."""
+    found: set[int | str] = set()
+    for identity in (picture_identity, key_of):  # by their files' sizes, where these say enough
+        found = set()
+        for item in dataset:
+            found.add(identity(item))
+            if len(found) == FEWEST:
+                return FEWEST
+    return len(found)
+
+
+def key_of(item: Item) -> str:
+    """The picture's content, or its id where it cannot be read: that is told where it is to be encoded."""
+    try:
+        return item.picture.key()
+    except PictureError:
+        return item.id
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
@@ -187,15 +225,30 @@ def free_memory() -> int:
     return int(ranks.from_main(psutil.virtual_memory().available / ranks.count()))
 
 
-def run_finetune(recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False) -> Run:
-    """Show the recipe, train it into ``out`` (or go on there), put a card beside the model; ``hub_id``: upload both."""
+def summary(recipe: Recipe, out: Path) -> str:
+    """What is trained on what, and for how long, in one line."""
+    specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
+    train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
+    steps, batch = recipe.training.steps, recipe.training.batch_size
+    return (
+        f"{recipe.about.partition(', settings')[0]}: {train:,} pictures to learn from, {validation:,} for validation, "
+        f"{test:,} for the table; {steps:,} steps of {batch:,} pictures; all settings: {out / 'recipe.toml'}"
+    )
+
+
+def run_finetune(
+    recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
+) -> Run:
+    """Train the recipe into ``out``, or go on there, also for more steps; put a card beside the model.
+
+    ``hub_id``: upload both. ``overwrite``: remove the run that is there.
+    """
     from tellapart.training.hub import check_hub, push_folder
     from tellapart.training.model_card import FILE, model_card
     from tellapart.training.runs import train
 
     repository = None if hub_id is None else check_hub(hub_id)
-    say(to_toml(recipe))
-    run = train(recipe, out, resume=True)
+    run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=summary(recipe, out))
     if not ranks.is_main():
         return run
     model = run.folder / "model"

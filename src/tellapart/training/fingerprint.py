@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,11 @@ class Content:
         """Eight hex digits."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
-    def differences(self, other: Mapping[str, Any]) -> str:
-        """How another document differs from this one, such as ``training.steps 1000, now 10``."""
+    def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
+        """How another document differs from this one, such as ``training.steps 1000, now 10``; not in ``without``."""
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
+        keys = [key for key in keys if key.removeprefix("recipe.") not in without]
         some = [f"{key.removeprefix('recipe.')} {shown(theirs, key)}, now {shown(ours, key)}" for key in keys[:SHOWN]]
         return "; ".join(some) + (f"; and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ from tellapart.training.setup import TrainingSetup
 from tellapart.training.validation import Validation
 from tellapart.utils.messages import say
 
+TIMED = 4  # steps after which their time is told
 NOTHING = -1  # the step to which a log is cut where no checkpoint was written: validation comes before that of step 0
 
 
@@ -92,7 +94,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             say(f"{select} is {validated:g}, {goal:g} or better, at step {step}: training stops")
         return reached
 
-    reached, freed = False, FreedMemory()
+    reached, freed, first, timed = False, FreedMemory(), state["step"], 0.0
     if last is None and not (reached := validate(0)):
         checkpoint(0)
     with (
@@ -104,6 +106,10 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             done = step + 1
             freed.give_back()
             bar(progress_note(logs, select, validated, state))
+            if done == first + 1:  # slower than those that follow
+                timed = time.monotonic()
+            elif done == first + TIMED:
+                say_minutes((time.monotonic() - timed) / (TIMED - 1), settings.steps - done)
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
                 track(logs, done)
@@ -117,6 +123,12 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     run.note(memory=[json.loads(each) for each in ranks.gather_texts([json.dumps(memory)])])
     run.publish(run.best_folder(state["best_step"]))
     ranks.barrier("the model is written")
+
+
+def say_minutes(seconds_a_step: float, steps: int) -> None:
+    """How long these steps will take, where it is a minute or more."""
+    if (minutes := seconds_a_step * steps / 60) >= 1:
+        say(f"about {minutes:,.0f} minutes for the {steps:,} steps that are left, validation not counted")
 
 
 def train_step(

@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +31,11 @@ from tellapart.utils.files import readable_weights, replace_text
 from tellapart.utils.json_text import parse_json
 from tellapart.utils.locks import locked
 from tellapart.utils.messages import say, typed_command
+
+# What a run writes into its folder, in the order in which `Run.clear` removes it.
+RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
+BEGUN = ("checkpoints", "log.jsonl", "recipe.toml", "run.json")
+LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # all follow from steps
 
 
 @contextmanager
@@ -132,14 +137,16 @@ class Run:
         """Whether the run that lies here was begun by 0.1, which did not record what it was made of."""
         return "content" not in self.info
 
-    def difference(self) -> str:
+    def difference(self, *, but_length: bool = False) -> str:
         """What the run that lies here was made of and this recipe is not, in a few words; "" where they are the same.
 
         A run of 0.1 recorded its fingerprint alone, and stays the run of the recipe that has this fingerprint still.
+        ``but_length``: a recipe that trains for more steps is the same.
         """
         recorded = self.info
         if not self.is_of_0_1:
-            return self.content.differences(recorded["content"])
+            longer = but_length and self.recipe.training.steps > self.steps
+            return self.content.differences(recorded["content"], LENGTH if longer else ())
         then, now = recorded.get("fingerprint"), fingerprint_of_0_1(self.recipe)
         return "" if then == now else f"fingerprint {then} of tellapart 0.1, where this recipe has {now}"
 
@@ -150,6 +157,11 @@ class Run:
             return parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
+
+    @property
+    def steps(self) -> int:
+        """The steps of the run that lies here, done or still to do."""
+        return int(self.info["content"]["recipe"]["training"]["steps"])
 
     @property
     def finished(self) -> bool:
@@ -224,15 +236,49 @@ class Run:
         with writing(self.folder):
             self.checkpoints.mkdir(exist_ok=True)
 
-    def _keep_off_others(self) -> None:
+    def _others(self, ours: Collection[str]) -> str:
+        """Names of a few files in the folder that are not ``ours``, all where no run began; "" where there are none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
-        begun = "fingerprint" in self.info  # a run that ended before its first step
-        ours = {"checkpoints", "recipe.toml", "run.json", "log.jsonl"} if begun else set()
+        ours = ours if "fingerprint" in self.info else ()
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        if others := [name for name in names if name not in ours and not name.startswith(".")]:
-            some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+        others = [name for name in names if name not in ours and not name.startswith(".")]
+        return ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+
+    def _keep_off_others(self) -> None:
+        if some := self._others(BEGUN):  # what is begun is of a run that ended before its first step
             raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
+
+    def check_clear(self) -> None:
+        """Raises `UsageError` where `clear` would have to leave something."""
+        if some := self._others((*RESULT, *BEGUN, self.recipe.name)):  # trackers write into a folder of this name
+            raise UsageError(
+                f"{self.folder} holds more than a run: {some}; --overwrite removes a run alone; move that away first"
+            )
+
+    @by_main_rank
+    def clear(self) -> None:
+        """Remove the run that lies here. Raises `UsageError` as `check_clear` does."""
+        self.check_clear()
+        self._remove((*RESULT, self.recipe.name, *BEGUN))
+
+    @by_main_rank
+    def extend(self) -> None:
+        """Make the run that lies here one of this recipe, which trains for more steps; its results are removed."""
+        told = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
+        self._remove(RESULT)
+        write_text(self.folder / "recipe.toml", to_toml(self.recipe))
+        info = {key: value for key, value in self.info.items() if key not in ("finished", "memory")}
+        info |= {"fingerprint": self.content.fingerprint, "content": self.content.document}
+        write_json(self.folder / "run.json", {**info, "extended": [*info.get("extended", []), told]})
+
+    def _remove(self, names: Sequence[str]) -> None:
+        with writing(self.folder):
+            for path in (self.folder / name for name in names):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
     @by_main_rank
     def finish(self, **more: Any) -> None:

@@ -32,12 +32,17 @@ def train(
     evaluate: bool = True,
     wait: bool = False,
     adopted: Mapping[str, Path] | None = None,
+    overwrite: bool = False,
+    extend: bool = False,
+    summary: str = "",
 ) -> Run:
     """Train what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
 
     Recipes named as models are trained first, where they have not been, or stand for the runs that are ``adopted`` in
     their place, by their names. A finished run is returned as it is. Where another process works on the folder,
     ``wait`` for it. Several ranks train together (`models.ranks`); the main one alone writes and measures.
+    ``overwrite``: remove the run that lies in the folder, once the models are loaded. ``extend``: where this recipe
+    trains for more steps than that run, go on with it. ``summary``: a line that is shown before training begins.
     Raises `UsageError` where the folder holds another run, or an unfinished one and ``resume`` is False, and where
     another process works on it and ``wait`` is False.
     """
@@ -45,27 +50,45 @@ def train(
     recipe = adopt(recipe, adopted or {})
     content = content_of(recipe)
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
-    check_same(run)
-    if not ranks.from_main(is_done(run, evaluate)):
+
+    def done() -> bool:
+        """Whether nothing is to do; on all ranks alike."""
+        if overwrite:
+            check_overwrite(run)
+            return False
+        check_same(run, extend)
+        is_done = run.reported if evaluate else run.trained
+        return bool(ranks.from_main(is_done and not (extend and run.difference())))
+
+    if not done():
         if folder is None and not run.started:
             tell_of_older(run, is_upstream=wait)
         with run.lock(wait=wait):
             ranks.barrier(f"the main rank locks {run.folder}", ranks.LONGEST)
-            check_same(run)
-            check_resumed(run, resume)
-            if not ranks.from_main(is_done(run, evaluate)):  # another process may have done it while this one waited
-                complete(run, evaluate, adopted or {})
+            if not overwrite:
+                check_resumed(run, resume)
+            if not done():  # another process may have done it while this one waited
+                complete(run, evaluate, adopted or {}, overwrite, summary)
     return run
 
 
-def is_done(run: Run, evaluate: bool) -> bool:
-    return run.reported if evaluate else run.trained
+def check_same(run: Run, extend: bool = False) -> None:
+    """Raises `UsageError` where the folder holds a run of another recipe; see `train` for ``extend``."""
+    if run.started and (difference := run.difference(but_length=extend)):
+        raise UsageError(
+            f"{run.folder} holds a run of another recipe ({difference}); type: --out with another folder, or "
+            "--overwrite"
+        )
 
 
-def check_same(run: Run) -> None:
-    """Raises `UsageError` where the folder holds a run of another recipe."""
-    if run.started and (difference := run.difference()):
-        raise UsageError(f"{run.folder} holds a run of another recipe ({difference}); type: --out with another folder")
+def check_overwrite(run: Run) -> None:
+    """Raises `UsageError` where the folder holds more than a run, or a model that this run needs."""
+    run.check_clear()
+    captioner, folder = run.recipe.captioner, run.folder.resolve()
+    for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
+        where = Path((name or "").partition("?")[0]).resolve()
+        if name and folder in (where, *where.parents):
+            raise UsageError(f"--overwrite removes {run.folder}, and {name} is needed to train; type: another --out")
 
 
 def tell_of_older(run: Run, is_upstream: bool) -> None:
@@ -103,19 +126,28 @@ def check_resumed(run: Run, resume: bool) -> None:
         )
 
 
-def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path]) -> None:
-    """What is still to do of a run: train, measure, report."""
+def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
+    """What is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
     from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
     from tellapart.training.final_evaluation import final_evaluation
 
-    goes_on = run.started and run.is_of_0_1
+    goes_on = run.started and run.is_of_0_1 and not overwrite
+    longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through
     find = partial(upstream_of_0_1, run) if goes_on else partial(upstream, adopted=adopted)
     setup, started = TrainingSetup(run.recipe, find), time.monotonic()
     check_setup(setup)
-    if not run.trained:
+    if overwrite or longer or not run.trained:
         setup.resolve()
         setup.load()  # a name that is no model's is an error before there is a run
+        if summary:
+            say(summary)
+    ranks.barrier("the models are loaded")
+    if overwrite:
+        run.clear()
+    elif longer:
+        run.extend()
+    ranks.barrier("the run's folder is ready")
     if not run.started:
         run.stamp(str(setup.device))
     if not run.trained:
