@@ -116,6 +116,21 @@ def test_no_width_makes_the_page_scroll_sideways(shown: Any, width: int) -> None
     assert shown.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize(("width", "height"), [(420, 6600), (1280, 4600)])
+def test_the_page_is_short_until_it_is_unfolded(shown: Any, page: Path, width: int, height: int) -> None:
+    resize(shown, width)
+    shown.get(page.as_uri() + "#run1-sets")
+    assert shown.execute_script("return document.documentElement.scrollHeight") < height
+    first = shown.find_elements("css selector", ".set")[0]
+    assert not first.find_element("css selector", ".row").is_displayed()
+    first.find_element("css selector", "summary").click()
+    assert first.find_element("css selector", ".row").is_displayed()
+    shown.execute_script("for (const e of document.querySelectorAll('details')) e.open = true")
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= width
+    cut = "return [...document.querySelectorAll('.wide, pre')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert shown.execute_script(cut) == 0
+
+
 def test_the_curve_tells_its_value_under_the_pointer(shown: Any) -> None:
     from selenium.webdriver import ActionChains
 

@@ -1,4 +1,5 @@
-// The page is whole without this; it only lets a reader narrow a gallery down to the sets of one outcome.
+// The page is whole without this; it unfolds the run that a link leads to, and narrows a gallery down to one outcome.
+addEventListener("hashchange", () => document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", ""));
 for (const filter of document.querySelectorAll(".filter")) {
   const sets = filter.closest(".gallery").querySelectorAll(".set");
   const shown = filter.querySelector("output");

@@ -23,7 +23,7 @@ from tellapart.report.gallery import GalleryView, view_gallery
 from tellapart.report.pictures import Album
 from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
 from tellapart.report.tradeoff import trade_off
-from tellapart.report.verdict import Comparison, compare, headline
+from tellapart.report.verdict import Comparison, compare, headline, statistics
 from tellapart.utils.files import replace_text, writable_file
 
 _HERE = Path(__file__).parent
@@ -40,6 +40,7 @@ class RunView:
     anchor: str
     run: RunFolder
     headline: str
+    statistics: str
     command: str
     facts: list[tuple[str, str]]
     summary: list[tuple[str, str]]
@@ -115,6 +116,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         anchor,
         run,
         headline(run.results),
+        statistics(run.results),
         run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
         _facts(run),
         _recipe_summary(run),

@@ -287,13 +287,11 @@ def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str
     best, second = (estimates[i] for i in ranked[:2])
     places = decimals([best, second])
     first, other = number(best.value, places), number(second.value, places)
-    setting = f" ({text})" if (text := metric.setting(*estimates.values())) else ""
     start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
-        return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}{setting}"
+        return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}"
     return (
-        f"{start} ends highest: {metric.name} {first} against {other} "
-        f"for “{names[ranked[1]]}”{setting}{_overlap(best, second)}"
+        f"{start} ends highest: {metric.name} {first} against {other} for “{names[ranked[1]]}”{_overlap(best, second)}"
     )
 
 

@@ -161,12 +161,14 @@ def main_metric(keys: list[str]) -> str | None:
 
 
 def headline(results: Results | None) -> str:
-    """One sentence that says what changed, for the better and for the worse, with the numbers that were measured."""
+    """One sentence that says what changed, for the better and for the worse; its statistics are `statistics`."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so nothing can be said about what it changed."
     comparison = compare(results)
     if comparison is None or not comparison.changes:
-        return _lone_headline(results)
+        name, metric, estimate = _lone(results)
+        sentence = f"{metric.name} is {number(estimate.value, decimals([estimate]))} for “{name}”"
+        return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."
     key = main_metric([c.metric.key for c in comparison.changes])
     main = comparison.get(key) if key else None
     if main is None:
@@ -174,13 +176,27 @@ def headline(results: Results | None) -> str:
         total = len(comparison.changes)
         return f"Of {total} measures {better} got better and {worse} got worse; none of them is a recall."
     what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
-    start = f"{main.metric.name} {what}"
+    sentence = f"{main.metric.name} {what}{_doubt(comparison, main)}; {_costs(comparison, main)}."
+    return sentence[0].upper() + sentence[1:]
+
+
+def statistics(results: Results | None) -> str:
+    """The statistics of the number that the headline names; empty where it names none."""
+    if results is None or not any(results.systems.values()):
+        return ""
+    comparison = compare(results)
+    if comparison is None or not comparison.changes:
+        _, metric, estimate = _lone(results)
+        low, high = (number(x, decimals([estimate])) for x in (estimate.low, estimate.high))
+        found = [f"95\u00a0% interval {low} to {high}" if estimate.low is not None else "", metric.setting(estimate)]
+        return "; ".join(filter(None, found))
+    key = main_metric([c.metric.key for c in comparison.changes])
+    if key is None or (main := comparison.get(key)) is None:
+        return ""
     interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
     if not main.clear and not (main.low or 0.0) <= 0 <= (main.high or 0.0):
         interval += f", {main.p_text}"  # of an older result, whose p is why it is not clear
-    setting = f"; {main.setting}" if main.setting else ""
-    sentence = f"{start} ({main.by}, {interval}{setting}){_doubt(comparison, main)}; {_costs(comparison, main)}."
-    return sentence[0].upper() + sentence[1:]
+    return "; ".join(filter(None, [f"{main.by}, {interval}", main.setting]))
 
 
 def _doubt(comparison: Comparison, main: Change) -> str:
@@ -201,20 +217,14 @@ def _costs(comparison: Comparison, main: Change) -> str:
         return "nothing else that was measured got clearly worse"
     place = {key: i for i, key in enumerate(COSTS)}
     worse.sort(key=lambda c: place.get(c.metric.key, len(COSTS)))
-    named = " and ".join(f"{c.metric.name} {c.verb} from {c.values}" for c in worse[:2])
-    rest = len(worse) - 2
-    return named + (f", and {rest} more measure{'s' if rest > 1 else ''} got worse" if rest > 0 else "")
+    names = [c.metric.name for c in worse[:2]]
+    if (rest := len(worse) - 2) > 0:
+        names.append(f"{rest} more measure{'s' if rest > 1 else ''}")
+    return f"{' and '.join([', '.join(names[:-1]), names[-1]] if len(names) > 1 else names)} got worse"
 
 
-def _lone_headline(results: Results) -> str:
-    """One system only: its number, and that there is nothing to compare it with."""
+def _lone(results: Results) -> tuple[str, Metric, Estimate]:
+    """The one system that there is, and its number for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
-    estimate = results.systems[name][key] or Estimate()
-    places = decimals([estimate])
-    low, high = number(estimate.low, places), number(estimate.high, places)
-    metric = metric_of(results, key)
-    details = ([f"95\u00a0% interval {low} to {high}"] if estimate.low is not None else []) + [metric.setting(estimate)]
-    within = f" ({'; '.join(filter(None, details))})" if any(details) else ""
-    sentence = f"{metric.name} is {number(estimate.value, places)}{within} for “{name}”"
-    return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."
+    return name, metric_of(results, key), results.systems[name][key] or Estimate()
