@@ -369,7 +369,7 @@ def test_several_runs_share_a_page_with_one_table(tmp_path: Path, monkeypatch: p
     root = read_page(page)
     assert (
         root.all("h1")[0].text == "Of 2 runs, “long” ends highest: R@1 among 10 look-alikes 74.0 against 59.0 for "
-        "“short” (n = 500, 10 candidates, chance 10.0)."
+        "“short”."
     )
     rows = root.all("section", class_="overview")[0].all("tbody")[0].all("tr")
     assert [row.all("a")[0].text for row in rows] == ["short", "long"]
