@@ -12,14 +12,16 @@ import typer
 
 from tellapart.cli.common import TRAINING, App
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
-from tellapart.cli.output import Json, show_run
+from tellapart.cli.output import Json, show
 from tellapart.recipe.find import SHIPPED
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
     from PIL import Image
+    from rich.console import RenderableType
 
 RECIPE = SHIPPED / "demo.toml"
+ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")
 app = App()
 
 
@@ -35,11 +37,12 @@ def demo(
 
     with running_on(device):
         run_demo(out, precision_settings(precision))
-    show_run(out, as_json)
+    show(json.loads((out / "results.json").read_text(encoding="utf-8")), lambda: summary(out), as_json)
+    say(f"model: {out / 'model'}")
 
 
 def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
-    """Train the demo recipe, then show three pictures with the captions before and after, and what changed.
+    """Train the demo recipe, then show three pictures with the captions before and after.
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
@@ -54,8 +57,6 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     run = train(read_recipe(RECIPE, settings), out, resume=True)
     for example in examples(run.folder):
         show_example(run.folder, example)
-    for line in verdict_lines(run.folder):
-        say(line)
 
 
 def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
@@ -106,8 +107,13 @@ def draw(image: Image.Image, columns: int = 40) -> None:
     console(stderr=True).print(text, end="")
 
 
-def verdict_lines(folder: Path) -> list[str]:
-    """What became better and what became worse, from the run's results."""
+def summary(folder: Path) -> RenderableType:
+    """What changed in five rows, and where the rest is."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
     from tellapart.evaluation.selection import describe
     from tellapart.report.folder import read_run
     from tellapart.report.verdict import compare
@@ -115,11 +121,13 @@ def verdict_lines(folder: Path) -> list[str]:
     results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None
     if comparison is None:
-        return []
-    lines = [""]
-    for name in ("better", "worse"):
-        changes = [
-            f"{c.metric.name} {c.values} ({c.by}{'; ' + c.setting if c.setting else ''})" for c in comparison.of(name)
-        ]
-        lines.append(f"{name}: {'; '.join(changes) if changes else 'nothing clearly'}")
-    return lines
+        return "nothing was compared"
+    table = Table(box=box.SIMPLE_HEAD)
+    for head in ("metric", "chance", comparison.before, comparison.after, "difference", ""):
+        table.add_column(head, justify="right" if head not in ("metric", "") else "left")
+    for c in filter(None, map(comparison.get, ROWS)):
+        chance = c.metric.candidates.chance if c.metric.candidates else None
+        table.add_row(
+            c.metric.name, "" if chance is None else f"{chance:.1f}", *c.values.split(" to "), c.by, c.verdict
+        )
+    return Group(table, Text(f"all {len(comparison.changes)} metrics, with intervals: {folder / 'report.html'}"))
