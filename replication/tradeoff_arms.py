@@ -17,7 +17,7 @@ from replication.claim import Arm, Measurement, Part, greater
 from replication.measures import measure
 from replication.test_sets import ArmCaptions
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.presets import PRESETS
+from tellapart.recipe.presets import PRESETS
 
 STEPS = 70  # the demo's
 PICTURES = 3000  # without references: of fewer, each comes up too often

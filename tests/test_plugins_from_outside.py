@@ -19,7 +19,7 @@ CODE = '''
 """Parts of a package of somebody else's."""
 from typing import Literal
 
-from tellapart.objectives.registry import ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.base import ObjectiveEntry, ObjectiveOptions
 from tellapart.rewards.base import RewardEntry, RewardOptions
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from tellapart.cli.demo import RECIPE, claims_text, examples, summary
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
-from tellapart.objectives.presets import PRESETS
+from tellapart.recipe.presets import PRESETS
 from tellapart.recipe.reading import read_recipe
 from tellapart.training.runs import train
 

@@ -8,10 +8,16 @@ import pytest
 import torch
 
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.exploration import Exploration, exploration
+from tellapart.objectives.exploration import (
+    Exploration,
+    bleu_distance,
+    bleu_similarity,
+    distance_by_name,
+    edit_distance,
+    exploration,
+)
 from tellapart.objectives.reinforce import Reinforce, RewardTerm
 from tellapart.rewards import no_baseline
-from tellapart.rewards.distances import bleu_distance, bleu_similarity, distance_by_name, edit_distance
 from tellapart.types import Batch, Rollout
 
 A, B = "a red cube left of a ball", "a red cube right of a ball"

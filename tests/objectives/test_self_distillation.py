@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.objectives.presets import objective_table
 from tellapart.objectives.self_distillation import (
     Belief,
     Choice,
@@ -22,6 +21,7 @@ from tellapart.objectives.self_distillation import (
     candidates,
     whole_words,
 )
+from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.descriptions import Description
 from tellapart.scenes.truth import count_claims

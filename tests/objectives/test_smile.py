@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tellapart.objectives import head as head_module
+from tellapart.models import output_layer as head_module
 from tellapart.objectives import mle_head_loss, mle_loss, smile_head_loss, smile_loss
 from tellapart.objectives.smile import draw_words
 from tests.objectives.paper_smile import algorithm_1, algorithm_1_padded

@@ -14,7 +14,7 @@ from tiny_blip import SPECIAL, save_blip
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.errors import UsageError
 from tellapart.objectives import Smile, smile_loss
-from tellapart.objectives.shift import alternative_forms
+from tellapart.objectives.smile import alternative_forms
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.runs import train, upstream

@@ -13,9 +13,9 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Reinforce
 from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, sum_of_gains, token_weights
-from tellapart.objectives.token_credit import group_deviation, leave_one_out_tokens, like_class_means
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards import RunningMean, group_mean, leave_one_out, no_baseline
+from tellapart.rewards.baselines import group_deviation, leave_one_out_tokens, like_class_means
 from tellapart.training.loop import train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.setup import TrainingSetup

@@ -17,7 +17,7 @@ from replication.front import LETTER, LINE, Dot, front_svg, labels
 from replication.lab import Lab
 from replication.stamp import read_verdicts
 from tellapart.errors import UsageError
-from tellapart.objectives.registry import OBJECTIVES
+from tellapart.objectives.base import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
 

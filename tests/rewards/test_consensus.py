@@ -16,7 +16,6 @@ from tellapart.captioners import load_captioner
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.caption_words import content_words
 from tellapart.rewards.consensus import Consensus
-from tellapart.rewards.kinds.consensus import Consensus as Options
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Item
 
@@ -100,4 +99,4 @@ def test_pictures_that_keep_their_shapes(tmp_path: Path, photos: list[Any]) -> N
 )
 def test_settings_without_an_effect_are_refused(decoding: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
-        Options(kind="consensus", decoding=decoding)  # type: ignore[arg-type]
+        Consensus.Config(kind="consensus", decoding=decoding)  # type: ignore[arg-type]

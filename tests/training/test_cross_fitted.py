@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import check_recipe, to_toml
-from tellapart.rewards.combine import LowestUnseen
+from tellapart.rewards.retrieval import LowestUnseen
 from tellapart.training.runs import train, upstream
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Rollout

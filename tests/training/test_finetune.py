@@ -13,10 +13,10 @@ from tiny_blip import save_blip
 
 from tellapart.data import open_many
 from tellapart.errors import UsageError
-from tellapart.objectives.kinds.reinforce import Reinforce
-from tellapart.objectives.kinds.self_distillation import SelfDistillation
-from tellapart.objectives.presets import PRESETS
+from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.find import find_recipe
+from tellapart.recipe.presets import PRESETS
 from tellapart.recipe.reading import read_recipe
 from tellapart.training import run_folder
 from tellapart.training.finetune import BATCH, parts_of_batch, plan
@@ -184,11 +184,11 @@ def photos(tmp_path: Path) -> Path:
 
 def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos: Path) -> None:
     scenes, real = (plan("scenes", [where]).objective for where in (WORLD, str(photos)))  # it is the default
-    assert isinstance(scenes, SelfDistillation) and isinstance(real, Reinforce)
+    assert isinstance(scenes, SelfDistillation.Config) and isinstance(real, Reinforce.Config)
     assert PRESETS["truthful-self-retrieval"].items() <= scenes.model_dump().items()
     assert [reward.kind for reward in real.rewards] == ["self_retrieval", "consensus", "likelihood"]
     recipe = read_recipe(find_recipe("flickr8k_truthful")).objective
-    assert isinstance(recipe, Reinforce)
+    assert isinstance(recipe, Reinforce.Config)
     own = {"decoding", "scorers", "combine"}  # Flickr8k's scorers are cross-fitted
     assert [reward.model_dump(exclude=own) for reward in real.rewards] == [
         reward.model_dump(exclude=own) for reward in recipe.rewards
@@ -197,9 +197,9 @@ def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos
     assert drawn[0] == drawn[1].model_copy(update={"max_tokens": 30})
     assert plan("scenes", [str(photos)], objective="truthful-self-retrieval").objective == real
     papers = plan("scenes", [str(photos)], objective="self-retrieval").objective
-    assert isinstance(papers, Reinforce) and [reward.kind for reward in papers.rewards] == ["self_retrieval"]
+    assert isinstance(papers, Reinforce.Config) and [reward.kind for reward in papers.rewards] == ["self_retrieval"]
     long = plan("scenes", [str(photos)], max_tokens=100).objective
-    assert isinstance(long, Reinforce)
+    assert isinstance(long, Reinforce.Config)
     assert long.decoding.max_tokens == long.rewards[1].decoding.max_tokens == 100  # type: ignore[union-attr]
     same = ("baseline", "length_normalization", "kl", "kl_temperature")
     assert [getattr(real, key) for key in same] == [getattr(recipe, key) for key in same]

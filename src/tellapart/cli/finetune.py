@@ -22,7 +22,7 @@ class FinetuneCommand(Command):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """See click."""
-        from tellapart.objectives.presets import objective_names
+        from tellapart.recipe.presets import objective_names
 
         for option in self.params:
             if option.name == "objective" and isinstance(option, TyperOption):

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.metrics.resampling import GrowingStatistic, Statistic
+from tellapart.utils.text import FUNCTION_WORDS
 
 References = Sequence[Sequence[str]] | None
 
@@ -23,14 +24,6 @@ _LONG_RUN = 6
 _FIRST_USES = 40
 _LONG_CAPTION = 200  # words, from which on the quick search for runs is quicker
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-# Closed-class words: only they may stand between two uses of a word that are no repetition.
-_FUNCTION_WORDS_TEXT = """
-    a an the this that these those some another other each one two three four and or but nor of in on at to into
-    onto by with without from for as up down over under above below near off out behind beside between across along
-    around through against next while is are was be being has have it its his her their he she they who which
-"""
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_TEXT.split())
 
 
 def words(caption: str, *, lower: bool = False) -> list[str]:

@@ -1,8 +1,7 @@
 """Objectives: a batch to a loss.
 
-`kinds` holds the objectives that a recipe can name, `registry` lists them. `mle`, `smile`, `contrastive` and
-`reinforce` are the losses themselves, `head` computes cross-entropies without all logits at once, `exploration` and
-`shift` are parts of papers 4 and 1.
+A module holds an objective whole: its equations, its options in a recipe (``Config``), and its entry in `OBJECTIVES`.
+`base` has the interface, `exploration` is the diversity term of paper 4.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ _WHERE = {
     "Exploration": "exploration",
     "Loss": "base",
     "Mle": "mle",
-    "OBJECTIVES": "registry",
+    "OBJECTIVES": "base",
     "Objective": "base",
-    "ObjectiveEntry": "registry",
-    "ObjectiveOptions": "registry",
+    "ObjectiveEntry": "base",
+    "ObjectiveOptions": "base",
     "Reinforce": "reinforce",
     "RewardTerm": "reinforce",
     "Smile": "smile",
@@ -31,17 +30,17 @@ _WHERE = {
 }
 
 if TYPE_CHECKING:
+    from tellapart.objectives.base import OBJECTIVES as OBJECTIVES
     from tellapart.objectives.base import Loss as Loss
     from tellapart.objectives.base import Objective as Objective
+    from tellapart.objectives.base import ObjectiveEntry as ObjectiveEntry
+    from tellapart.objectives.base import ObjectiveOptions as ObjectiveOptions
     from tellapart.objectives.contrastive import Contrastive as Contrastive
     from tellapart.objectives.exploration import Exploration as Exploration
     from tellapart.objectives.mle import Mle as Mle
     from tellapart.objectives.mle import mle_head_loss as mle_head_loss
     from tellapart.objectives.mle import mle_loss as mle_loss
     from tellapart.objectives.mle import shift_labels as shift_labels
-    from tellapart.objectives.registry import OBJECTIVES as OBJECTIVES
-    from tellapart.objectives.registry import ObjectiveEntry as ObjectiveEntry
-    from tellapart.objectives.registry import ObjectiveOptions as ObjectiveOptions
     from tellapart.objectives.reinforce import Reinforce as Reinforce
     from tellapart.objectives.reinforce import RewardTerm as RewardTerm
     from tellapart.objectives.smile import Smile as Smile

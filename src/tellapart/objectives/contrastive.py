@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
-import torch
-import torch.nn.functional as F
+from pydantic import Field
 
-from tellapart.models import ranks
 from tellapart.models.protocols import Tokenizer, TrainableScorer
-from tellapart.objectives.base import Encode, Loss, Stateless
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.rewards.base import RunParts
 from tellapart.types import Batch
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+
+    from tellapart.models import ranks
+    from tellapart.objectives.base import Encode
+else:
+    torch, F, ranks = LazyModule("torch"), LazyModule("torch.nn.functional"), LazyModule("tellapart.models.ranks")
 
 
 class Contrastive(Stateless[TrainableScorer]):
@@ -23,6 +33,15 @@ class Contrastive(Stateless[TrainableScorer]):
     ``word_dropout``: the share of a text's words that are hidden from the scorer in a step, against
     memorising. The scale is kept at most 100, as CLIP keeps it.
     """
+
+    class Config(ObjectiveOptions):
+        """Contrastive learning of a scorer."""
+
+        kind: Literal["contrastive"] = "contrastive"
+        word_dropout: float = Field(0.0, ge=0, lt=1)
+
+        def build(self, parts: RunParts) -> Contrastive:
+            return Contrastive(self.word_dropout)
 
     def __init__(self, word_dropout: float = 0.0) -> None:
         self.word_dropout = word_dropout
@@ -95,3 +114,16 @@ def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
     """Mean of the cross-entropies text to picture and picture to text, in nats; the diagonal is right."""
     target_B = torch.arange(len(match_BB), device=match_BB.device)
     return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="contrastive",
+        factory=Contrastive.Config.build,
+        help="CLIP's symmetric cross-entropy; trains a scorer.",
+        options=Contrastive.Config,
+        label="contrastive",
+        direction="lower",
+        trains="scorer",
+    )
+)

@@ -1,14 +1,26 @@
-"""Sequence-level exploration (paper 4): captions that agree with the references, and differ from one another."""
+"""Sequence-level exploration (paper 4): captions that agree with the references, and differ from one another.
+
+Distances d(y, y′) take a rollout and give B×S×S, for every two samples of a picture; words are those of the COCO tools'
+tokenizer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
-import torch
+from pydantic import Field, model_validator
 
 from tellapart.types import Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.options import Strict
 
-Distance = Callable[[Rollout], torch.Tensor]
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 
 def exploration(
@@ -51,9 +63,34 @@ def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
 
 
 class Exploration:
-    """`exploration` with its settings, for `Reinforce`; ``distance`` is one of `tellapart.rewards.distances`."""
+    """`exploration` with its settings, for `Reinforce`; ``distance``: d of every two samples, B×S×S."""
 
-    def __init__(self, distance: Distance, alpha: float = 0.75, baseline: str = "matching") -> None:
+    class Config(Strict):
+        """Paper 4: α · rewards + (1 − α) · how different the samples of a picture are. The defaults are corrected;
+        distance = "bleu-similarity" and baseline = "literal" are the paper's words."""
+
+        alpha: float = Field(0.75, ge=0, le=1)
+        distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
+        reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
+        baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
+
+        @property
+        def apart(self) -> bool:
+            """Whether a sample's distances are compared with those of the others."""
+            return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
+
+        @model_validator(mode="after")
+        def has_an_effect(self) -> Exploration.Config:
+            if self.distance == "edit" and self.reference != "both":
+                raise ValueError(f"distance 'edit' has no reference side; leave out reference = '{self.reference}'")
+            return self
+
+        def build(self) -> Exploration:
+            return Exploration(distance_by_name(self.distance, self.reference), self.alpha, self.baseline)
+
+    def __init__(
+        self, distance: Callable[[Rollout], torch.Tensor], alpha: float = 0.75, baseline: str = "matching"
+    ) -> None:
         self.distance, self.alpha, self.baseline = distance, alpha, baseline
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
@@ -62,3 +99,62 @@ class Exploration:
         apart_SS = ~torch.eye(rollout.samples, dtype=torch.bool, device=distance_BSS.device)
         mean = float(distance_BSS[:, apart_SS].mean())
         return exploration(precision_BS, distance_BSS, self.alpha, self.baseline), mean
+
+
+def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
+    """BLEU-3 + BLEU-4 of every two samples, 0 to 2: what paper 4 calls d, read literally (section 4.3).
+
+    BLEU is not symmetric. ``reference``: whether in d(y, y′) the ``other`` caption y′ is the reference, one's ``own``
+    y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
+    """
+    from tellapart.metrics.overlap import bleus
+    from tellapart.metrics.tokenizer import ptb_tokenize
+
+    texts, S = rollout.texts, rollout.samples
+    first, second = sample_pairs(len(texts), S)
+    _, score_KP = bleus([texts[j] for j in first], [[texts[k]] for k in second])
+    tokens = ptb_tokenize(texts)
+    equal_P = np.array([tokens[j] == tokens[k] for j, k in zip(first, second, strict=True)])
+    score_BSS = np.where(equal_P, 2.0, score_KP[2] + score_KP[3]).reshape(-1, S, S)
+    turned_BSS = score_BSS.transpose(0, 2, 1)
+    chosen_BSS = {"both": (score_BSS + turned_BSS) / 2, "other": score_BSS, "own": turned_BSS}[reference]
+    return torch.from_numpy(chosen_BSS.copy()).float()
+
+
+def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
+    """2 − BLEU-3 − BLEU-4 of every two samples, 0 (equal) to 2: a distance, which paper 4's d is not."""
+    return 2 - bleu_similarity(rollout, reference)
+
+
+def edit_distance(rollout: Rollout) -> torch.Tensor:
+    """Words to insert, delete or replace between two samples, over those of the longer one: 0 (equal) to 1."""
+    from tellapart.metrics.tokenizer import ptb_tokenize
+
+    tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
+    couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)
+    value_P = [word_edit_distance(tokens[j], tokens[k]) / max(len(tokens[j]), len(tokens[k]), 1) for j, k in couples]
+    return torch.tensor(value_P).view(-1, rollout.samples, rollout.samples)
+
+
+def word_edit_distance(a: list[str], b: list[str]) -> int:
+    """Levenshtein's distance in words."""
+    row = list(range(len(b) + 1))
+    for n, word in enumerate(a, 1):
+        before, row[0] = row[0], n
+        for m, other in enumerate(b, 1):
+            before, row[m] = row[m], min(row[m] + 1, row[m - 1] + 1, before + (word != other))
+    return row[-1]
+
+
+def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
+    """Every two of a picture's rows, itself included, picture by picture: B·S·S first ones, and second ones."""
+    row_R = np.arange(rows)
+    second = np.repeat(row_R.reshape(-1, samples), samples, axis=0)
+    return np.repeat(row_R, samples).tolist(), second.reshape(-1).tolist()
+
+
+def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
+    """A distance by its name in a recipe."""
+    if name == "edit":
+        return edit_distance
+    return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

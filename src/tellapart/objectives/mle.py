@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-import torch
-import torch.nn.functional as F
+from pydantic import Field
 
+from tellapart.errors import UsageError
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import Loss, Stateless
-from tellapart.objectives.head import VocabularyTerm, head_loss
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.rewards.base import RunParts
 from tellapart.types import Batch
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+
+    from tellapart.models import output_layer as head
+else:
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    head = LazyModule("tellapart.models.output_layer")
 
 
 def mle_loss(
@@ -41,12 +52,16 @@ def mle_head_loss(
     Raises ValueError where no token is valid.
     """
     check_labels(labels_BT, valid_BT)
-    return head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
+    return head.head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
 
 
-def mle_term(labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float) -> VocabularyTerm:
+def mle_term(
+    labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float
+) -> head.VocabularyTerm:
     """``part`` times the mean over valid tokens, as a term of `head_loss`."""
-    return VocabularyTerm(flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing)
+    return head.VocabularyTerm(
+        flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing
+    )
 
 
 def flat_positions(chosen_BT: torch.Tensor) -> torch.Tensor:
@@ -122,6 +137,29 @@ def mle_of_references(
 class Mle(Stateless[CaptionerLike]):
     """`mle_loss` of the batch's references. Those that begin with the tokens of ``prompt`` count from its end on."""
 
+    class Config(ObjectiveOptions):
+        """Maximum likelihood of the references.
+
+        ``prompt``: of references that begin with it, only what follows is learned. So a captioner learns to answer the
+        prompt, and its captions without one do not begin with it (data sets have ``describe=PROMPT``).
+        """
+
+        kind: Literal["mle"] = "mle"
+        label_smoothing: float = Field(0.0, ge=0, lt=1)
+        prompt: str = ""
+
+        def build(self, parts: RunParts) -> Mle:
+            if not self.prompt:
+                return Mle(self.label_smoothing)
+            if not any(text.startswith(self.prompt) for item in parts.train_items for text in item.references):
+                raise UsageError(
+                    f"objective.prompt is '{self.prompt}', and no training reference begins with it; "
+                    f"add a data set with "
+                    f"describe={self.prompt}, or leave the prompt out"
+                )
+            (prompt,) = parts.captioner.tokenize([self.prompt])
+            return Mle(self.label_smoothing, prompt[:-1])  # without the end token
+
     def __init__(self, label_smoothing: float = 0.0, prompt: Sequence[int] = ()) -> None:
         self.label_smoothing, self.prompt = label_smoothing, list(prompt)
 
@@ -140,3 +178,15 @@ class Mle(Stateless[CaptionerLike]):
         learned_RT = valid_RT.clone()
         learned_RT[(batch.tokens_RT[:, :P] == prompt_P).all(1), :P] = False
         return learned_RT
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="mle",
+        factory=Mle.Config.build,
+        help="Cross-entropy of the references (teacher forcing).",
+        options=Mle.Config,
+        label="MLE",
+        direction="lower",
+    )
+)

@@ -5,27 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-import torch
+from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import Encode, Loss
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.exploration import Exploration
-from tellapart.objectives.token_credit import (
-    EPSILON,
-    ClassifiesWords,
-    group_deviation,
-    leave_one_out_tokens,
-    like_class_means,
+from tellapart.rewards import baselines
+from tellapart.rewards.base import (
+    REWARDS,
+    Baseline,
+    BaselineName,
+    PluginRewardOptions,
+    Reward,
+    RewardOptions,
+    RunParts,
+    StatefulBaseline,
+    build_reward,
 )
-from tellapart.rewards.base import Baseline, Reward, StatefulBaseline
-from tellapart.rewards.baselines import leave_one_out
+from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
+from tellapart.utils.options import option_tables
 from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import torch
+
+    from tellapart.models import ranks
+    from tellapart.objectives.base import Encode
+
+    RewardTable = RewardOptions
+else:
+    torch, ranks = LazyModule("torch"), LazyModule("tellapart.models.ranks")
+    # One table per reward, those of installed packages included; what cannot be loaded is left out.
+    TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
+    RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
 
 @dataclass
@@ -35,7 +54,7 @@ class RewardTerm:
     Every reward has a baseline of its own, so that one that abstains (NaN) leaves the others as they are. ``greedy``:
     the same reward of the caption that greedy decoding writes, dropout off (Rennie et al. 2017, self-critical). A
     reward of single tokens (B×S×T) is compared with what words of like class were paid in the other captions
-    (`token_credit`).
+    (`rewards.baselines`).
     """
 
     reward: Reward
@@ -57,6 +76,108 @@ class Reinforce:
     """
 
     shares_batch = True
+
+    class Config(ObjectiveOptions):
+        """Policy gradient of rewards. The defaults are DiscriTune's: self-retrieval, greedy captions, a running
+        mean.
+        """
+
+        kind: Literal["reinforce"] = "reinforce"
+        rewards: tuple[RewardTable, ...] = Field((SelfRetrieval.Config(kind="self_retrieval"),), min_length=1)
+        decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
+        baseline: BaselineName = "running_mean"
+        length_normalization: Literal["length+1", "length", "none"] = Field("length+1", serialization_alias="normalise")
+        dropout_in_rollout: bool = True
+        exploration: Exploration.Config | None = None
+        whiten: bool = False
+        group_normalization: bool = Field(
+            False,
+            description="divide each reward by its deviation among a picture's samples before they are summed (GDPO)",
+        )
+        entropy: float = Field(0.0, ge=0)
+        entropy_reduction: Literal["mean", "sum"] = Field(
+            "mean", description="entropy: of its mean over all tokens, or of its sum over a caption's (paper 4)"
+        )
+        kl: float = Field(0.0, ge=0)
+        kl_temperature: float | None = Field(
+            None, gt=0, description="at which captioner and start are compared; by default that of decoding"
+        )
+
+        @model_validator(mode="after")
+        def fits_together(self) -> Reinforce.Config:
+            for wrong in self.contradictions():
+                raise ValueError(wrong)
+            return self
+
+        def contradictions(self) -> Iterator[str]:
+            if self.entropy_reduction != "mean" and not self.entropy:
+                yield "entropy_reduction is of the entropy, whose weight is 0; set entropy = 0.01, say, or leave it out"
+            if self.kl_temperature is not None and not self.kl:
+                yield "kl_temperature is of the KL term, whose weight kl is 0; set kl = 0.1, say, or leave it out"
+            used = {self.baseline_of(reward) for reward in self.rewards}
+            for baseline in sorted(used & {"leave_one_out", "group_mean"}):
+                if self.decoding.samples < 2:
+                    yield f"baseline '{baseline}' compares samples of a picture; set decoding.samples = 4, say"
+            if self.group_normalization and self.decoding.samples < 2:
+                yield "group_normalization compares samples of a picture; set decoding.samples = 4, say"
+            if self.exploration is not None and any(reward.per_token for reward in self.rewards):
+                yield "exploration is of whole captions, and a reward here is of single tokens; leave one of them out"
+            if self.exploration is not None and self.decoding.samples < 2:
+                yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+            elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
+                yield (
+                    f"exploration.baseline '{self.exploration.baseline}' needs three samples of a "
+                    f"picture: of two, each is "
+                    "as different as the other; set decoding.samples = 5"
+                )
+            if "greedy" in used and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
+                yield (
+                    "baseline 'greedy' is the reward of the very caption that greedy decoding without dropout writes: "
+                    "nothing would be learned; set decoding.kind = 'sample'"
+                )
+
+        def baseline_of(self, reward: RewardOptions) -> BaselineName:
+            """The reward's own baseline, or that of the objective."""
+            return reward.baseline or self.baseline
+
+        def needs(self) -> tuple[str, ...]:
+            return ("start",) if self.kl or any("start" in reward.needs() for reward in self.rewards) else ()
+
+        @property
+        def reward_options(self) -> tuple[RewardOptions, ...]:
+            return self.rewards
+
+        def build(self, parts: RunParts) -> Reinforce:
+            names = [table.kind for table in self.rewards]
+            terms = [
+                RewardTerm(
+                    build_reward(table, parts),
+                    baselines.build_baseline(self.baseline_of(table)),
+                    table.weight,
+                    table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
+                )
+                for place, table in enumerate(self.rewards, 1)
+            ]
+            return Reinforce(
+                terms,
+                self.decoding,
+                length_normalization=self.length_normalization,
+                dropout_in_rollout=self.dropout_in_rollout,
+                exploration=self.exploration.build() if self.exploration else None,
+                whiten=self.whiten,
+                group_normalization=self.group_normalization,
+                entropy=self.entropy,
+                entropy_reduction=self.entropy_reduction,
+                kl=self.kl,
+                kl_temperature=self.kl_temperature,
+                start=parts.start() if self.kl else None,
+            )
+
+        def check(self) -> None:
+            """Checks that the rewards can be built, as far as that can be known before any model is loaded."""
+            for table in self.rewards:
+                if (check := REWARDS.find(table.kind).check) is not None:
+                    check(table)
 
     def __init__(
         self,
@@ -171,7 +292,7 @@ class Reinforce:
         return (whitened(advantage) if self.whiten else advantage), logs
 
     def normalised(self, gain: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:
-        return gain / (group_deviation(reward) + EPSILON) if self.group_normalization else gain
+        return gain / (baselines.group_deviation(reward) + baselines.EPSILON) if self.group_normalization else gain
 
     @staticmethod
     def gain(
@@ -184,9 +305,9 @@ class Reinforce:
             if reward.ndim == 2:
                 return reward - written
             classes = word_classes(term, rollout), word_classes(term, greedy)
-            return reward - like_class_means(reward, classes[0], written, classes[1]).squeeze(-1)
-        if reward.ndim == 3 and term.baseline is leave_one_out:
-            return reward - leave_one_out_tokens(reward, word_classes(term, rollout))
+            return reward - baselines.like_class_means(reward, classes[0], written, classes[1]).squeeze(-1)
+        if reward.ndim == 3 and term.baseline is baselines.leave_one_out:
+            return reward - baselines.leave_one_out_tokens(reward, word_classes(term, rollout))
         return reward - term.baseline(reward, batch)
 
     @property
@@ -275,7 +396,7 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
 def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
     """class_BST of the tokens, as the reward says; all are of one class where it does not."""
     classes_RT = torch.zeros_like(rollout.tokens_RT)
-    if isinstance(term.reward, ClassifiesWords):
+    if isinstance(term.reward, baselines.ClassifiesWords):
         classes_RT = term.reward.word_classes(rollout).to(classes_RT.device)
     return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
 
@@ -285,7 +406,7 @@ def whitened(advantage: torch.Tensor) -> torch.Tensor:
     known = advantage[~advantage.isnan()]
     if not len(known):
         return advantage
-    return (advantage - known.mean()) / (known.std(unbiased=False) + EPSILON)
+    return (advantage - known.mean()) / (known.std(unbiased=False) + baselines.EPSILON)
 
 
 def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], rollout: Rollout) -> dict[str, float]:
@@ -338,3 +459,16 @@ def token_weights(rollout: Rollout, end: int, length_normalization: str) -> torc
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
     size_R = words_RT.sum(1) + 1 if length_normalization == "length+1" else rollout.valid_RT.sum(1).clamp(min=1)
     return counted_RT / size_R[:, None]
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="reinforce",
+        factory=Reinforce.Config.build,
+        help="Policy gradients of rewards such as self-retrieval and CIDEr-D.",
+        options=Reinforce.Config,
+        needs=(),
+        label="REINFORCE",
+        check=Reinforce.Config.check,
+    )
+)

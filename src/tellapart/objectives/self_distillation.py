@@ -15,27 +15,39 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
+from pydantic import Field, model_validator
 
-from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
-from tellapart.objectives.base import Encode, Loss, Stateless
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
+from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.caption_words import content_words, words_of_tokens
 from tellapart.rewards.descriptions import Description, Phrase, article, singular
 from tellapart.rewards.paid_words import shuffled_gates
+from tellapart.rewards.retrieval import unseen_by
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
 
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from tellapart.models import ranks
+    from tellapart.objectives.base import Encode
+
+    Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+    Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
+else:
+    np, torch, ranks = LazyModule("numpy"), LazyModule("torch"), LazyModule("tellapart.models.ranks")
+
 LISTS_AT_ONCE = 8  # of candidates
-Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
-Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
 
 
 @dataclass(frozen=True)
@@ -218,6 +230,68 @@ class SelfDistillation(Stateless[CaptionerLike]):
     rank describes its share of the pictures and chooses their captions.
     """
 
+    class Config(ObjectiveOptions):
+        """Maximum likelihood of short captions out of the words of its own descriptions that the start model is sure
+        of.
+
+        ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``:
+        the least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
+        ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture
+        among its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, −
+        ``rent`` for each word. ``likelihood``: how much the start model's log-probabilities of the caption for these
+        pictures count beside the scorer's logits. ``noun`` stands for one that is in doubt, where the plain caption
+        offers none; "" leaves out what is said of such a noun, as photos want it. ``scorers``: several in place of
+        [scorer]; for each picture the least sure one counts, of those whose own training did not have it (by the ids of
+        their runs' recipes), and look-alikes are the first one's. Controls: ``select`` = "random" takes
+        any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
+        """
+
+        kind: Literal["self_distillation"]
+        prompt: str = ""
+        decoding: Decoding = Decoding(kind="greedy", max_tokens=40)
+        confidence: float = Field(0.95, gt=0, le=1)
+        evidence: float = 0.5
+        candidates: int = Field(24, ge=1)
+        rent: float = 0.0
+        speaker: float = Field(0.005, ge=0)
+        likelihood: float = Field(0.0, ge=0)
+        noun: str = "thing"
+        nearest: int = Field(9, ge=1)
+        scorers: tuple[ModelName, ...] = ()
+        select: Literal["scorer", "random"] = "scorer"
+        shuffled_beliefs: bool = False
+
+        @model_validator(mode="after")
+        def has_an_effect(self) -> SelfDistillation.Config:
+            if self.decoding.samples > 1:
+                raise ValueError("decoding writes several captions, and one description is read; leave samples out")
+            if self.scorers and self.select == "random":
+                raise ValueError(
+                    "select = 'random' asks no scorer, so scorers have no effect; leave one of the two out"
+                )
+            return self
+
+        def needs(self) -> tuple[str, ...]:
+            return ("start", "scorer") if self.select == "scorer" and not self.scorers else ("start",)
+
+        def scorer_names(self) -> tuple[str, ...]:
+            return self.scorers
+
+        def build(self, parts: RunParts) -> SelfDistillation:
+            plain, asked = parts.start(), parts.start(self.prompt)
+            describer = Describer(
+                plain, asked, self.decoding, pixels=parts.vision_learns, shuffled=self.shuffled_beliefs
+            )
+            listener = None
+            if self.select == "scorer":
+                scorers = frozen_scorers(self.scorers, parts)
+                heard = [(scorer, parts.train_features(scorer)) for scorer in scorers]
+                visual = parts.train_visual() if self.likelihood else None
+                unseen_KN = unseen_by(self.scorers, parts) if self.scorers else None
+                listener = Listener(heard, parts.nearest_train(scorers[0], self.nearest), visual, unseen_KN)
+            choice = Choice(**{name: getattr(self, name) for name in Choice.__dataclass_fields__})
+            return SelfDistillation(describer, listener, choice)
+
     def __init__(self, describer: Describer, listener: Listener | None, choice: Choice = Choice()) -> None:
         self.describer, self.listener, self.choice = describer, listener, choice
         self._chosen: dict[int, str] = {}
@@ -317,3 +391,16 @@ def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
         if least := belief.description.condensed(words, belief.noun):
             return least
     return f"{article(belief.noun)} {belief.noun}" if belief.noun else belief.plain
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="self_distillation",
+        factory=SelfDistillation.Config.build,
+        help="Its own descriptions, as short as tells the picture apart: only words that it is sure of.",
+        options=SelfDistillation.Config,
+        needs=("start",),
+        label="self-distillation",
+        direction="lower",
+    )
+)

@@ -12,16 +12,27 @@ learns with them. The paper found no clear gain for language models alone (appen
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-import torch.nn.functional as F
+from pydantic import Field, model_validator
 
-from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import Loss, Stateless
-from tellapart.objectives.head import LossTerm, SubsetTerm, VocabularyTerm, head_loss
+from tellapart.errors import UsageError, nearest
+from tellapart.models.protocols import CaptionerLike, Tokenizer
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
+from tellapart.rewards.base import RunParts
 from tellapart.types import Batch
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+
+    from tellapart.models import output_layer as head
+else:
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    head = LazyModule("tellapart.models.output_layer")
 
 Subset = Literal["own", "random", "reverse"]
 First = Literal["mle", "shift", "none"]
@@ -93,19 +104,19 @@ def smile_head_loss(
     """
     check_arguments(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
-    terms: list[LossTerm] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
+    terms: list[head.LossTerm] = [mle_term(labels_BT, valid_BT, mle, label_smoothing)] if mle else []
     share, others_BT = (1 - mle) / count_valid(valid_BT), valid_BT & ~first_BT
     if first == "mle":
-        terms.append(VocabularyTerm(flat_positions(first_BT), target_BT[first_BT], share))
+        terms.append(head.VocabularyTerm(flat_positions(first_BT), target_BT[first_BT], share))
     if subset == "reverse":
         terms.append(reverse_term(target_BT, valid_BT, others_BT, share))
     elif subset == "own":
         slot_BT, keep_BT = caption_words(target_BT, valid_BT)
-        terms.append(SubsetTerm(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
+        terms.append(head.SubsetTerm(target_BT, keep_BT[:, None], slot_BT, others_BT, share))
     else:
         drawn_BK = random_words(labels_BT, len(weight_VH), random_size, generator, uniform_BK)
         terms.append(random_term(target_BT, drawn_BK, others_BT, share))
-    return head_loss(hidden_BTH, weight_VH, bias_V, terms)
+    return head.head_loss(hidden_BTH, weight_VH, bias_V, terms)
 
 
 def check_arguments(
@@ -182,26 +193,75 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
     return drawn_BK
 
 
-def random_term(target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float) -> SubsetTerm:
+def random_term(
+    target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float
+) -> head.SubsetTerm:
     """The words: those of the caption, each for its own token alone, and the drawn ones, where none is the label."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
     keep_BTK = torch.cat([label_BTT, drawn_BK[:, None].expand(B, T, K) != target_BT[..., None]], dim=2)
-    return SubsetTerm(torch.cat([target_BT, drawn_BK], dim=1), keep_BTK, place_T.expand(B, T), counted_BT, share)
+    return head.SubsetTerm(torch.cat([target_BT, drawn_BK], dim=1), keep_BTK, place_T.expand(B, T), counted_BT, share)
 
 
 def reverse_term(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
-) -> VocabularyTerm:
+) -> head.VocabularyTerm:
     """The whole vocabulary without the caption's words, the label excepted."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
-    return VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
+    return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless[CaptionerLike]):
     """`smile_loss` of the batch's references; its keywords. A random subset belongs to (seed, step, item, caption)."""
+
+    class Config(ObjectiveOptions):
+        """SMILE (paper 1): its defaults are the paper's. ``mle_weight`` is λ of eq. 4, 0.01 in its best row."""
+
+        kind: Literal["smile"]
+        subset: Literal["own", "random", "reverse"] = "own"
+        first_token: Literal["mle", "shift", "none"] = Field("mle", serialization_alias="first")
+        random_size: int = Field(10, ge=1, description="words drawn for each caption, its labels not counted")
+        shift: tuple[tuple[str, str], ...] = Field(
+            (), description="tokens and their stand-ins, where the tokenizer has none"
+        )
+        mle_weight: float = Field(0.0, ge=0, le=1, serialization_alias="mle")
+        label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the MLE term; BLIP's own is 0.1")
+
+        @model_validator(mode="after")
+        def has_an_effect(self) -> Smile.Config:
+            if self.label_smoothing and not self.mle_weight:
+                raise ValueError(
+                    "label_smoothing is of the MLE term, and mle_weight is 0; set mle_weight = 0.01, "
+                    "say, or leave it out"
+                )
+            if self.random_size != 10 and self.subset != "random":
+                raise ValueError(f"random_size is of subset 'random', and subset is '{self.subset}'; leave it out")
+            if self.shift and self.first_token != "shift":
+                raise ValueError(
+                    f"shift is of first_token 'shift', and first_token is '{self.first_token}'; leave it out"
+                )
+            return self
+
+        def build(self, parts: RunParts) -> Smile:
+            """Returns SMILE for this captioner. Raises `UsageError` for what its vocabulary does not have."""
+            captioner = parts.captioner
+            V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
+            if self.subset == "random" and self.random_size > V:
+                raise UsageError(
+                    f"objective.random_size is {self.random_size}, and the vocabulary of "
+                    f"{captioner.name} has {V} words; "
+                    "lower it (the paper's is 10)"
+                )
+            return Smile(
+                subset=self.subset,
+                first=self.first_token,
+                random_size=self.random_size,
+                shift_V=alternative_forms(captioner.tokenizer, V, self.shift) if self.first_token == "shift" else None,
+                mle=self.mle_weight,
+                label_smoothing=self.label_smoothing,
+            )
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
@@ -218,3 +278,47 @@ class Smile(Stateless[CaptionerLike]):
         weight_VH, bias_V = head
         hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
         return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))
+
+
+# First-token shifting: which other form of a word stands in for it at the start of a caption (section 3.3).
+CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a word, and one at its start
+
+
+def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
+    """shift_V: for each token the id of its other form, or its own where it has none (paper 1, section 3.3).
+
+    ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word
+    (``a`` and ``##a``, ``a`` and ``Ġa``). Raises `UsageError` where there are none, or for an unknown token.
+    """
+    ids: dict[str, int] = tokenizer.get_vocab()
+    shift_V = torch.arange(V)
+    for token, stand_in in pairs or [(token, form) for token in ids if (form := alternative_form(token, ids))]:
+        for name in (token, stand_in):
+            if name not in ids:
+                raise UsageError(f"objective.shift: the tokenizer has no token '{name}'{nearest(name, ids)}")
+        shift_V[ids[token]] = ids[stand_in]
+    if torch.equal(shift_V, torch.arange(V)):
+        raise UsageError(
+            "objective.first_token = 'shift': this tokenizer has one form of each word; name a token that seldom comes "
+            'first to stand in, as in --set \'objective.shift=[["a", "<unk>"]]\''
+        )
+    return shift_V
+
+
+def alternative_form(token: str, ids: dict[str, int]) -> str | None:
+    """The same word as a part inside a word, or without or with the mark of a start: what the vocabulary has."""
+    candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
+    candidates += [mark + token for mark in STARTS]
+    return next((form for form in candidates if form in ids), None)
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="smile",
+        factory=Smile.Config.build,
+        help="Maximum likelihood within the words of each reference (paper 1).",
+        options=Smile.Config,
+        label="SMILE",
+        direction="lower",
+    )
+)

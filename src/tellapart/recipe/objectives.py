@@ -1,4 +1,4 @@
-"""The table [objective] of a recipe: one of the options of `tellapart.objectives.kinds`, chosen by ``kind``.
+"""The table [objective] of a recipe: the ``Config`` of an objective, chosen by ``kind``.
 
 ``kind`` has a default in the kinds of the first release. A new kind gives it none (see `ObjectiveOptions`).
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
-from tellapart.objectives.registry import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
+from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
 

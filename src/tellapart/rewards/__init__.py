@@ -1,8 +1,7 @@
 """Rewards: one float per caption or per token; NaN abstains. And baselines, which rewards are compared with.
 
-`kinds` holds the rewards that a recipe can name, `base` the interface and the registry. `retrieval` and `overlap` are
-the rewards themselves, and `paid_words`, `speaker` and `exact_truth` those of single words; `combine` makes one of
-several, `distances` measures the diversity of samples (paper 4).
+A module holds a reward whole: its options in a recipe (``Config``), the reward itself, and its entry in `REWARDS`.
+`base` has the interface, `caption_words`, `descriptions`, `softening` and `verbs` the words of captions.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING
 from tellapart.utils.lazy import lazily
 
 _WHERE = {
-    "Alternating": "combine",
-    "Averaged": "combine",
+    "Alternating": "retrieval",
+    "Averaged": "retrieval",
     "Baseline": "base",
-    "Bleu": "overlap",
-    "Cider": "overlap",
+    "Bleu": "bleu",
+    "Cider": "cider",
     "REWARDS": "base",
     "Reward": "base",
     "RewardEntry": "base",
@@ -45,14 +44,14 @@ if TYPE_CHECKING:
     from tellapart.rewards.baselines import group_mean as group_mean
     from tellapart.rewards.baselines import leave_one_out as leave_one_out
     from tellapart.rewards.baselines import no_baseline as no_baseline
-    from tellapart.rewards.combine import Alternating as Alternating
-    from tellapart.rewards.combine import Averaged as Averaged
+    from tellapart.rewards.bleu import Bleu as Bleu
+    from tellapart.rewards.cider import Cider as Cider
     from tellapart.rewards.exact_truth import ExactTruth as ExactTruth
-    from tellapart.rewards.overlap import Bleu as Bleu
-    from tellapart.rewards.overlap import Cider as Cider
     from tellapart.rewards.paid_words import PaidWords as PaidWords
     from tellapart.rewards.paid_words import Price as Price
     from tellapart.rewards.paid_words import WordEffects as WordEffects
+    from tellapart.rewards.retrieval import Alternating as Alternating
+    from tellapart.rewards.retrieval import Averaged as Averaged
     from tellapart.rewards.retrieval import SelfRetrieval as SelfRetrieval
     from tellapart.rewards.retrieval import self_retrieval as self_retrieval
     from tellapart.rewards.speaker import MutualInformation as MutualInformation

@@ -1,7 +1,7 @@
 """What a reward and a baseline are, what a run offers to their factories, and the registry of rewards.
 
-A reward is a module of `tellapart.rewards.kinds` that registers a `RewardEntry`, or an entry point of the group
-``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
+A reward is a module of `tellapart.rewards` with its options (``Config``) and its `RewardEntry`, or an entry point of
+the group ``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class RewardEntry(Entry[Callable[..., Reward]]):
     the options before any model is loaded; raises `UsageError`.
     """
 
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Any], object] | None = None
 
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
         """The reward. Raises `UsageError` where the factory of a plug-in returns something else."""
@@ -158,22 +158,12 @@ class RewardEntry(Entry[Callable[..., Reward]]):
         return self.factory(options, parts)
 
 
-REWARDS: Registry[RewardEntry] = Registry(
-    "reward", RewardEntry, group="tellapart.rewards", package="tellapart.rewards.kinds"
-)
+REWARDS: Registry[RewardEntry] = Registry("reward", RewardEntry, group="tellapart.rewards", package="tellapart.rewards")
 
 
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
     """The reward that a recipe's table describes."""
     return REWARDS.find(options.kind).build(options, parts)
-
-
-def check_words(options: Any) -> None:
-    """The tagger is installed where ``options.words`` asks for it. Raises `MissingExtra`."""
-    if options.words == "tagger":
-        from tellapart.rewards.caption_words import check_tagger
-
-        check_tagger()
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:

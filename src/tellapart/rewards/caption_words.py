@@ -13,13 +13,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tellapart.errors import MissingExtra
-from tellapart.metrics.lexical import FUNCTION_WORDS
 from tellapart.rewards.verbs import COPULAS, verb_place
 from tellapart.types import Rollout
-from tellapart.utils.text import word_set
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.text import FUNCTION_WORDS, word_set
 
 if TYPE_CHECKING:
     import torch
+else:
+    torch = LazyModule("torch")
 
 Kind = Literal["modifier", "head", "verb", "relation"]
 KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
@@ -125,7 +127,7 @@ def tagged_words(caption: str) -> list[Word]:
     """
     from tellapart.metrics.words import analyser
 
-    check_tagger()
+    check_words("tagger")
     found: list[Word] = []
     place, lower = 0, caption.lower().replace("’", "'")
     for word, lemma, tag in analyser()(caption):
@@ -145,11 +147,11 @@ def tagged_words(caption: str) -> list[Word]:
     return found
 
 
-def check_tagger() -> None:
-    """Raises `MissingExtra` without HanTa."""
+def check_words(words: str) -> None:
+    """Checks that HanTa is installed where words are found by the ``tagger``. Raises `MissingExtra`."""
     from importlib.util import find_spec
 
-    if find_spec("HanTa") is None:
+    if words == "tagger" and find_spec("HanTa") is None:
         raise MissingExtra("words", "content words by a tagger")
 
 
@@ -202,8 +204,6 @@ def words_of_tokens(
 
     A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
     """
-    import torch  # here: the driver of a job reads words without it
-
     word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
     unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-import torch
+from pydantic import model_validator
 
-from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.caption_words import FindWords, content_words
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.caption_words import WORD_FINDERS, FindWords, check_words, content_words
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+
+    from tellapart.models import ranks
+else:
+    torch, ranks = LazyModule("torch"), LazyModule("tellapart.models.ranks")
 
 
 class Consensus:
@@ -25,6 +34,34 @@ class Consensus:
     In 0 to 1, and 0 for a caption without content words. Samples are drawn anew at each step, of each picture
     ``decoding.samples``, whatever stands beside it in the batch. Each rank samples for its share of the pictures.
     """
+
+    class Config(RewardOptions):
+        """Share of the start model's own samples that say a content word, a mean over those of the caption, in 0 to 1.
+
+        ``decoding``: of these samples, drawn anew for each picture at each step. ``words``: which words count, by a
+        closed list of English function words, or by the ``tagger`` HanTa (the extra words).
+        """
+
+        kind: Literal["consensus"]
+        decoding: Decoding = Decoding(kind="sample", samples=16, temperature=0.6)
+        words: Literal["list", "tagger"] = "list"
+
+        @model_validator(mode="after")
+        def is_sampled(self) -> Consensus.Config:
+            if self.decoding.kind != "sample" or self.decoding.samples < 2:
+                raise ValueError(
+                    f"decoding is {self.decoding.kind} with samples = {self.decoding.samples}; a consensus is among "
+                    'samples, so set kind = "sample" and samples to at least 2'
+                )
+            if self.decoding.confidence:
+                raise ValueError(
+                    "decoding.confidence edits captions, and samples count as they are written; leave it out"
+                )
+            return self
+
+        def build(self, parts: RunParts) -> Reward:
+            speaker = Speaker(parts.start(), pixels=parts.vision_learns)
+            return Consensus(speaker, self.decoding, find=WORD_FINDERS[self.words])
 
     def __init__(self, speaker: Speaker, decoding: Decoding, *, find: FindWords = content_words) -> None:
         self.speaker, self.decoding, self.find = speaker, decoding, find
@@ -63,3 +100,17 @@ def distinct_words(text: str, find: FindWords) -> set[str]:
     """The content words of a caption in lower case, each once."""
     lower = text.lower()
     return {lower[word.start : word.end] for word in find(lower)}
+
+
+REWARDS.register(
+    RewardEntry(
+        name="consensus",
+        factory=Consensus.Config.build,
+        help="How many of the start model's own samples say the caption's words.",
+        options=Consensus.Config,
+        needs=("start",),
+        label="consensus",
+        direction="higher",
+        check=lambda options: check_words(options.words),
+    )
+)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.rewards.caption_words import DecodesTokens, token_spans
-from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 
 class ExactTruth:
@@ -19,10 +23,28 @@ class ExactTruth:
     of words whose claim is false and 0 on all others.
     """
 
+    class Config(RewardOptions):
+        """Minus the number of false claims of each caption, or −1 on each ``token`` of a false one.
+
+        It reads the truth, so it is an upper bound for other rewards, and no method.
+        """
+
+        kind: Literal["exact_truth"]
+        per: Literal["caption", "token"] = "caption"
+
+        @property
+        def per_token(self) -> bool:
+            return self.per == "token"
+
+        def build(self, parts: RunParts) -> Reward:
+            return ExactTruth(parts.captioner.tokenizer, per=self.per)
+
     def __init__(self, tokenizer: DecodesTokens, *, per: Literal["caption", "token"] = "caption") -> None:
         self.tokenizer, self.per = tokenizer, per
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        from tellapart.scenes.truth import mark_caption
+
         scenes = [item.truth for item in batch.items for _ in range(rollout.samples)]
         marked = [mark_caption(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
         if self.per == "caption":
@@ -34,3 +56,16 @@ class ExactTruth:
             for t, (start, end) in enumerate(spans):
                 reward_RT[r, t] = -float(any(start < stop and first < end for first, stop, _ in marked[r].false))
         return reward_RT.view(-1, rollout.samples, reward_RT.shape[1])
+
+
+REWARDS.register(
+    RewardEntry(
+        name="exact_truth",
+        factory=ExactTruth.Config.build,
+        help="Minus the false claims, by the scene itself: an upper bound, on scenes only.",
+        options=ExactTruth.Config,
+        needs=("truth",),
+        label="exact truth",
+        direction="higher",
+    )
+)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
+from pydantic import Field
 
 from tellapart.models.protocols import ScorerLike
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.rewards.caption_words import (
     KINDS,
     NO_WORD,
+    WORD_FINDERS,
     FindWords,
     Word,
+    check_words,
     content_words,
     neutral,
     without,
@@ -26,9 +28,18 @@ from tellapart.rewards.caption_words import (
 )
 from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.options import ModelName
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+else:
+    torch = LazyModule("torch")
 
 SHARE = 0.5  # of the mutual information that ``both`` adds to the log-probability
-Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
 
 
 @dataclass(frozen=True)
@@ -139,6 +150,62 @@ class PaidWords:
     under which as much is paid as before, but chance says for which word.
     """
 
+    class Config(RewardOptions):
+        """gate · worth − (1 − gate) · penalty − rent, in nats, on the tokens of each content word.
+
+        ``worth``: factor on how far the scorer's score among the ``nearest`` look-alikes falls when the word's claim is
+        taken out, at most ``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · fall among the batch's
+        pictures − ``offset``)); confidence is the start model's: its log-probability of the word, the mutual
+        information of word and picture, against ``others`` pictures of the batch (0: their average), or ``both``.
+        ``rent`` sets the place on the curve of precision against recall.
+
+        ``per`` = "caption" sums the credits of a caption's words. ``shuffled_gates`` deals the gates out anew: a
+        control.
+        """
+
+        kind: Literal["paid_words"]
+        per: Literal["word", "caption"] = "word"
+        rent: float = 0.0
+        penalty: float = Field(1.0, ge=0)
+        worth: float = Field(1.0, ge=0)
+        limit: float = Field(3.0, gt=0)
+        slope: float = Field(2.0, gt=0)
+        offset: float = -2.5
+        truth: float = Field(0.2, ge=0)
+        confidence: Literal["both", "pmi", "log_prob"] = "both"
+        others: int = Field(0, ge=0)
+        nearest: int = Field(9, ge=1)
+        replace: Literal["neutral", "delete"] = "neutral"
+        words: Literal["list", "tagger"] = "list"
+        scorer: ModelName | None = Field(None, description="in place of the recipe's [scorer]")
+        shuffled_gates: bool = False
+
+        def needs(self) -> tuple[str, ...]:
+            return ("start",) if self.scorer else ("start", "scorer")
+
+        def scorer_names(self) -> tuple[str, ...]:
+            return (self.scorer,) if self.scorer else ()
+
+        @property
+        def per_token(self) -> bool:
+            return self.per == "word"
+
+        def build(self, parts: RunParts) -> Reward:
+            (scorer,) = frozen_scorers(self.scorer_names(), parts)
+            nearest = parts.nearest_train(scorer, self.nearest)
+            effects = WordEffects(scorer, parts.train_features(scorer), nearest, replace=self.replace)
+            speaker = Speaker(parts.start(), self.others, pixels=parts.vision_learns)
+            price = Price(**{name: getattr(self, name) for name in Price.__dataclass_fields__})
+            return PaidWords(
+                effects,
+                speaker,
+                price,
+                confidence=self.confidence,
+                per=self.per,
+                find=WORD_FINDERS[self.words],
+                shuffled=self.shuffled_gates,
+            )
+
     def __init__(
         self,
         effects: WordEffects,
@@ -199,3 +266,17 @@ def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch)
             dealt_N = torch.randperm(len(where), generator=generator)
             mixed_RW[row_N, place_N] = gate_RW[row_N, place_N][dealt_N]
     return mixed_RW
+
+
+REWARDS.register(
+    RewardEntry(
+        name="paid_words",
+        factory=PaidWords.Config.build,
+        help="Each content word is paid for what it is worth among look-alikes, as far as it is believed.",
+        options=PaidWords.Config,
+        needs=("start", "scorer"),
+        label="paid words",
+        direction="higher",
+        check=lambda options: check_words(options.words),
+    )
+)

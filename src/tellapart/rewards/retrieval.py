@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-import numpy as np
-import torch
+from pydantic import Field, model_validator
 
+from tellapart.errors import UsageError
 from tellapart.models.protocols import ScorerLike
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
     from PIL import Image
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 TIE = 1e-6  # cosines that are closer count as equal: the order of a sum decides nothing
 Score = Literal["log_prob", "accuracy", "cosine"]
@@ -117,6 +124,61 @@ class SelfRetrieval:
     ``bag``, its own distractors alone.
     """
 
+    class Config(RewardOptions):
+        """Self-retrieval: paper 3's three scores, among the pictures of the batch or of the picture's bag.
+
+        ``scorers``: further scorers in place of [scorer]. Several are averaged, or ``alternate`` by step; or the
+        ``lowest`` reward counts of those whose own training did not have the picture (by the ids of their runs'
+        recipes).
+        """
+
+        kind: Literal["self_retrieval"]
+        score: Literal["log_prob", "accuracy", "cosine"] = "log_prob"
+        candidates: Literal["batch", "bag"] = Field("batch", serialization_alias="among")
+        scorers: tuple[ModelName, ...] = ()
+        combine: Literal["average", "alternate", "lowest"] = "average"
+
+        @model_validator(mode="after")
+        def has_an_effect(self) -> SelfRetrieval.Config:
+            if self.score == "cosine" and self.candidates == "bag":
+                raise ValueError(
+                    "score 'cosine' looks at no other picture, so candidates = 'bag' has no effect; leave it out"
+                )
+            if self.combine == "alternate" and len(self.scorers) < 2:
+                raise ValueError("combine = 'alternate' takes turns; give at least two scorers = ['…', '…']")
+            if self.combine == "lowest" and (len(self.scorers) < 2 or self.score == "cosine"):
+                raise ValueError(
+                    "combine = 'lowest' compares scorers; give at least two scorers = ['…', '…'], "
+                    "and no score 'cosine', "
+                    "whose scale is each scorer's own"
+                )
+            return self
+
+        def needs(self) -> tuple[str, ...]:
+            return () if self.scorers else ("scorer",)
+
+        def scorer_names(self) -> tuple[str, ...]:
+            return self.scorers
+
+        @property
+        def compares_pictures(self) -> bool:
+            return self.score != "cosine"
+
+        @property
+        def per_bag(self) -> bool:
+            return self.candidates == "bag"
+
+        def build(self, parts: RunParts) -> Reward:
+            rewards = [
+                SelfRetrieval(scorer, parts.train_features(scorer), score=self.score, candidates=self.candidates)
+                for scorer in frozen_scorers(self.scorers, parts)
+            ]
+            if len(rewards) == 1:
+                return rewards[0]
+            if self.combine == "lowest":
+                return LowestUnseen(rewards, unseen_by(self.scorers, parts))
+            return Averaged(rewards) if self.combine == "average" else Alternating(rewards)
+
     def __init__(
         self,
         scorer: ScorerLike,
@@ -139,3 +201,69 @@ class SelfRetrieval:
             among = {"candidate_BB": beside_distractors(batch, alone=alone), "distractors_BKD": near_BKD}
         reward_R = self_retrieval(rollout.texts, images_BD, self.scorer, score=self.score, **among)
         return reward_R.view(-1, rollout.samples)
+
+
+class Averaged:
+    """The mean of several rewards; one that abstains is left out, and NaN remains where all do."""
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        self.rewards = list(rewards)
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        return torch.stack([reward(rollout, batch) for reward in self.rewards]).nanmean(dim=0)
+
+
+class Alternating:
+    """One reward at each step, in turn: by the batch's number, so that a resumed run goes on where it was."""
+
+    def __init__(self, rewards: Sequence[Reward]) -> None:
+        self.rewards = list(rewards)
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        return self.rewards[batch.step % len(self.rewards)](rollout, batch)
+
+
+class LowestUnseen:
+    """The lowest reward of the scorers that never saw the picture: cross-fitting, and pessimism among what is left.
+
+    A scorer flatters captions of pictures that it learned, and each flatters other captions. unseen_KN: whether scorer
+    k has not seen training picture n. NaN where all that have not seen it abstain.
+    """
+
+    def __init__(self, rewards: Sequence[Reward], unseen_KN: np.ndarray) -> None:
+        self.rewards, self.unseen_KN = list(rewards), unseen_KN
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        reward_KBS = torch.stack([reward(rollout, batch) for reward in self.rewards])
+        seen_KB1 = torch.from_numpy(~self.unseen_KN[:, batch.rows_B.cpu().numpy()])[..., None].to(reward_KBS.device)
+        lowest_BS = reward_KBS.masked_fill(seen_KB1 | reward_KBS.isnan(), torch.inf).amin(0)
+        return lowest_BS.masked_fill(lowest_BS.isinf(), torch.nan)
+
+
+def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
+    """unseen_KN: which training pictures each of these scorers has not learned from.
+
+    Raises `UsageError` where all of them have learned from one.
+    """
+    unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
+    lost_N = np.flatnonzero(~unseen_KN.any(0))
+    if len(lost_N):
+        raise UsageError(
+            f"{len(lost_N)} of {unseen_KN.shape[1]} training pictures, such as {parts.train_items[lost_N[0]].id}, were "
+            f"learned by every one of the scorers {', '.join(names)}; expected one that did not; train each on another "
+            "part of the data (data.train = '…&part=1,2/3')"
+        )
+    return unseen_KN
+
+
+REWARDS.register(
+    RewardEntry(
+        name="self_retrieval",
+        factory=SelfRetrieval.Config.build,
+        help="The scorer retrieves the picture by its caption.",
+        options=SelfRetrieval.Config,
+        needs=("scorer",),
+        label="self-retrieval",
+        direction="higher",
+    )
+)

@@ -8,15 +8,30 @@ rare synonym costs nothing (Frank and Goodman 2012, rational speech acts; Cohn-G
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-import torch.nn.functional as F
+from pydantic import Field, model_validator
 
-from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
-from tellapart.rewards.caption_words import NO_WORD, FindWords, content_words, words_of_tokens
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.caption_words import (
+    NO_WORD,
+    WORD_FINDERS,
+    FindWords,
+    check_words,
+    content_words,
+    words_of_tokens,
+)
 from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+
+    from tellapart.models import ranks
+else:
+    torch, F, ranks = LazyModule("torch"), LazyModule("torch.nn.functional"), LazyModule("tellapart.models.ranks")
 
 OTHERS = 4  # pictures that stand for all where there is no average
 SCORES_AT_ONCE = 1 << 26  # tokens times vocabulary of one pass, float32
@@ -140,6 +155,18 @@ class Likelihood:
     An empty caption has that of its end token.
     """
 
+    class Config(RewardOptions):
+        """Log-probability of the caption under the start model, for each of its tokens, in nats, at most 0.
+
+        A scorer's cosine costs a false word nothing. The start model finds it unlikely: beside self-retrieval it is the
+        speaker of rational speech acts (Frank and Goodman 2012), as in ``self_distillation``.
+        """
+
+        kind: Literal["likelihood"]
+
+        def build(self, parts: RunParts) -> Reward:
+            return Likelihood(Speaker(parts.start(), pixels=parts.vision_learns))
+
     def __init__(self, speaker: Speaker) -> None:
         self.speaker = speaker
 
@@ -155,6 +182,34 @@ class MutualInformation:
     stands before it, NaN on others. In nats; 0 for what the picture says nothing about.
     """
 
+    class Config(RewardOptions):
+        """How much likelier the start model finds the caption for its picture than for others of the batch, in nats.
+
+        ``others``: how many other pictures; 0: the average picture.
+
+        ``per``: a number for each caption, or for each content ``word``. ``words``: which words these are, by a closed
+        list of English function words, or by the ``tagger`` HanTa (the extra words).
+        """
+
+        kind: Literal["pmi"]
+        others: int = Field(0, ge=0)
+        per: Literal["caption", "word"] = "caption"
+        words: Literal["list", "tagger"] = "list"
+
+        @model_validator(mode="after")
+        def has_an_effect(self) -> MutualInformation.Config:
+            if self.words == "tagger" and self.per == "caption":
+                raise ValueError("words says which words count one by one, and per = 'caption'; set per = 'word'")
+            return self
+
+        @property
+        def per_token(self) -> bool:
+            return self.per == "word"
+
+        def build(self, parts: RunParts) -> Reward:
+            speaker = Speaker(parts.start(), self.others, pixels=parts.vision_learns)
+            return MutualInformation(speaker, per=self.per, find=WORD_FINDERS[self.words])
+
     def __init__(
         self, speaker: Speaker, *, per: Literal["caption", "word"] = "caption", find: FindWords = content_words
     ) -> None:
@@ -168,3 +223,28 @@ class MutualInformation:
         log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(map(len, found)))
         value_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
         return spread(value_RW, word_RT).view(-1, rollout.samples, word_RT.shape[1])
+
+
+REWARDS.register(
+    RewardEntry(
+        name="likelihood",
+        factory=Likelihood.Config.build,
+        help="How likely the start model finds the caption, for each of its tokens.",
+        options=Likelihood.Config,
+        needs=("start",),
+        label="likelihood",
+        direction="higher",
+    )
+)
+REWARDS.register(
+    RewardEntry(
+        name="pmi",
+        factory=MutualInformation.Config.build,
+        help="How much likelier the start model finds the caption for its picture than for others.",
+        options=MutualInformation.Config,
+        needs=("start",),
+        label="mutual information",
+        direction="higher",
+        check=lambda options: check_words(options.words),
+    )
+)

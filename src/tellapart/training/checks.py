@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.models.plugins import check_allowed, code_path
-from tellapart.objectives.registry import OBJECTIVES
+from tellapart.objectives.base import OBJECTIVES
 from tellapart.recipe.schema import Recipe
 from tellapart.training.setup import TrainingSetup
 

@@ -13,8 +13,8 @@ from tellapart.data.dataset import Dataset
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
-from tellapart.objectives.presets import objective_table, reads_references
 from tellapart.recipe.overrides import apply_override
+from tellapart.recipe.presets import objective_table, reads_references
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity

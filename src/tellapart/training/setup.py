@@ -22,8 +22,7 @@ from tellapart.features.views import View, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
-from tellapart.objectives.base import Objective
-from tellapart.objectives.registry import build_objective
+from tellapart.objectives.base import Objective, build_objective
 from tellapart.recipe.models import Captioner as CaptionerTable
 from tellapart.recipe.models import NewCaptioner
 from tellapart.recipe.reading import read_recipe

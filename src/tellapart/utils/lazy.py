@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 
@@ -16,3 +17,14 @@ def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any]
         return getattr(importlib.import_module(f"{package}.{where[name]}"), name)
 
     return attribute, lambda: sorted(where)
+
+
+class LazyModule(ModuleType):
+    """A module that is imported when an attribute of it is first read.
+
+    Where a module's functions need torch and its options do not, ``torch = LazyModule("torch")`` beside
+    ``if TYPE_CHECKING: import torch`` keeps reading a recipe, and ``--help``, fast.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)

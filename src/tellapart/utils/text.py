@@ -92,3 +92,11 @@ def _escaped(match: re.Match[str]) -> str:
 def word_set(text: str) -> frozenset[str]:
     """The words of a text."""
     return frozenset(text.split())
+
+
+# Closed-class words: only they may stand between two uses of a word that are no repetition.
+FUNCTION_WORDS = word_set("""
+    a an the this that these those some another other each one two three four and or but nor of in on at to into
+    onto by with without from for as up down over under above below near off out behind beside between across along
+    around through against next while is are was were be being has have it its his her their he she they who which
+""")

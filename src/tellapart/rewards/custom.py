@@ -8,7 +8,7 @@ from pydantic import Field, FieldSerializationInfo, field_serializer
 
 from tellapart.errors import UsageError, nearest
 from tellapart.models.plugins import PATTERN, call_factory, code_path, installed
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions
 
 
 class Custom(RewardOptions):
@@ -31,10 +31,6 @@ class Custom(RewardOptions):
         return True  # nobody here knows
 
 
-def build(options: Custom, parts: RunParts) -> Reward:
-    return load(options)
-
-
 def load(options: Custom) -> Reward:
     """The callable that the factory returns.
 
@@ -52,19 +48,14 @@ def load(options: Custom) -> Reward:
     return made
 
 
-def check(options: Custom) -> None:
-    """The code may run and returns a reward."""
-    load(options)
-
-
 REWARDS.register(
     RewardEntry(
         name="custom",
-        factory=build,
+        factory=lambda options, parts: load(options),
         help="A reward of your own, as module:factory.",
         options=Custom,
         label="custom reward",
         direction="higher",
-        check=check,
+        check=load,
     )
 )

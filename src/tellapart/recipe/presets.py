@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tellapart.errors import UsageError, nearest
-from tellapart.objectives.registry import OBJECTIVES
+from tellapart.objectives.base import OBJECTIVES
 from tellapart.rewards.base import REWARDS
 
 PRESETS: dict[str, dict[str, Any]] = {

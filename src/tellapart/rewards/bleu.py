@@ -1,0 +1,52 @@
+"""BLEU of each caption against the references of its picture, as a reward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
+
+
+class Bleu:
+    """BLEU-n of each caption alone against its picture's references (``batch.items``), 0 to 1, as the COCO tools."""
+
+    class Config(RewardOptions):
+        """Sentence BLEU-n against the references, 0 to 1."""
+
+        kind: Literal["bleu"]
+        n: int = Field(4, ge=1, le=4)
+
+        def build(self, parts: RunParts) -> Reward:
+            return Bleu(self.n)
+
+    def __init__(self, n: int = 4) -> None:
+        self.n = n
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        from tellapart.metrics.overlap import bleu
+
+        references = [list(item.references) for item in batch.items for _ in range(rollout.samples)]
+        _, score_R = bleu(rollout.texts, references, self.n)
+        return torch.from_numpy(score_R).float().view(-1, rollout.samples)
+
+
+REWARDS.register(
+    RewardEntry(
+        name="bleu",
+        factory=Bleu.Config.build,
+        help="Sentence BLEU against the references.",
+        options=Bleu.Config,
+        needs=("references",),
+        label="BLEU",
+        direction="higher",
+    )
+)

@@ -1,0 +1,107 @@
+"""CIDEr-D against the references as a reward (Rennie et al. 2017; papers 2 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, model_validator
+
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.types import Batch, Rollout
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.options import fill_in, written_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from tellapart.metrics.cider import DocumentFrequencies
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")
+
+
+def frequencies(idf: str, info: ValidationInfo) -> str:
+    """Returns the name of document frequencies, or the path of a file of them beside the recipe that names it."""
+    if idf in ("training", "batch"):
+        return idf
+    if not idf.endswith(".json"):
+        raise ValueError(f"'{idf}' is not known; expected 'training', 'batch', or a .json file of frozen frequencies")
+    folder = info.context["folder"] if info.context else Path()
+    return str((folder / fill_in(idf)).resolve())
+
+
+class Cider:
+    """CIDEr-D of each caption against its picture's references, 0 to 10 (1.2 is what tables print as 120).
+
+    ``references``: of every training picture, as `batch.rows_B` numbers them: texts, or with ``end_token`` rows of
+    token ids. ``idf``: document frequencies of the "references" (the training set's), of the "batch" (paper 2's
+    program), or frozen `DocumentFrequencies`. ``end``: whether the end token is a word, for token ids: a caption that
+    was cut off has none, and its references all do.
+    """
+
+    class Config(RewardOptions):
+        """CIDEr-D against the references. ``idf``: "training", "batch", or a file of `DocumentFrequencies.save`."""
+
+        kind: Literal["cider"]
+        idf: Annotated[str, AfterValidator(frequencies), PlainSerializer(written_file)] = "training"
+        words: Literal["text", "tokens"] = "text"
+        end: bool = Field(False, description="count the end token as a word; needs words = 'tokens'")
+
+        @model_validator(mode="after")
+        def knows_the_end(self) -> Cider.Config:
+            if self.end and self.words == "text":
+                raise ValueError("end = true needs to know whether a caption ended; set words = 'tokens'")
+            return self
+
+        def build(self, parts: RunParts) -> Reward:
+            references = [list(item.references) for item in parts.train_items]
+            idf = {"training": "references", "batch": "batch"}.get(self.idf) or self.read_frequencies()
+            if self.words == "text":
+                return Cider(references, idf=idf)
+            rows = iter(parts.captioner.tokenize([text for texts in references for text in texts]))
+            tokens = [[next(rows) for _ in texts] for texts in references]
+            return Cider(tokens, idf=idf, end_token=parts.captioner.end, end=self.end)
+
+        def read_frequencies(self) -> DocumentFrequencies | None:
+            """Reads the file of frequencies, where one is named. Raises `UsageError`."""
+            if not self.idf.endswith(".json"):
+                return None
+            from tellapart.metrics.cider import DocumentFrequencies
+
+            return DocumentFrequencies.load(self.idf)
+
+    def __init__(
+        self,
+        references: Sequence[Sequence[Any]],
+        *,
+        idf: str | DocumentFrequencies | None = "references",
+        end_token: int | None = None,
+        end: bool = False,
+    ) -> None:
+        from tellapart.metrics.cider import CiderD
+
+        self.ids = end_token is not None
+        self.cider = CiderD(references, idf=idf or "references", end=end, end_token=end_token)
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        captions: Any = rollout.texts
+        if self.ids:  # padding may look like a word: a row ends where it is no longer valid
+            captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
+        pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
+        return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)
+
+
+REWARDS.register(
+    RewardEntry(
+        name="cider",
+        factory=Cider.Config.build,
+        help="CIDEr-D against the references.",
+        options=Cider.Config,
+        needs=("references",),
+        label="CIDEr-D",
+        direction="higher",
+        check=Cider.Config.read_frequencies,
+    )
+)
