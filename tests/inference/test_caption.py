@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -120,12 +121,44 @@ def test_resumes_after_a_kill_anywhere(captioner: ClipCap, photos: Dataset, tmp_
         assert (summary.written, summary.already) == (COUNT - there, there)
 
 
-def test_txt_beside_each_picture(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_replaced_pictures_are_captioned_again(
+    captioner: ClipCap, photos: Dataset, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Same name, other content; a copy of the same content, with another time, is not."""
+    out, folder = tmp_path / f"a.{suffix}", tmp_path / "photos"
+    run(captioner, photos, out)
+    old = (folder / "2.png").stat()
+    Image.new("RGB", (31, 20), (0, 255, 90)).save(folder / "2.png")
+    os.utime(folder / "2.png", ns=(old.st_atime_ns, old.st_mtime_ns))
+    (folder / "5.png").touch()
+    summary = run(captioner, photos, out)
+    assert (summary.written, summary.already) == (1, COUNT - 1)
+    assert "a." in (told := capsys.readouterr().err) and "1 pictures were replaced since; they are captioned" in told
+    run(captioner, photos, tmp_path / f"anew.{suffix}")
+    assert sorted(out.read_text().splitlines()) == sorted((tmp_path / f"anew.{suffix}").read_text().splitlines())
+    assert run(captioner, photos, out).already == COUNT
+    assert not list(tmp_path.glob(".*"))
+
+    (tmp_path / f"a.{suffix}.pictures.jsonl").unlink()  # of an earlier version
+    capsys.readouterr()
+    assert run(captioner, photos, out).already == COUNT
+    assert "was not recorded; only those replaced from now on" in capsys.readouterr().err
+    Image.new("RGB", (31, 20), (0, 25, 90)).save(folder / "2.png")
+    assert run(captioner, photos, out).written == 1
+
+
+def test_txt_beside_each_picture(
+    captioner: ClipCap, photos: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     human = tmp_path / "photos" / "3.txt"
     human.write_text("by a person")
     summary = run(captioner, photos, None, format="txt")
     assert (summary.written, summary.already) == (COUNT - 1, 1)
     assert human.read_text() == "by a person"
+    os.utime(tmp_path / "photos" / "4.png")
+    assert run(captioner, photos, None, format="txt").written == 0
+    assert "1 pictures are newer than their .txt, which is kept" in capsys.readouterr().err
     run(captioner, photos, tmp_path / "a.jsonl")
     expected = {str(record["id"]): record["caption"] for record in records(tmp_path / "a.jsonl")}
     for name, caption in expected.items():
@@ -373,6 +406,7 @@ def test_a_model_that_was_changed_does_not_go_on(
     out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]))
     assert cli(*command).status == 0, "as after an interruption"
     out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]))
+    (model / "SHA256SUMS").unlink()
     if what == "configuration":
         config = json.loads((model / "config.json").read_text())
         config["text_config"]["layer_norm_epsilon"] = 0.5

@@ -13,16 +13,17 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tellapart.data.images.pictures import FilePicture
-from tellapart.errors import TellapartError, UsageError
+from tellapart.data.images.pictures import FilePicture, StoredPicture
+from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, writable_file, write_errors
 from tellapart.utils.json_text import parse_json
+from tellapart.utils.messages import say
 
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
@@ -86,7 +87,7 @@ def open_writer(
         raise UsageError("no file to write captions to; type -o captions.jsonl, or --format txt")
     if chosen not in FORMATS:
         raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
-    return LineFile.open(out, chosen, settings, resume, overwrite)
+    return LineFile.open(out, chosen, settings, items, resume, overwrite)
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
@@ -106,7 +107,9 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     same = PLAIN | {k: v for k, v in before.items() if k not in (*OF_MODELS, DEVICE)}
     if same != plain(request):
         return False
-    return all(item.id in done for item in items)
+    if not pictures_file(out).is_file() and any(isinstance(item.picture, StoredPicture) for item in items):
+        return False
+    return all(item.id in done for item in items) and not replaced(items, out, done)
 
 
 def json_line(written: Written) -> str:
@@ -121,6 +124,32 @@ def json_line(written: Written) -> str:
 
 def settings_file(path: Path) -> Path:
     return path.with_name(path.name + ".settings.json")
+
+
+def pictures_file(path: Path) -> Path:
+    """Beside captions: of which pictures they are, a line each with its size, time and content."""
+    return path.with_name(path.name + ".pictures.jsonl")
+
+
+def replaced(items: Iterable[Item], path: Path, done: set[str]) -> set[str]:
+    """The ids that are ``done`` and whose picture on disk is not the one that was captioned.
+
+    A file is read only where its size or time is another. None where the pictures of these captions are not recorded.
+    """
+    known = {}
+    with contextlib.suppress(FileNotFoundError), pictures_file(path).open("rb") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # half a line, of a killed run
+                value = parse_json(line.decode())
+                known[str(value["id"])] = ((value["size"], value["mtime_ns"]), value["content"])
+    found = set()
+    for item in items if known else ():
+        if item.id in done and isinstance(item.picture, StoredPicture):
+            with contextlib.suppress(PictureError):  # gone, or never opened (features from files)
+                signature, content = known.get(item.id, (None, None))
+                if item.picture.signature() != signature and item.picture.key() != content:
+                    found.add(item.id)
+    return found
 
 
 def recorded_precision(out: Path | None) -> str | None:
@@ -142,20 +171,32 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 
 def ids_of(text: str, format: str, path: Path) -> set[str]:
     """The ids of whole lines of captions; raises `UsageError` for any other line."""
+    return {id_ for id_, _ in _records(text, format, path)}
+
+
+def _records(text: str, format: str, path: Path) -> Iterator[tuple[str, str]]:
+    """(id, the text that it takes) of whole captions, a CSV's head left out; raises `UsageError` for any other line."""
     text = text[: text.rfind("\n") + 1]
     lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
-    found = set()
     for number, line in enumerate(lines, start=1):
         if format == "csv" and number == 1:
             continue
         try:
-            found.add(str(line[0] if format == "csv" else parse_json(line)["id"]))
+            if format == "csv":
+                yield str(line[0]), _csv_line(line)
+            else:
+                yield str(parse_json(line)["id"]), line
         except (ValueError, KeyError, IndexError, TypeError):
             raise UsageError(
                 f"{path}, line {number}: not a caption as this command writes them; mend or remove the "
                 "line, or type --overwrite"
             ) from None
-    return found
+
+
+def _csv_line(values: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()
 
 
 class LineFile:
@@ -168,8 +209,12 @@ class LineFile:
         self._synced = time.monotonic()
 
     @classmethod
-    def open(cls, path: Path, format: str, settings: dict[str, Any], resume: bool, overwrite: bool) -> LineFile:
-        """Begin the file, or go on with it. Raises `UsageError` where that must not be."""
+    def open(cls, path: Path, format: str, settings: dict[str, Any], items: Iterable[Item], resume: bool,
+             overwrite: bool) -> LineFile:  # fmt: skip
+        """Begin the file, or go on with it: captions of pictures that were replaced since are left out of it.
+
+        Raises `UsageError` where that must not be.
+        """
         there = path.exists() and not overwrite
         with _write_errors(path):
             writable_file(path)
@@ -180,16 +225,28 @@ class LineFile:
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        made: LineFile | None = None
         try:
             made = cls(path, format, settings.get("best_of") is not None, file)
             made._lock()
             with _write_errors(path):
                 if not there:
                     os.ftruncate(file, 0)
+                    pictures_file(path).unlink(missing_ok=True)
                     replace_text(settings_file(path), json.dumps(settings, indent=1, sort_keys=True) + "\n")
                 made._take_up()
+                if other := replaced(items, path, made.done):
+                    made._leave_out(other)
+                    say(f"{path}: {len(other):,} pictures were replaced since; they are captioned again")
+                elif (
+                    made.done
+                    and not pictures_file(path).is_file()
+                    and made._record([Written(item, "") for item in items if item.id in made.done])
+                ):
+                    say(f"{path}: of which pictures it was made was not recorded; only those replaced from now on are "
+                        "noticed")  # fmt: skip
         except BaseException:
-            os.close(file)
+            os.close(made._file if made is not None else file)
             raise
         return made
 
@@ -197,6 +254,8 @@ class LineFile:
         """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
         if not captions:
             return
+        with _write_errors(self.path):
+            self._record(captions)
         data = memoryview("".join(self._line(written) for written in captions).encode())
         start = os.lseek(self._file, 0, os.SEEK_END)
         try:
@@ -220,13 +279,43 @@ class LineFile:
         if not self.done:
             writable_file(self.path).unlink(missing_ok=True)
             self._settings_file.unlink(missing_ok=True)
+            pictures_file(self.path).unlink(missing_ok=True)
+
+    def _record(self, captions: Sequence[Written]) -> bool:
+        """Keep of which pictures they are, before the captions, so that none is there without; False for no files."""
+        if not any(isinstance(written.item.picture, StoredPicture) for written in captions):
+            return False
+        lines = []
+        for item in {written.item.id: written.item for written in captions}.values():
+            if isinstance(item.picture, StoredPicture):
+                with contextlib.suppress(PictureError):  # features from files: no picture is opened
+                    size, time_ns = item.picture.signature()
+                    value = {"id": item.id, "size": size, "mtime_ns": time_ns, "content": item.picture.key()}
+                    lines.append(json.dumps(value) + "\n")
+        with pictures_file(self.path).open("a", encoding="utf-8") as file:
+            file.write("".join(lines))
+        return True
+
+    def _leave_out(self, ids: set[str]) -> None:
+        """Replace the file by one without these captions, which is locked before it has its name."""
+        real, text = writable_file(self.path), self.path.read_bytes().decode("utf-8", "replace")
+        kept = "".join(line for id_, line in _records(text, self.format, self.path) if id_ not in ids)
+        temporary = real.with_name(f".{real.name}.{os.getpid()}")
+        try:
+            temporary.write_text(self._header() + kept, encoding="utf-8", newline="")
+            file, self._file = self._file, os.open(temporary, os.O_RDWR)
+            os.close(file)
+            self._lock()
+            os.fsync(self._file)
+            temporary.replace(real)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.done -= ids
 
     def _line(self, written: Written) -> str:
         if self.format == "csv":
-            text = io.StringIO()
             score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
-            csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
-            return text.getvalue()
+            return _csv_line([_one_line(written.item.id), written.caption, *score])
         return json_line(written)
 
     def _header(self) -> str:
@@ -286,6 +375,7 @@ class TextFiles:
         """Raises `UsageError` where two pictures would share a file."""
         done: set[str] = set()
         taken: dict[Path, str] = {}
+        newer = 0
         for item in items:
             target = cls._target(item)
             if target in taken:
@@ -293,6 +383,9 @@ class TextFiles:
             taken[target] = item.picture.name
             if target.exists() and not overwrite:
                 done.add(item.id)
+                newer += target.stat().st_mtime_ns < item.picture.path.stat().st_mtime_ns
+        if newer:
+            say(f"{newer:,} pictures are newer than their .txt, which is kept; --overwrite writes it anew")
         return cls(done)
 
     def write(self, captions: Sequence[Written]) -> None:
