@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +270,39 @@ def test_the_feature_store_reads_each_member_once_and_then_knows_it(
     assert [tuple(pixel) for pixel in pixels_N3] == [(255, 0, 0), (0, 0, 255), (0, 128, 0)]
     assert len(read) == 3
     assert (store.rows(dataset[1:], first, progress=False) == pixels_N3[1:]).all() and len(read) == 3
+
+
+def claiming(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """The header of a member that says that it has so many bytes; of a sparse one, as GNU tar writes it."""
+    info = tarfile.TarInfo(name)
+    info.size = 0 if kind == tarfile.GNUTYPE_SPARSE else size
+    info.type = kind
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    if kind == tarfile.GNUTYPE_SPARSE:
+        header[386:398] = tarfile.itn(0, 12, tarfile.GNU_FORMAT)  # type: ignore[attr-defined]
+        header[398:410] = tarfile.itn(0, 12, tarfile.GNU_FORMAT)  # type: ignore[attr-defined]
+        header[483:495] = tarfile.itn(size, 12, tarfile.GNU_FORMAT)  # type: ignore[attr-defined]
+        header[148:156] = b"%06o\0 " % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    return bytes(header)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_SPARSE, tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
+def test_a_member_that_claims_terabytes_is_set_aside_by_name(kind: bytes, tmp_path: Path) -> None:
+    """And those before it, and behind it where they can be found, are read."""
+    tar(tmp_path / "a.tar", ("0.png", png()), ("1.png", png()), ("1.txt", b"a dog"))
+    sound = (tmp_path / "a.tar").read_bytes()[: 6 * 512]
+    more = tar(tmp_path / "b.tar", ("3.png", png())).read_bytes()
+    (tmp_path / "b.tar").unlink()
+    (tmp_path / "a.tar").write_bytes(sound + claiming("2.png", 10 << 40, kind) + more)
+    dataset = open_data(str(tmp_path / "a.tar"))
+    assert "a.tar" in str(list(dataset.missing)) and all(item.picture.image() for item in dataset)
+    if kind == tarfile.GNUTYPE_SPARSE:
+        assert ids(dataset) == ["a/0", "a/1", "a/3"]
+        assert list(dataset.missing) == [
+            (f"{tmp_path}/a.tar#2", "a sparse member of 10,995,116,277,760 bytes; expected a whole picture of at most "
+             "1,073,741,824")]  # fmt: skip
+    else:
+        assert ids(dataset)[0] == "a/0" and "damaged, read up to there" in str(list(dataset.missing))
 
 
 def test_webdataset_wrong(tmp_path: Path) -> None:

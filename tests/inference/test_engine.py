@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,21 @@ def test_ahead_keeps_order_and_raises_in_its_place() -> None:
     assert [next(found) for _ in range(5)] == [0, 1, 4, 9, 16]
     with pytest.raises(PictureError, match="five"):
         next(found)
+
+
+def test_ahead_holds_no_more_bytes_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellapart.utils.ahead.MOST_BYTES", 100)
+    begun: list[int] = []
+
+    def begin() -> Iterator[int]:
+        for number in range(50):
+            begun.append(number)
+            yield number
+
+    found = ahead(lambda number: number, begin(), buffer=30, size=lambda n: 40)
+    for number in range(50):
+        assert next(found) == number and len(begun) <= number + 1 + 3
+    assert len(begun) == 50
 
 
 def test_ahead_reads_no_further_than_its_buffer() -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Skipped
-from tellapart.data.images.pictures import FilePicture, StoredPicture
+from tellapart.data.images.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
 from tellapart.errors import PictureError, UsageError
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.truthful import CONTRASTS, Beliefs
@@ -112,7 +112,8 @@ class CaptionEngine:
 
         buffer = self._window + self._encoding.size
         threads = None if self._captioner.pixels_in_threads else 1
-        with closing(ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads)) as prepared:
+        work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
+        with closing(work) as prepared:
             for start in range(0, len(items), self._window):
                 kept, pixels_FCHW = [], []
                 for item in items[start : start + self._window]:
@@ -143,7 +144,8 @@ class CaptionEngine:
             return picture
         assert self._encoder is not None
         try:
-            return self._encoder.pixels(sample_frames(picture, self._encoder.frames))
+            with in_flight():  # until it is small
+                return self._encoder.pixels(sample_frames(picture, self._encoder.frames))
         except PictureError as error:
             return error
 
@@ -216,3 +218,8 @@ class CaptionEngine:
             truthful = self._beliefs.truthful(self._captioner.inputs(visual[part]), ids, texts)
             edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, truthful, strict=True)]
         return edited
+
+
+def _held(picture: Picture | PictureError) -> int:
+    """Bytes that a picture holds in memory before it is decoded."""
+    return len(picture.data) if isinstance(picture, BytesPicture) else 0

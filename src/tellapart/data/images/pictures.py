@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 import stat
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -47,6 +48,43 @@ UNSUPPORTED_SUFFIXES = frozenset(
 )
 MAX_FILE_BYTES = 1 << 30
 MAX_PIXELS = 178_956_970  # Pillow's own bound: beyond it a file is taken for a decompression bomb
+
+IN_FLIGHT_BYTES = 2 << 30  # of pictures that the threads of a process decode at once; a larger one is decoded alone
+PIXEL_BYTES, LAYERED_BYTES = 8, 20  # at the peak of decoding a pixel; of one with transparency
+
+
+class _InFlight(threading.local):
+    """What a thread has claimed of `IN_FLIGHT_BYTES`; None outside `in_flight`."""
+
+    held: int | None = None
+
+
+_FREED, _HERE, _USED = threading.Condition(), _InFlight(), [0]
+
+
+@contextmanager
+def in_flight() -> Iterator[None]:
+    """What this thread decodes inside the block counts as in flight until the block ends: other threads wait."""
+    if _HERE.held is not None:
+        yield
+        return
+    _HERE.held = 0
+    try:
+        yield
+    finally:
+        with _FREED:
+            _USED[0] -= _HERE.held
+            _FREED.notify_all()
+        _HERE.held = None
+
+
+def _claim(size: int) -> None:
+    """Wait until so many bytes may be decoded; a thread that holds some already does not wait, so none waits for it."""
+    with _FREED:
+        if not _HERE.held:
+            _FREED.wait_for(lambda: not _USED[0] or _USED[0] + size <= IN_FLIGHT_BYTES)
+        _USED[0] += size
+        _HERE.held = (_HERE.held or 0) + size
 
 
 def content_key(data: bytes) -> str:
@@ -183,9 +221,10 @@ def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iter
         raise PictureError(f"{name}: empty file")
     pil = _pillow()
     try:
-        with pil.open(io.BytesIO(data), formats=[name for name in formats if name in pil.OPEN]) as found:
+        with in_flight(), pil.open(io.BytesIO(data), formats=[each for each in formats if each in pil.OPEN]) as found:
             width, height = found.size
             check_size(width, height, name)
+            _claim(width * height * (LAYERED_BYTES if found.has_transparency_data else PIXEL_BYTES))
             yield found
     except PictureError:
         raise

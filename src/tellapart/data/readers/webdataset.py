@@ -9,6 +9,7 @@ so is a shard that is damaged: the samples before the damage and those of the ot
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO
 from tellapart.data.base import Options, clean_captions, missing_reason, natural_key, normalize_split, split_from_name
 from tellapart.data.columns import texts_of
 from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import SUFFIXES
+from tellapart.data.images.pictures import MAX_FILE_BYTES, SUFFIXES
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
 from tellapart.data.patterns import expand_pattern
 from tellapart.data.registry import READERS, Reader
@@ -117,7 +118,13 @@ def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
     """The members in turn, none of them kept; damage that `tarfile` takes for the end is an error."""
     file.seek(start)
     tar = tarfile.TarFile(fileobj=file, mode="r", errors="surrogateescape")
-    while (member := tar.next()) is not None:
+    while True:
+        try:
+            member = tar.next()
+        except (MemoryError, OverflowError, ValueError):  # a long name or extended header of terabytes
+            raise tarfile.ReadError(f"no header that can be read at byte {tar.offset:,}") from None
+        if member is None:
+            break
         tar.members.clear()  # type: ignore[attr-defined]
         yield member
     file.seek(tar.offset)
@@ -138,6 +145,9 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     picture = next((m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)), None)
     if picture is None:
         raise UsageError("no picture in this sample")
+    if picture.issparse() or picture.size > MAX_FILE_BYTES:
+        kind = "a sparse member of " if picture.issparse() else ""
+        raise UsageError(f"{kind}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
     texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
     record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines()]
@@ -184,7 +194,8 @@ class Member(PackedPicture):
         try:
             with self._path.open("rb") as file:
                 file.seek(self._start)
-                data = file.read(self._size)
+                whole = self._start + self._size <= os.fstat(file.fileno()).st_size
+                data = file.read(self._size) if whole else b""
         except OSError as error:
             raise PictureError(f"{self.name}: {error.strerror or error}") from None
         if len(data) < self._size:
