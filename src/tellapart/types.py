@@ -79,7 +79,8 @@ class Encoder:
     tensor B×C×height×width; ``encode`` turns that into features, first axis B. ``frames``: how many frames of a clip
     are encoded so; ``join`` makes one row of their features F×…, and, where ``frames`` is more than 1, of those of a
     picture that stands still (F is 1 then). None: a row is the features of the one frame. ``precision``: of the model's
-    weights; rows of "bf16" and "fp16" are kept in half the bytes where no bit is lost by it.
+    weights; rows of "bf16" and "fp16" are kept in half the bytes where no bit is lost by it. ``name``: what `tellapart
+    cache` calls it.
     """
 
     fingerprint: str
@@ -88,6 +89,7 @@ class Encoder:
     frames: int = 1
     join: Callable[[torch.Tensor], torch.Tensor] | None = None
     precision: str = "fp32"
+    name: str = ""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from families import FAMILIES
@@ -15,7 +16,10 @@ from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.hf import Hf
 from tellapart.captioners.layouts import INSTRUCTION
 from tellapart.captioners.lora_weights import is_adapter
+from tellapart.data import open_data
 from tellapart.errors import PictureError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import EncodedView, make_view
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
@@ -329,3 +333,18 @@ def test_more_visual_tokens_than_a_saved_model_makes_are_refused(tmp_path: Path)
     assert load_captioner(f"{tmp_path / 'saved'}?visual_tokens=8").grids.most == 8  # type: ignore[attr-defined]
     with pytest.raises(UsageError, match="visual_tokens is 64, and its processor makes at most 12, as it was saved"):
         load_captioner(f"{tmp_path / 'saved'}?visual_tokens=64")
+
+
+@pytest.mark.parametrize("name", ["qwen3_vl", "qwen2_5_vl"])
+def test_a_tower_of_several_outputs_keeps_nothing_that_is_only_its_input(name: str, tmp_path: Path) -> None:
+    """Rows of pixels, padded to the largest picture, are a hundred times the photos."""
+    captioner, store = load_captioner(str(FAMILIES[name](tmp_path / "model"))), FeatureStore(tmp_path / "cache")
+    (tmp_path / "photos").mkdir()
+    for number in range(5):
+        Image.new("RGB", (30, 20), (number * 40, 9, 9)).save(tmp_path / "photos" / f"{number}.png")
+    items = open_data(str(tmp_path / "photos"))
+    view, kept = make_view(captioner, store, progress=False), EncodedView(captioner, FeatureStore(tmp_path / "b"))
+    assert len(view.readable(items)) == 5
+    assert np.array_equal(np.asarray(view.rows(items)[:]), np.asarray(kept.rows(items)))
+    used = sum(use.bytes for use in store.usage())
+    assert used == 5 if name == "qwen3_vl" else used > 5_000

@@ -1,5 +1,6 @@
 """The feature store: once for each picture, right rows, whole under kill -9, full disks and company."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -7,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from PIL import Image
 
 from tellapart.data import Skipped, open_data
@@ -292,6 +295,25 @@ def test_a_damaged_array_that_was_kept_is_made_again(store: FeatureStore) -> Non
     file.write_bytes(data)
     assert np.array_equal(FeatureStore(store.folder).cached("neighbours", lambda: made), made)
     assert np.array_equal(FeatureStore(store.folder).cached("neighbours", lambda: made[:0]), made)
+
+
+def test_one_encoders_rows_are_removed_by_name(
+    cli: Cli, store: FeatureStore, items: list[Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Counting("one"), Counting("two", shape=(2,))
+    store.features(items, replace(first.encoder, name="runs/a"))
+    store.features(items, replace(second.encoder, name="runs/b"))
+    monkeypatch.setenv("TELLAPART_CACHE", str(store.folder))
+    shown = json.loads(cli("cache", "--json").out)["encoders"]
+    assert {(each["name"], each["bytes"]) for each in shown} == {("runs/a", COUNT * 20), ("runs/b", COUNT * 8)}
+    assert "runs/a" in cli("cache").out
+    done = cli("cache", "--remove", "runs/c")
+    assert done.status == 2 and "no encoder 'runs/c'" in done.line
+    assert json.loads(cli("cache", "--remove", "runs/a", "--json").out)["freed_bytes"] == COUNT * 20
+    assert [use.name for use in store.usage()] == ["runs/b"] and len(list(store.folder.glob("rows/*.bin"))) == 1
+    store.features(items, second.encoder)
+    assert second.encoded == COUNT
+    assert "one of them" in cli("cache", "--empty", "--remove", "runs/b").line
 
 
 def test_a_cache_without_checksums_is_used_and_gets_them(store: FeatureStore, items: list[Item]) -> None:

@@ -85,7 +85,13 @@ class Captioner(ABC):
         vision = self.parts()["vision"]
         fingerprint = weights_fingerprint(vision, self.processor, f"{view} {settings_of(vision)}")
         return Encoder(
-            fingerprint, self.pixels, self._encode_frozen, self.frames, self.join_frames, precision_of(vision)
+            fingerprint,
+            self.pixels,
+            self._encode_frozen,
+            self.frames,
+            self.join_frames,
+            precision_of(vision),
+            self.name,
         )
 
     @property

@@ -66,7 +66,8 @@ class PicturesOfHf(Captioner):
         from tellapart.scorers.base import weights_fingerprint
 
         pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
-        return Encoder(pixels_only, self.pixels, self._encode_frozen, precision=precision_of(self.model))
+        precision = precision_of(self.model)
+        return Encoder(pixels_only, self.pixels, self._encode_frozen, precision=precision, name=self.name)
 
     @property
     def view(self) -> str:

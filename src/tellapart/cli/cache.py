@@ -13,6 +13,7 @@ import typer
 
 from tellapart.cli.common import HOUSEKEEPING, App
 from tellapart.cli.output import Json, show
+from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,10 +24,18 @@ app = App()
 @app.command(rich_help_panel=HOUSEKEEPING)
 def cache(
     empty: Annotated[bool, typer.Option("--empty", help="Delete everything.")] = False,
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="NAME", help="Delete the rows of one encoder, by name or label.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show where encoded pictures are cached and how large the cache is; --empty deletes it."""
-    value, summary = empty_cache() if empty else describe_cache()
+    """Show where encoded pictures are cached and how large the cache is; --remove and --empty delete."""
+    if empty and remove is not None:
+        raise UsageError("--empty deletes all, --remove one encoder's rows; type one of them")
+    if remove is not None:
+        value, summary = remove_rows(remove)
+    else:
+        value, summary = empty_cache() if empty else describe_cache()
     show(value, lambda: summary, as_json)
 
 
@@ -44,20 +53,36 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
         "folder": str(store.folder),
         "bytes": whole,
         "encoders": [
-            {"label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used} for use in uses
+            {"name": use.name, "label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used}
+            for use in uses
         ],
         "meteor_bytes": meteor,
     }
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
-    table = Table(title=title, caption="tellapart cache --empty deletes it all")
-    for name in ("encoder", "pictures", "MB", "last used"):
-        table.add_column(name, justify="left" if name == "encoder" else "right")
+    table = Table(title=title, caption="tellapart cache --remove NAME deletes one, --empty all")
+    for name in ("encoder", "label", "pictures", "MB", "last used"):
+        table.add_column(name, justify="left" if name in ("encoder", "label") else "right", overflow="fold")
     for use in uses:
         used = datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes")
-        table.add_row(use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
+        table.add_row(use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
     if meteor:
-        table.add_row("(METEOR's tables)", "", f"{meteor / 1e6:,.1f}", "")
+        table.add_row("(METEOR's tables)", "", "", f"{meteor / 1e6:,.1f}", "")
     return value, table
+
+
+def remove_rows(name: str) -> tuple[dict[str, Any], str]:
+    """Delete the rows of the encoders of this name or label. Returns as `empty_cache`."""
+    from tellapart.features.store import FeatureStore
+
+    store = FeatureStore()
+    uses = store.usage()
+    chosen = [use.label for use in uses if name in (use.name, use.label)]
+    if not chosen:
+        known = sorted({known for use in uses for known in (use.name, use.label) if known})
+        raise UsageError(f"{store.folder}: no encoder '{name}'{nearest(name, known)}; type: tellapart cache")
+    freed = sum(store.table.remove(label) for label in chosen)
+    value = {"folder": str(store.folder), "removed": chosen, "freed_bytes": freed}
+    return value, f"{store.folder}: {', '.join(chosen)} removed, {freed / 1e9:.2f} GB freed"
 
 
 def empty_cache() -> tuple[dict[str, Any], str]:

@@ -43,7 +43,7 @@ class RowMaker:
     """Pictures to rows: what an `Encoder` is, but in numpy. ``label`` names weights, preprocessing and kind.
 
     ``prepare`` makes one picture, or ``frames`` frames of a clip, small (its own pixels may be a hundred times the
-    encoder's), ``rows`` a batch of what it gave into rows. ``precision``: of the model that makes them.
+    encoder's), ``rows`` a batch of what it gave into rows. ``precision`` and ``name``: of the model.
     """
 
     label: str
@@ -51,6 +51,7 @@ class RowMaker:
     rows: Callable[[Sequence[Any]], np.ndarray]
     frames: int = 1
     precision: str = "fp32"
+    name: str = ""
 
     def of(self, picture: Picture) -> Any:
         """What ``prepare`` makes of a picture or clip. Raises `PictureError`."""
@@ -185,7 +186,7 @@ class Filling:
             self._encode()
         if self._encoded:
             rows = np.stack(list(self._encoded.values()))
-            self._rows.append(self._maker.label, list(self._encoded), rows, self._maker.precision)
+            self._rows.append(self._maker.label, list(self._encoded), rows, self._maker.precision, self._maker.name)
             self._encoded.clear()
         self._claims.release()
         self._appended = time.monotonic()

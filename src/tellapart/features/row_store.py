@@ -38,13 +38,15 @@ from tellapart.features.shards import (
     write_rows,
 )
 
+TITLES = "CREATE TABLE IF NOT EXISTS titles (name TEXT PRIMARY KEY, title TEXT NOT NULL)"  # earlier versions had none
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
 
 
 @dataclass(frozen=True)
 class TableUse:
-    """One line of ``tellapart cache``. ``used`` is in seconds since 1970."""
+    """One line of ``tellapart cache``. ``used`` is in seconds since 1970; ``name`` is "" where it was not kept."""
 
+    name: str
     label: str
     pictures: int
     bytes: int
@@ -128,16 +130,22 @@ class RowStore:
 
     # -- writing
 
-    def append(self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32") -> None:
+    def append(
+        self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
+    ) -> None:
         """Add rows; keys that are there already (another process was faster) keep theirs.
 
         precision: of the model that made them; a new table keeps half precision as such where no bit is lost by it.
+        title: what `usage` calls the table.
         Raises `TellapartError` where the disk is full (nothing half-written counts) or the rows' shape is another
         than the table's.
         """
         name = _name(label)
         with self._index.transaction("IMMEDIATE") as index:
             table = _table(index, name) or self._new_table(index, label, rows, precision)
+            index.execute(TITLES)
+            if title:
+                index.execute("REPLACE INTO titles VALUES (?, ?)", (name, title))
             packed = _packed(rows, table, label)
             if table.count and self._sizes(table).get(last := table.shard_of(table.count - 1), 0) < (
                 table.rows_in(last) * table.row_bytes
@@ -174,6 +182,17 @@ class RowStore:
                 file.unlink(missing_ok=True)
         return freed
 
+    def remove(self, label: str) -> int:
+        """Drop one table; the bytes set free."""
+        with self._index.transaction("EXCLUSIVE") as index:
+            if (table := _table(index, _name(label))) is None:
+                return 0
+            freed = sum(self._sizes(table).values())
+            for shard in table.shards():
+                self._drop(index, table, shard)
+            index.execute("DELETE FROM tables WHERE name = ?", (table.name,))
+        return freed
+
     def usage(self) -> list[TableUse]:
         """The contents of the cache, last used first."""
         if not self._index.path.is_file():
@@ -184,8 +203,11 @@ class RowStore:
                 "ORDER BY used DESC"
             ).fetchall()
             tables = {name: _table(index, name) for name, *_ in found}
+            there = index.execute("SELECT 1 FROM sqlite_master WHERE name = 'titles'").fetchone()
+            titles = dict(index.execute("SELECT name, title FROM titles").fetchall()) if there else {}
         return [
-            TableUse(label, count, sum(self._sizes(tables[name]).values()), used) for name, label, used, count in found
+            TableUse(titles.get(name, ""), label, count, sum(self._sizes(tables[name]).values()), used)
+            for name, label, used, count in found
         ]
 
     def room(self) -> Room:

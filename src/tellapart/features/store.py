@@ -170,7 +170,7 @@ def encoder_rows(encoder: Encoder) -> RowMaker:
         return features.detach().float().cpu().numpy()
 
     label = f"features {encoder.fingerprint}" + (f" {encoder.precision}" if encoder.precision != "fp32" else "")
-    return RowMaker(label, encoder.pixels, rows, encoder.frames, encoder.precision)
+    return RowMaker(label, encoder.pixels, rows, encoder.frames, encoder.precision, encoder.name)
 
 
 def _unreadable(errors: Sequence[tuple[Item, PictureError]], total: int) -> str:

@@ -113,7 +113,7 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     """The view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
-    if features == OFF:
+    if features == OFF or (features is None and getattr(captioner, "tower", captioner) is None):  # rows would be pixels
         return StreamedView(captioner, store, progress)
     if features is None:
         return EncodedView(captioner, store, progress)

@@ -63,7 +63,8 @@ class Scorer:
 
     @property
     def encoder(self) -> Encoder:
-        return Encoder(self._of_features, self.pixels, self._frozen_image_features, self.frames, mean_feature)
+        encode = self._frozen_image_features
+        return Encoder(self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name)
 
     @cached_property
     def _of_features(self) -> str:

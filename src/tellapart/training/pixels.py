@@ -38,10 +38,12 @@ class TrainingPixels:
         if not self.as_bytes:
             pixels = self.learner.pixels
             fingerprint = self.learner.encoder.fingerprint
-            return RowMaker(f"pixels float32 {fingerprint}", lambda images: pixels(images[:1])[0].numpy(), np.stack)
+            label, name = f"pixels float32 {fingerprint}", f"{self.learner.name}, pixels"
+            return RowMaker(label, lambda images: pixels(images[:1])[0].numpy(), np.stack, name=name)
         settings = json.dumps(self.learner.processor.to_dict(), sort_keys=True, default=str)
         digest = hashlib.blake2b(settings.encode(), digest_size=12).hexdigest()
-        return RowMaker(f"pixels uint8 {digest}", lambda images: self._bytes(images[0]), np.stack)
+        label, name = f"pixels uint8 {digest}", f"{self.learner.name}, pixels"
+        return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
         """Rows of the store as the vision encoder reads them, on the learner's device: float B×C×H×W, or B×… ."""
