@@ -12,6 +12,7 @@ import pytest
 import torch
 from command_line import Cli
 
+from tellapart.bags.shards import FeatureShards
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
 from tellapart.errors import MissingExtra, UsageError
@@ -119,6 +120,28 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'tellapart\[regions\]'"):
         FeatureFiles.open(tmp_path / "a.h5")
+
+
+def test_damaged_headers_of_npy_files_are_one_line(tmp_path: Path) -> None:
+    """Any byte turned over, or other brackets, types and sizes: NumPy answers with almost any exception."""
+    np.save(tmp_path / "a.npy", np.ones((4, 3), np.float32))
+    whole, errors = (tmp_path / "a.npy").read_bytes(), set[str]()
+    headers = [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(128) for bit in range(8)]
+    headers += [
+        whole.replace(b"(4, 3), ", text) for text in (b"(-4,-3)", b"((((((((", b"(4e9, 3)", b"9**9**9,", b"(4,3)+")
+    ]
+    for data in headers:
+        (tmp_path / "a.npy").write_bytes(data)
+        for read in (
+            lambda: FeatureFiles.open(tmp_path).rows([Item("a", None)], None),
+            lambda: FeatureShards.open(tmp_path),
+        ):  # type: ignore[arg-type]
+            try:
+                read()
+            except UsageError as error:
+                errors.add(str(error))
+    assert len(errors) > 20
+    assert not [error for error in errors if "\n" in error or not ("a.npy" in error or "different widths" in error)]
 
 
 def test_a_captioner_trains_and_speaks_with_features_from_files(

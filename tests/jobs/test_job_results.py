@@ -143,6 +143,32 @@ def test_a_damaged_npz_is_one_line(cli: Cli, tmp_path: Path) -> None:
     assert merged.status == 1 and "damaged" in merged.line
 
 
+BAD = (
+    b"",
+    b"[]",
+    b"null",
+    b"\xff\xfe",
+    b"{",
+    b'{"number": []}',
+    b'{"shard": "x", "state": 3, "shards": -1}',
+    b"9" * 5000,
+)
+
+
+@pytest.mark.parametrize("name", ["job.json", "manifest.jsonl", "status.json", "failed/000001.json", "parts/summary"])
+def test_damaged_files_of_a_job_are_one_line(name: str, cli: Cli, tmp_path: Path) -> None:
+    job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)
+    Pulse(job).write(always=True)
+    job.set_aside(Shard(1, "x"), "a reason", 1)
+    file = Path(job.path) / (job.summary_name(1) if name == "parts/summary" else name)
+    for content in BAD:
+        file.write_bytes(content)
+        for command in (("status",), ("status", "--json"), ("merge", "-o", tmp_path / "out.tar")):
+            done = cli("job", command[0], job.path, *command[1:])
+            assert done.status in (0, 1, 2) and "Traceback" not in done.err
+            assert done.status == 0 or len(done.err.splitlines()) == 1
+
+
 def test_replaced_pictures_are_noticed_and_touched_ones_are_not(tmp_path: Path) -> None:
     job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)
     (tmp_path / "photos" / "0.jpg").touch()

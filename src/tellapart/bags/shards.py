@@ -83,9 +83,10 @@ class FeatureShards:
 def _opened(path: Path) -> Shard:
     try:
         shape, dtype, offset = _npy(path) if path.suffix == ".npy" else _safetensors(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: cannot be read as a matrix of features ({error})") from None
-    if len(shape) != 2 or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
+    except Exception as error:  # NumPy answers a damaged header with almost any
+        cause = " ".join(str(error).split())[:120]
+        raise UsageError(f"{path}: cannot be read as a matrix of features ({cause or type(error).__name__})") from None
+    if len(shape) != 2 or min(shape) < 0 or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
         raise UsageError(f"{path}: {dtype} of shape {tuple(shape)}; expected a matrix N×D of floating-point numbers")
     size = shape[0] * shape[1] * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
     if path.stat().st_size < offset + size:

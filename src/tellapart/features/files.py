@@ -8,8 +8,6 @@ have different numbers of regions. An id is looked for as it stands, then withou
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,7 +44,9 @@ class NumpyFolder:
         try:
             found = np.load(file)  # never unpickles: an object array is an error
             return found if isinstance(found, np.ndarray) else self._chosen(file, found)
-        except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        except UsageError:
+            raise
+        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
             raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:

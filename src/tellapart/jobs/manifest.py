@@ -127,7 +127,9 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
     """The shards of a manifest. Raises `UsageError` for a line that is none."""
     for number, line in enumerate(lines, start=1):
         try:
-            yield Shard.of(json.loads(line))
+            if (shard := Shard.of(json.loads(line))).number != number - 1:
+                raise ValueError
+            yield shard
         except (ValueError, TypeError):
             raise UsageError(
                 f"manifest.jsonl, line {number}: not a shard; type --overwrite, or remove the job's folder"
