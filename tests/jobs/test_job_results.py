@@ -23,7 +23,7 @@ from tellapart.data.images.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.exchange import EncodedRows
 from tellapart.inference.writers import Written, json_line
-from tellapart.jobs import features
+from tellapart.jobs import features, worker
 from tellapart.jobs.job import Job, Request, prepare
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.opening import open_shard, pictures_of
@@ -304,3 +304,9 @@ def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: py
     DiskFolder(tmp_path / "job").put(tmp_path / "part", "parts/0")
     assert [path.name for path in (tmp_path / "job" / "parts").iterdir()] == ["0"]
     assert (tmp_path / "job" / "parts" / "0").read_text() == "whole"
+
+
+def test_the_errors_of_workers_are_whole() -> None:
+    told = worker._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
+    assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]
+    assert "RuntimeError" in told["traceback"]
