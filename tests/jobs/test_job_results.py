@@ -309,4 +309,3 @@ def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: py
 def test_the_errors_of_workers_are_whole() -> None:
     told = worker._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
     assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]
-    assert "RuntimeError" in told["traceback"]

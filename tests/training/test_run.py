@@ -101,9 +101,9 @@ def test_a_folder_that_someone_put_among_the_checkpoints_stays(tiny_recipe: dict
     run = Run(tmp_path / "run", check_recipe(tiny_recipe, "test"))
     run.stamp("cpu")
     (run.checkpoints / "kept-by-me").mkdir()
-    for step in (1, 2):
+    for step in (1, 2, 3):
         run.save({"step": step, "best_step": None}, lambda folder: None)
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["kept-by-me", "step-0000002"]
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["kept-by-me", "step-0000002", "step-0000003"]
 
 
 def test_a_damaged_stamp_is_one_line(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:

@@ -32,11 +32,10 @@ def cache(
     """Show where encoded pictures are cached and how large the cache is; --remove and --empty delete."""
     if empty and remove is not None:
         raise UsageError("--empty deletes all, --remove one encoder's rows; type one of them")
-    if remove is not None:
-        value, summary = remove_rows(remove)
-    else:
-        value, summary = empty_cache() if empty else describe_cache()
-    show(value, lambda: summary, as_json)
+    found = (
+        describe_cache() if not empty and remove is None else empty_cache() if remove is None else remove_rows(remove)
+    )
+    show(found[0], lambda: found[1], as_json)
 
 
 def describe_cache() -> tuple[dict[str, Any], Table]:

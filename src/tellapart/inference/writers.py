@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tellapart.data.images.pictures import FilePicture, StoredPicture
+from tellapart.data.images.pictures import FilePicture, StoredPicture, signature_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, writable_file, write_errors
@@ -383,7 +383,7 @@ class TextFiles:
             taken[target] = item.picture.name
             if target.exists() and not overwrite:
                 done.add(item.id)
-                newer += target.stat().st_mtime_ns < item.picture.path.stat().st_mtime_ns
+                newer += target.stat().st_mtime_ns < signature_of(Path(item.picture.name), item.picture.name)[1]
         if newer:
             say(f"{newer:,} pictures are newer than their .txt, which is kept; --overwrite writes it anew")
         return cls(done)

@@ -146,8 +146,8 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     if picture is None:
         raise UsageError("no picture in this sample")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
-        kind = "a sparse member of " if picture.issparse() else ""
-        raise UsageError(f"{kind}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
+        sparse = "a sparse member of " if picture.issparse() else ""
+        raise UsageError(f"{sparse}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
     texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
     record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines()]
