@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "captioners")]
 from families import FAMILIES  # noqa: E402
 from trl_run import pictures, settings  # noqa: E402
 
+from tellapart.bags.file import BagsFile, Header, write_bags  # noqa: E402
 from tellapart.bags.mine import Bag  # noqa: E402
 from tellapart.captioners import load_captioner  # noqa: E402
 from tellapart.errors import UsageError  # noqa: E402
@@ -194,6 +195,21 @@ def test_bags_stay_whole_on_a_rank_or_the_line_says_which_numbers_to_change() ->
         bag_order(dataset, [("0.jpg",), ("1.jpg", "2.jpg")], Args())
     with pytest.raises(UsageError, match=r"no picture '9.jpg'"):
         bag_order(dataset, [("0.jpg", "9.jpg")], Args())
+
+
+def test_of_bags_of_several_sizes_one_is_chosen_and_truematchs_file_is_read(tmp_path: Path) -> None:
+    """Issue: `bags mine` writes several sizes to one file, of which none could be chosen, and 3.json was no file."""
+    dataset = pictures(8)
+    bags = [Bag(tuple(f"{n + k}.jpg" for k in range(size))) for size in (2, 4) for n in range(0, 8, size)]
+    write_bags(tmp_path / "bags.jsonl", BagsFile(Header(), bags))
+    ordered = bag_order(dataset, tmp_path / "bags.jsonl", Args(), size=2)
+    assert sorted(ordered["bag"]) == [n for n in range(4) for _ in range(2)]
+    with pytest.raises(UsageError, match=r"bags of sizes 2, 4; choose one of them: size=2"):
+        bag_order(dataset, tmp_path / "bags.jsonl", Args())
+    with pytest.raises(UsageError, match=r"no bags of size 3; sizes there are: 2, 4"):
+        bag_order(dataset, bags, Args(), size=3)
+    (tmp_path / "2.json").write_text('[["0.jpg", "1.jpg"], ["4.jpg", "5.jpg"]]')
+    assert sorted(bag_order(dataset, tmp_path / "2.json", Args())["id"]) == ["0.jpg", "1.jpg", "4.jpg", "5.jpg"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 import torch
 
-from tellapart.bags.file import read_bags
+from tellapart.bags.file import read_bags, read_truematch
 from tellapart.bags.mine import Bag
 from tellapart.errors import UsageError
 from tellapart.integrations.trl_rows import (
@@ -246,21 +246,27 @@ def bag_order(
     bags: str | Path | Iterable[Bag | Sequence[str]],
     args: BatchSize,
     *,
+    size: int | None = None,
     seed: int = 0,
     id_column: str = "id",
 ) -> Dataset:
     """The rows of ``dataset`` bag by bag, in a random order of bags, with a column ``bag`` that numbers them.
 
-    bags: of one size, as ids of ``id_column``; a file of ``tellapart bags mine`` (its bags of one size), or what
-    `tellapart.bags.mine_bags` gives. A picture may be in several bags. args: the `GRPOConfig` or `RLOOConfig` of the
+    bags: ids of ``id_column``; a file of ``tellapart bags mine`` or TrueMatch's ``3.json``; or what
+    `tellapart.bags.mine_bags` gives. size: which of them, where there are several sizes. A picture may be in several
+    bags. args: the `GRPOConfig` or `RLOOConfig` of the
     trainer. The trainer must not shuffle, and a rank must get whole bags:
     ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``. Raises `UsageError`
     where one of these does not hold, or the data set lacks a picture.
     """
     found = _bags(bags)
+    there = ", ".join(map(str, sorted({len(bag) for bag in found}))) or "none"
+    found = [bag for bag in found if size in (None, len(bag))]
     sizes = sorted({len(bag) for bag in found})
+    if not sizes:
+        raise UsageError(f"no bags of size {size}; sizes there are: {there}")
     if len(sizes) != 1:
-        raise UsageError(f"bags of sizes {', '.join(map(str, sizes)) or 'none'}; expected bags of one size")
+        raise UsageError(f"bags of sizes {there}; choose one of them: size={sizes[0]}")
     check_whole_bags(args, sizes[0])
     if id_column not in dataset.column_names:
         raise UsageError(f"the data set has no column '{id_column}'; it has: {', '.join(dataset.column_names)}")
@@ -291,7 +297,8 @@ def check_whole_bags(args: BatchSize, bag_size: int) -> None:
 
 def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
     if isinstance(bags, (str, Path)):
-        bags = read_bags(Path(bags)).bags
+        path = Path(bags)
+        bags = read_truematch(path) if path.suffix.lower() == ".json" else read_bags(path).bags
     return [[str(id_) for id_ in (bag.ids if isinstance(bag, Bag) else bag)] for bag in bags]
 
 
