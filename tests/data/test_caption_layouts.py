@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,16 @@ def lmms(number: int, id_: int, file: str, text: str) -> dict[str, Any]:
         "arguments": {"0": "Provide a one-sentence caption"}, "resps": [[text]], "filtered_resps": [text],
         "doc_hash": "0", "coco_CIDEr": {"answer": [GT], "pred": text, "image_id": id_},
     }  # fmt: skip
+
+
+def lmms_now(number: int, id_: int, file: str, text: str) -> dict[str, Any]:
+    """The same of the lmms-eval of 2026, which writes neither the document nor the unfiltered answers."""
+    target = str([GT, "and again"])
+    sample = {
+        key: value for key, value in lmms(number, id_, file, text).items() if key in ("filtered_resps", "doc_hash")
+    }
+    metric = {"answer": [GT, "and again"], "pred": text, "image_id": id_, "id": 7000 + number}
+    return {"doc_id": number, "target": target, **sample, "coco_CIDEr": metric, "input": "Provide a caption"}
 
 
 def conversation(id_: int, file: str, text: str) -> dict[str, Any]:
@@ -105,6 +116,21 @@ LAYOUTS: dict[str, tuple[str, str]] = {
     "LLaVA's training": ("llava.json", json.dumps([conversation(*pair) for pair in PAIRS])),
     "chats": ("c.jsonl", lines([{"images": [f], "messages": chat(t)} for _, f, t in PAIRS])),
     "lmms-eval": ("samples_coco.jsonl", lines([lmms(n, *pair) for n, pair in enumerate(PAIRS)])),
+    "lmms-eval's current samples": ("x_samples_coco2014_cap_val.jsonl",
+                                    lines([lmms_now(n, *pair) for n, pair in enumerate(PAIRS)])),
+    "GIT's TSV": ("c.tsv", "".join(f'{i}\t{json.dumps([{"caption": t}])}\n' for i, _, t in PAIRS)),
+    "VinVL's TSV": ("c.tsv", "".join(f'{i}\t{json.dumps([{"caption": t, "conf": 0.9}])}\n' for i, _, t in PAIRS)),
+    "GIT's TSV called .txt": ("c.txt", "".join(f'{i}\t{json.dumps([{"caption": t}])}\n' for i, _, t in PAIRS)),
+    "CSV with dictionaries": ("c.csv", "image,caption\n" + "".join(f'{f},"{[{"raw": t}]}"\n' for _, f, t in PAIRS)),
+    "JSON pairs": ("c.json", json.dumps([[f, t] for _, f, t in PAIRS])),
+    "JSON pairs by number": ("c.json", json.dumps([[i, t] for i, _, t in PAIRS])),
+    "JSON pairs, a line each": ("c.jsonl", lines([[f, t] for _, f, t in PAIRS])),
+    "names and commas": ("c.txt", "".join(f"{f},{t}\n" for _, f, t in PAIRS)),
+    "names, commas and quotes": ("c.txt", "".join(f'{f}, "{t}"\n' for _, f, t in PAIRS)),
+    "names, numbers and bars": ("c.txt", "".join(f"{f}| 0| {t}\n" for _, f, t in PAIRS)),
+    "names and blanks": ("c.txt", "".join(f"{f} {t}\n" for _, f, t in PAIRS)),
+    "numbers and tabs": ("c.txt", "".join(f"{i}\t{t}\n" for i, _, t in PAIRS)),
+    "numbered captions": ("c.csv", "image,caption_0\n" + "".join(f'{f},"{t}"\n' for _, f, t in PAIRS)),
     "id to text": ("c.json", json.dumps({str(i): t for i, _, t in PAIRS})),
     "stem to texts": ("c.json", json.dumps({f[:-4]: [t] for _, f, t in PAIRS})),
     "pycocoevalcap": ("c.json", json.dumps({str(i): [{"image_id": i, "id": 0, "caption": t}] for i, _, t in PAIRS})),
@@ -304,13 +330,120 @@ def test_references_of_textcaps_and_of_docci(tmp_path: Path) -> None:
     assert read_reference_file(tmp_path / "docci.jsonlines").texts == {"test_00000.jpg": texts[:1]}
 
 
+# What NumPy writes, and so pandas where it saves a column of lists that it read from Parquet.
+OF_NUMPY = [
+    ("['a dog'\n 'the dog']", ["a dog", "the dog"]),
+    ("['a dog' \"the dog's ball\"]", ["a dog", "the dog's ball"]),
+    ("[{'raw': 'a dog'} {'raw': 'the dog, again'}]", ["a dog", "the dog, again"]),
+]
+# Neither text nor anything that can be read.
+NO_TEXT = [
+    *(
+        "['a dog' 'the dog', 'again']",
+        "['a dog' ... 'the dog']",
+        "[a dog, the dog]",
+        "{'raw' 'a dog'}",
+        '{"caption": "a',
+    ),
+    *(
+        "array(['a dog'], dtype=object)",
+        "[list(['a dog', 'x']) list(['y'])]",
+        "{'a dog', 'the dog'}",
+        "x.jpg",
+        "in/x.PNG",
+    ),
+]
+
+
+@pytest.mark.parametrize(("cell", "texts"), OF_NUMPY)
+def test_cells_of_numpy_are_as_many_captions_as_they_hold(cell: str, texts: list[str], tmp_path: Path) -> None:
+    """Issue: `ast.literal_eval` joined them to one caption, of which CIDEr was 0.0, with exit status 0."""
+    Image.new("RGB", (3, 2)).save(tmp_path / "x.jpg")
+    quoted = cell.replace('"', '""')
+    (tmp_path / "c.csv").write_text(f'image,captions\nx.jpg,"{quoted}"\n')
+    assert read_reference_file(tmp_path / "c.csv").texts == {"x.jpg": texts}
+    assert open_data(f"{tmp_path}/c.csv")[0].references == tuple(texts)
+    (tmp_path / "c.jsonl").write_text(json.dumps({"image": "x.jpg", "captions": cell}))
+    assert open_data(f"{tmp_path}/c.jsonl")[0].references == tuple(texts)
+
+
+def test_a_round_trip_through_pandas_gives_the_captions_again(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = [["a dog", "the dog's ball"], ["a cat"], ["one, two", "[sic] three", "four"]]
+    nested = [[{"raw": text} for text in of_one] for of_one in texts]
+    pandas.DataFrame({"id": [7, 8, 9], "caption": texts, "sentences": nested}).to_parquet(tmp_path / "x.parquet")
+    there = pandas.read_parquet(tmp_path / "x.parquet")
+    for column in ("caption", "sentences"):
+        there[["id", column]].to_csv(tmp_path / "y.csv", index=False)
+        assert read_reference_file(tmp_path / "y.csv").texts == dict(zip("789", texts, strict=True))
+
+
+@pytest.mark.parametrize("cell", NO_TEXT)
+def test_what_looks_like_a_list_or_a_file_is_never_text(cell: str, tmp_path: Path) -> None:
+    quoted = cell.replace('"', '""')
+    for name in ("x.jpg", "y.jpg"):
+        Image.new("RGB", (3, 2)).save(tmp_path / name)
+    (tmp_path / "c.csv").write_text(f'image,caption\ny.jpg,a cat\nx.jpg,"{quoted}"\n')
+    (tmp_path / "c.json").write_text(json.dumps([{"image": "x.jpg", "caption": cell}]))
+    (tmp_path / "c.jsonl").write_text(json.dumps({"image": "x.jpg", "caption": cell}))
+    for name in ("c.csv", "c.json", "c.jsonl"):
+        for read in (read_caption_file, read_reference_file):
+            with pytest.raises(UsageError, match=r"looks like a list or a dictionary|is a file name"):
+                read(tmp_path / name)
+    data = open_data(f"{tmp_path}/c.csv")  # a row of a large table is counted, and the others are read
+    assert [item.id for item in data] == ["y.jpg"]
+    [(where, reason)] = data.missing
+    assert where.startswith(f"{tmp_path}/c.csv, line 3") and reason.startswith("the caption ")
+
+
 @pytest.mark.parametrize(
-    ("name", "line"), [("c.tar", "--data"), ("c.xml", "XML is not read"), ("c.xls", "save it as .xlsx or .csv")]
+    "text", ["[unk]", "[sic] a dog", "[CLS] a dog [SEP]", "(a dog)", "a {red} dog", "a sign: x.jpg"]
+)
+def test_brackets_in_words_are_text(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text(f"id,caption\n1,{text}\n")
+    assert read_caption_file(tmp_path / "c.csv").texts == {"1": [text]}
+
+
+def test_lines_of_which_only_some_begin_with_a_file_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("x.jpg,a dog\na cat\n")
+    with pytest.raises(UsageError, match=r"line 1: begins with the file name 'x.jpg', and other lines do not"):
+        read_caption_file(tmp_path / "c.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("c.tar", "--data"),
+        ("preds.pkl", r"python -c .*json.dump\(pickle.load.* \S+preds.pkl \S+preds.json$"),
+        ("c.zip", "unzip "),
+        ("c.xml", "XML is not read"),
+        ("c.xls", "save it as .xlsx or .csv"),
+    ],
 )
 def test_files_that_hold_no_text_say_what_to_give(name: str, line: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text('<?xml version="1.0"?>\n<annotations/>\n')
     with pytest.raises(UsageError, match=line):
         read_caption_file(tmp_path / name)
+    if name.endswith(("zip", "pkl")):
+        with pytest.raises(UsageError, match=line):
+            open_data(str(tmp_path / name))
+
+
+def test_compressed_files_are_read(photos: Path, tmp_path: Path) -> None:
+    for layout in ("COCO annotations", "CSV", "names and tabs"):
+        name, content = LAYOUTS[layout]
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+        assert match_captions(read_caption_file(tmp_path / f"{name}.gz"), known_of(photos), "c").texts == {
+            file: [text] for _, file, text in PAIRS
+        }
+    data = open_data(f"{tmp_path / 'c.json.gz'}?images={photos}")
+    assert [item.references for item in data] == [(text,) for text in TEXTS]
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(b"[]" * 999)[:-9])
+    with pytest.raises(UsageError, match=r"c\.json\.gz: "):
+        read_caption_file(tmp_path / "c.json.gz")
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(UsageError, match="gunzip"):
+        open_data(str(tmp_path / "c.jsonl.gz"))
 
 
 def test_of_a_record_with_both_captions_and_references_each_reader_takes_its_own(tmp_path: Path) -> None:
@@ -404,6 +537,33 @@ def test_a_folder_of_pictures_takes_its_references_from_hugging_faces_metadata(p
     assert {item.id: item.references for item in open_data(str(tmp_path))} == {
         file: (text,) for file, text in zip(FILES, TEXTS, strict=True)
     }
+
+
+def test_every_folder_below_may_have_its_own_metadata(photos: Path, tmp_path: Path) -> None:
+    """Issue: the lists of ``train/`` and ``test/`` were passed over, and their captions lost without a word."""
+    for folder, file in zip(("train", "test/a", "test"), FILES, strict=True):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / file).write_bytes((photos / file).read_bytes())
+    (tmp_path / "train" / "metadata.jsonl").write_text(
+        lines([{"id": 0, "image_file_name": f"./{FILES[0]}", "text": TEXTS[0]}, {"file_name": "gone.jpg", "text": GT}])
+    )
+    (tmp_path / "test" / "metadata.csv").write_text(
+        f'id,file_name,text\n0,a\\{FILES[1]},{TEXTS[1]}\n1,./{FILES[2]},"{TEXTS[2]}"\n'
+    )
+    wanted = {f"train/{FILES[0]}": TEXTS[0], f"test/a/{FILES[1]}": TEXTS[1], f"test/{FILES[2]}": TEXTS[2]}
+    data = open_data(str(tmp_path))
+    assert {item.id: item.references for item in data} == {id_: (text,) for id_, text in wanted.items()}
+    assert list(data.missing) == [(str(tmp_path / "train" / "gone.jpg"), "no such file")]
+    (tmp_path / "train" / "metadata.jsonl").write_text(lines([{"file_name": FILES[0], "text": TEXTS[0]}]))
+    known = KnownIds("the data", list(wanted))
+    assert match_captions(read_reference_file(tmp_path), known, "r").texts == {i: [t] for i, t in wanted.items()}
+
+
+def test_a_folder_of_archives_says_how_to_unpack_them(tmp_path: Path) -> None:
+    (tmp_path / "train.zip").write_bytes(b"PK")
+    (tmp_path / "metadata.jsonl").write_text(LAYOUTS["metadata.jsonl"][1])
+    with pytest.raises(UsageError, match=r"train\.zip \(an archive; type: unzip -d "):
+        open_data(str(tmp_path))
 
 
 def test_records_of_one_id_in_a_json_list_are_one_picture(photos: Path, tmp_path: Path) -> None:

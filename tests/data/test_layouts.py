@@ -13,6 +13,34 @@ from tellapart.data import open_data
 from tellapart.data.downloads import url_file_name
 from tellapart.data.images.clips import ClipFile
 
+# -- TextCaps and RedCaps
+
+
+@pytest.mark.parametrize("at", ["train", "train_images", "."])
+def test_textcaps_and_redcaps_as_data(at: str, tmp_path: Path) -> None:
+    """Issue: both were "which layout is this JSON file?"."""
+    draw(tmp_path / "pictures" / at / "0054c9.jpg")
+    record = {"image_id": "0054c9", "image_name": "0054c9", "image_path": "train/0054c9.jpg", "set_name": "train"}
+    texts = ["a sign that says stop", "a red stop sign"]
+    records = [{**record, "caption_id": n, "caption_str": t, "reference_strs": texts} for n, t in enumerate(texts)]
+    (tmp_path / "t.json").write_text(json.dumps({"dataset_name": "textcaps", "dataset_type": "train", "data": records}))
+    dataset = open_data(f"{tmp_path / 't.json'}?images={tmp_path / 'pictures'}")
+    assert all_of(dataset) == [("train/0054c9.jpg", tuple(texts), "train")] and not dataset.missing
+
+    draw(tmp_path / "images" / "abandoned" / "bpzj7r.jpg")
+    both = [
+        {"image_id": id_, "author": "a", "url": f"https://i.redd.it/{id_}.jpg", "raw_caption": "Old Mill [OC]",
+         "caption": "old mill", "subreddit": "abandoned", "score": 9}
+        for id_ in ("bpzj7r", "gone")
+    ]  # fmt: skip
+    (tmp_path / "annotations").mkdir()
+    file = tmp_path / "annotations" / "abandoned_2017.json"
+    file.write_text(json.dumps({"info": {"year": 2017}, "annotations": both}))
+    dataset = open_data(str(file))
+    assert all_of(dataset) == [("abandoned/bpzj7r.jpg", ("old mill",), "")]
+    assert [(Path(name).name, why) for name, why in dataset.missing] == [("gone.jpg", "no such file")]
+
+
 # -- Conceptual Captions
 
 URLS = [f"https://a.org/p/cat{n}.jpg?w=1" for n in range(4)]

@@ -228,6 +228,15 @@ def test_flickr_wrong(flickr: Path) -> None:
     assert "no Flickr8k.token.txt" in wrong(f"flickr8k:{flickr}")
 
 
+def test_flickr30ks_token_file(tmp_path: Path) -> None:
+    draw(tmp_path / "flickr30k-images" / "1000092795.jpg")
+    rows = [f"1000092795.jpg#{k}\tTwo guys , number {k} ." for k in range(5)]
+    (tmp_path / "results_20130124.token").write_text("\n".join(rows) + "\n")
+    for spec in (f"{tmp_path}/results_20130124.token", f"flickr8k:{tmp_path}/results_20130124.token"):
+        dataset = open_data(spec)
+        assert ids(dataset) == ["1000092795.jpg"] and dataset[0].references[4] == "Two guys , number 4 ."
+
+
 # -- coco
 
 

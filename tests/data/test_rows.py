@@ -1,5 +1,6 @@
 """Readers of rows: CSV, WebDataset, and what they share; and what interrupted downloads leave behind."""
 
+import base64
 import json
 import os
 import tarfile
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
+from tellapart.data.caption_files import read_reference_file
 from tellapart.data.patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
 from tellapart.data.rows import RowIndex
@@ -205,6 +208,62 @@ def test_webdataset(tmp_path: Path) -> None:
     assert ids(open_data(str(tmp_path))) == ["cover.png"]
     assert ids(open_data(f"{tmp_path}/*.tar?split=val")) == ["train-0/0002"]
     assert [dataset[n].id for n in (2, 0, 1)] == ["train-1/0001", "train-0/0001", "train-0/0002"]
+
+
+def test_webdataset_knows_the_names_of_caption_files(tmp_path: Path) -> None:
+    """Issue: of these samples none had a reference, without a word."""
+    records = {
+        "1": {"text": "a dog", "url": "https://a.org/1.png"},
+        "2": {"question": "Describe.", "answer": "a dog"},
+        "3": {"caption_0": "a dog", "caption_10": "d", "caption_2": "c", "caption_1": "b"},
+        "4": [{"caption": "a dog"}, {"caption": "b"}],
+        "5": {"label": 7},
+        "6": {"caption": "['a dog' ... 'b']"},
+    }
+    pairs = [[(f"{key}.png", png()), (f"{key}.json", json.dumps(record).encode())] for key, record in records.items()]
+    dataset = open_data(str(tar(tmp_path / "s.tar", *(member for pair in pairs for member in pair))))
+    assert [item.references for item in dataset] == [
+        *(("a dog",), ("a dog",), ("a dog", "b", "c", "d"), ("a dog", "b"), ())
+    ]
+    [(name, reason)] = dataset.missing
+    assert name.endswith("s.tar#6") and "looks like a list" in reason
+
+
+def test_the_folder_of_img2dataset_is_its_samples_not_its_tables(tmp_path: Path) -> None:
+    """Issue: the Parquet file beside each tar, which says what was fetched, was opened in its place."""
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow.parquet")
+    rows = pyarrow.table({"url": ["https://a.org/1.png"], "caption": ["a dog"], "key": ["000000000"]})
+    packed, plain = tmp_path / "webdataset", tmp_path / "files"
+    for folder in (packed, plain):
+        folder.mkdir()
+        pyarrow.parquet.write_table(rows, folder / "00000.parquet")
+        (folder / "00000_stats.json").write_text("{}")
+    record = json.dumps({"caption": "a dog", "url": "https://a.org/1.png", "status": "success"}).encode()
+    members = [("000000000.png", png()), ("000000000.txt", b"a dog"), ("000000000.json", record)]
+    tar(packed / "00000.tar", *members)
+    (plain / "00000").mkdir()
+    for name, data in members:
+        (plain / "00000" / name).write_bytes(data)
+    assert all_of(open_data(str(packed))) == [("00000/000000000", ("a dog",), "")]
+    assert all_of(open_data(str(plain))) == [("00000/000000000.png", ("a dog",), "")]
+
+
+def test_vlmevalkits_table_holds_its_pictures_in_base64(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 255, (300, 450, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.png")  # 400 KB: more than Python's CSV takes in a cell
+    rows = [
+        f"{n}\t{base64.b64encode(data).decode()}\tDescribe.\t['a dog', \"the dog's ball\"]\n"
+        for n, data in enumerate([(tmp_path / "a.png").read_bytes(), png("green")])
+    ]
+    file = table(tmp_path, "index\timage\tquestion\tanswer\n" + "".join(rows), "COCO_VAL.tsv")
+    (tmp_path / "a.png").unlink()
+    dataset = open_data(str(file))
+    assert all_of(dataset) == [(str(n), ("a dog", "the dog's ball"), "") for n in (0, 1)]
+    assert np.array_equal(np.asarray(dataset.load_image(dataset[0])), noise) and len(dataset[0].picture.name) < 200
+    assert read_reference_file(file).texts == {str(n): ["a dog", "the dog's ball"] for n in (0, 1)}
+    odd = table(tmp_path, f"index\timage\tanswer\n0\t{'x' * 5000}\ta dog\n", "odd.tsv")
+    assert "a picture's path was expected" in wrong(odd) and len(wrong(odd)) < 300
 
 
 def test_a_member_has_the_key_of_its_file(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
+import shlex
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +17,7 @@ from typing import Any
 
 from tellapart.data.dataset import Skipped, select_items
 from tellapart.data.images.pictures import FilePicture
+from tellapart.data.records import caption_texts
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
@@ -174,10 +178,46 @@ def picture_folder(options: Options, *candidates: Path) -> Path:
     return next((folder for folder in candidates if folder.is_dir()), candidates[0])
 
 
+MAX_UNPACKED_BYTES = 8 << 30
+
+
+def refuse_unread(path: Path) -> None:
+    """A `UsageError` that says how to convert it, for a file of a kind that is not opened: a pickle, a zip."""
+    if path.suffix.lower() in (".pkl", ".pickle"):
+        names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
+        raise UsageError(
+            f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: python -c "
+            f'\'import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"))\' '
+            f"{names}"
+        )
+    if path.suffix.lower() == ".zip":
+        names = f"{shlex.quote(str(path))} -d {shlex.quote(str(path.with_suffix('')))}"
+        raise UsageError(f"{path}: an archive is not read here; name the folder that this makes of it: unzip {names}")
+
+
+def plain_suffix(path: Path) -> str:
+    """The suffix of a file without a ``.gz`` after it, in lower case."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content, unpacked where it is ``.gz``. Raises `OSError`."""
+    if path.suffix.lower() != ".gz":
+        return path.read_bytes()
+    with gzip.open(path) as file:
+        try:
+            data = file.read(MAX_UNPACKED_BYTES + 1)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"damaged ({error})") from None
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise OSError(f"is more than {MAX_UNPACKED_BYTES >> 30} GiB when unpacked")
+    return data
+
+
 def read_text(path: Path) -> str:
     """A UTF-8 file (a byte order mark is dropped), or a `UsageError` that names it."""
     with usage_errors(path):
-        return path.read_text(encoding="utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager
@@ -211,9 +251,12 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path}: not JSON ({error})") from None
 
 
-def clean_captions(captions: Iterable[str]) -> tuple[str, ...]:
-    """Each caption as `clean_text`, on one line without blanks around it; empty ones are dropped."""
-    joined = (" ".join(clean_text(caption).split()) for caption in captions)
+def clean_captions(captions: Any, where: str) -> tuple[str, ...]:
+    """The captions in a value (`caption_texts`), each on one line without blanks around it; empty ones are dropped.
+
+    Raises `UsageError` that begins with ``where``.
+    """
+    joined = (" ".join(clean_text(caption).split()) for caption in caption_texts(captions, where))
     return tuple(caption for caption in joined if caption)
 
 

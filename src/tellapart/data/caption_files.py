@@ -6,44 +6,52 @@
 | COCO results | ``[{"image_id", "caption"}]`` |
 | COCO annotations | ``{"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}`` |
 | Karpathy | ``{"images": [{"cocoid" or "filename", "sentences": [{"raw"}]}]}`` |
+| JSON pairs | ``[["x.jpg", "a dog"]]``, ``[[391895, "a dog"]]`` |
 | JSON object | ``{id: text}``, ``{id: [texts]}``, ``{id: [{"caption"}]}`` |
-| Hugging Face's ``metadata.jsonl`` or ``.csv``, or its folder | ``{"file_name", "text"}`` |
+| Hugging Face's ``metadata.jsonl`` or ``.csv``, or a folder with some | ``{"file_name", "text"}`` |
 | a pipeline's output | ``[{"generated_text"}]`` or ``[[{"generated_text"}]]``, in the order of the pictures |
 | LLaVA's answers, LLaVA's training data | ``{"question_id", "text"}``; ``{"id", "image", "conversations"}`` |
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
 | a batch of OpenAI's, Anthropic's, Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
 | Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
 | CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
-| Flickr8k tokens | ``name#k<TAB>caption`` |
+| Flickr8k's and Flickr30k's tokens | ``name#k<TAB>caption`` |
+| lines of a file name or a number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
+| GIT's and VinVL's TSV | ``key<TAB>[{"caption": "a dog"}]`` |
 | plain text | one caption a line; references of a line separated by tabs |
 | a folder | a ``.txt``, else a ``.caption``, else a ``.json`` for each picture |
 
 Of a record with captions of people and of a model, `read_caption_file` takes the model's and `read_reference_file` the
 people's. Ids are strings everywhere; a record without an id is called after its picture's file; one that has neither
-has its number, from "1", as its id.
+has its number, from "1", as its id. A text that is a list or dictionary, as JSON, Python or NumPy writes it, is read as
+that; where it cannot be, or is a file name, the file is refused. Files may be compressed (``captions.json.gz``).
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tellapart.data.base import plain_suffix, read_bytes, refuse_unread
 from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
-from tellapart.data.caption_records import CaptionEntry, clean_line
+from tellapart.data.caption_records import CaptionEntry, texts_in
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
-from tellapart.data.records import (
-    GENERATED_KEYS,
-    ID_KEYS,
-    REFERENCE_KEYS,
-)
+from tellapart.data.records import GENERATED_KEYS, ID_KEYS, MEDIA, REFERENCE_KEYS, is_file_name
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 from tellapart.utils.text import clean_text
 
-_TOKEN_LINE = re.compile(r"^(?P<id>[^\t]+)#\d+\t(?P<text>.*)$")
-_PICTURE_NAME = re.compile(r"^\S.*\.(jpe?g|png|webp|gif|bmp|tiff?|mp4|avi|webm|mov|mkv)$", re.IGNORECASE)
+_KEYED_LINES = (
+    re.compile(r"(?P<key>[^\t]+)#\d+\t(?P<text>.*)"),  # Flickr8k's and Flickr30k's tokens
+    re.compile(rf"(?P<key>\d+|\S[^\t,;|]*\.{MEDIA})(?:#\d+)? *[,;|\t](?P<text>.*)", re.IGNORECASE),
+    re.compile(rf"(?P<key>\S+\.{MEDIA})(?:#\d+)? +(?P<text>.*)", re.IGNORECASE),
+    re.compile(r"""(?P<key>[^\t]+)\t(?P<text> *[\[{] *["'\[{].*)"""),  # GIT's and VinVL's key and JSON
+)
+_COMMENT_NUMBER = re.compile(r" *\d+ *[,;|\t]")  # Flickr30k's "x.jpg| 0| a dog"
+_QUOTED = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text"
 _BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
 _NOT_TEXT = {
@@ -145,11 +153,12 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
     """The entries of a file, whatever its layout, which its content says; Parquet and tables also its suffix."""
     if path.is_dir():
         return _read_folder(path, names, tabs)
-    suffix = path.suffix.lower()
+    suffix = plain_suffix(path)
     if suffix in (".parquet", ".pq"):
         return read_parquet(path, names)
     if suffix in (".xlsx", ".xlsm"):
         return read_excel(path, names)
+    refuse_unread(path)
     if suffix in _NOT_TEXT:
         raise UsageError(f"{path}: {_NOT_TEXT[suffix]}")
     text = _read(path)
@@ -165,7 +174,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
         text = data.decode("utf-16" if data.startswith(_UTF16_MARKS) else "utf-8-sig")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError:
@@ -181,12 +190,33 @@ def _read(path: Path) -> str:
     return text
 
 
+def metadata_files(folder: Path) -> list[Path]:
+    """Hugging Face's lists of pictures in ``folder`` and below it, one of each folder; hidden ones are passed over."""
+    found: dict[Path, Path] = {}
+    for name in METADATA_FILES:
+        for file in sorted(folder.rglob(name)):
+            if not any(part.startswith(".") for part in file.relative_to(folder).parts):
+                found.setdefault(file.parent, file)
+    return list(found.values())
+
+
+def read_metadata(folder: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of Hugging Face's lists; files are relative to ``folder``. Raises `UsageError`."""
+    lists = metadata_files(folder)
+    for file in lists:
+        for entry in _entries(file, names, tabs=False):
+            if not (name := entry.file or entry.id):
+                raise UsageError(f"{file}: a row has no 'file_name'; expected one in all")
+            path = posixpath.join(file.parent.relative_to(folder).as_posix(), name.replace("\\", "/"))
+            # ids of several lists may begin anew in each
+            yield replace(entry, file=posixpath.normpath(path), id=entry.id if len(lists) == 1 else "")
+
+
 def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[CaptionEntry]:
     """A folder with Hugging Face's metadata, or with a text beside each picture, whose lines are captions."""
-    for name in METADATA_FILES:
-        if (folder / name).is_file():
-            yield from _entries(folder / name, names, tabs=tabs)
-            return
+    if metadata_files(folder):
+        yield from read_metadata(folder, names)
+        return
     files = next((found for suffix in _BESIDE if (found := sorted(folder.rglob(f"*{suffix}")))), [])
     if not files:
         raise UsageError(
@@ -199,24 +229,33 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
         elif file.suffix == ".json":
             texts = [text for entry in read_json_text(file, _read(file), names) for text in entry.texts]
         else:
-            texts = [clean_line(line) for line in _read(file).split("\n") if line.strip()]
+            texts = texts_in(str(file), None, [line for line in _read(file).split("\n") if line.strip()])
         yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts)
 
 
 def _read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
     lines = text.removesuffix("\n").split("\n")
-    tokens = [_TOKEN_LINE.match(line) for line in lines]
-    if all(tokens):
-        for match in tokens:
-            assert match is not None
-            yield CaptionEntry(match["id"], "", [clean_line(match["text"])])
-        return
-    parts = [line.split("\t") for line in lines]
-    if all(len(part) > 1 and _PICTURE_NAME.match(part[0]) for part in parts):
-        for part in parts:
-            yield CaptionEntry("", part[0], [clean_line(text) for text in part[1:]])
-        return
-    for number, part in enumerate(parts, 1):
-        if len(part) > 1 and not tabs:
-            raise UsageError(f"{path}, line {number}: has a tab; expected one caption a line (is this the references?)")
-        yield CaptionEntry("", "", [clean_line(text) for text in part])
+    for pattern in _KEYED_LINES:
+        keyed = [pattern.match(line) for line in lines]
+        if all(match or not line.strip() for match, line in zip(keyed, lines, strict=True)):
+            yield from _read_keyed(path, keyed)
+            return
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        if (match := _KEYED_LINES[1].match(line)) and is_file_name(match["key"]):
+            raise UsageError(f"{where}: begins with the file name '{match['key']}', and other lines do not; name all")
+        if "\t" in line and not tabs:
+            raise UsageError(f"{where}: has a tab; expected one caption a line (is this the references?)")
+        yield CaptionEntry("", "", texts_in(where, line, line.split("\t")))
+
+
+def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[CaptionEntry]:
+    """The entries of lines that begin with a file name or an id; blank lines are passed over."""
+    counted = all(not match or _COMMENT_NUMBER.match(match["text"]) for match in keyed)
+    for number, match in enumerate(keyed, 1):
+        if match:
+            text = _COMMENT_NUMBER.sub("", match["text"]) if counted else match["text"]
+            quoted = _QUOTED.fullmatch(text)
+            texts = [quoted[1].replace('""', '"')] if quoted else text.split("\t")
+            file = match["key"] if is_file_name(match["key"]) else ""
+            yield CaptionEntry("" if file else match["key"], file, texts_in(f"{path}, line {number}", text, texts))

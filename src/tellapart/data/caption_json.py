@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_records import CaptionEntry, entry_of, split_of, text_value, texts_in
-from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key, find_value, picture_path
+from tellapart.data.records import ID_KEYS, find_key, find_value, picture_key, picture_path, text_keys
 from tellapart.errors import UsageError
 from tellapart.utils.json_text import parse_json
 
@@ -76,7 +76,7 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         return
     for key, value in data.items():
         where = f"{path}, id {key!r}"
-        record = value if isinstance(value, dict) and find_key(names, value) else None
+        record = value if isinstance(value, dict) and text_keys(names, value) else None
         inner = value if record is None else text_value(names, record)
         own = record or {}
         yield CaptionEntry(str(key), picture_path(own), texts_in(where, value, inner), split_of(own))
@@ -87,7 +87,7 @@ def _holds_records(value: Any) -> bool:
 
 
 def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
-    return bool(find_key(names, data)) and bool(find_key((*ID_KEYS, *PICTURE_KEYS), data))
+    return bool(text_keys(names, data)) and bool(find_key(ID_KEYS, data) or picture_key(data))
 
 
 def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tellapart.data.records import caption_texts, find_key, picture_path, record_id
+from tellapart.data.records import caption_texts, find_key, is_file_name, picture_path, record_id, text_keys
 from tellapart.errors import UsageError
 from tellapart.utils.text import clean_text
 
@@ -27,17 +27,24 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
 
     Raises `UsageError` that begins with ``where``.
     """
+    if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
+        first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
+        if is_file_name(first) or first.isdecimal():
+            id_, file = ("", first) if is_file_name(first) else (first, "")
+            return CaptionEntry(id_, file, texts_in(where, record[1:], record[1:]))
     if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
         return CaptionEntry("", "", texts_in(where, record, record))
     if not isinstance(record, dict):
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
-    if not find_key(names, record):
+    if not text_keys(names, record):
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
     inner = document if isinstance(document, dict) else {}
-    key = record_id(inner, where) or record_id(record, where)
+    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics know which picture it was
+    metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
+    key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
     return CaptionEntry(
         key,
         picture_path(record) or picture_path(inner),
@@ -79,6 +86,8 @@ def split_of(record: Mapping[str, Any]) -> str:
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
     """What stands under the first of the names; an empty text counts, an empty list does not."""
     values = [record[key] for name in names if (key := find_key((name,), record))]
+    if not values:
+        return [record[key] for key in text_keys(names, record)]
     return next((value for value in values if value is not None and value != []), None)
 
 

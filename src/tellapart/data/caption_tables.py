@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.base import plain_suffix
 from tellapart.data.caption_records import CaptionEntry, entry_of
 from tellapart.data.lines import OPEN_QUOTE, csv_reader, mended
-from tellapart.data.records import ID_KEYS, PICTURE_KEYS, find_key
+from tellapart.data.records import ID_KEYS, find_key, picture_key, text_keys
 from tellapart.errors import MissingExtra, UsageError
 
 _SEPARATORS = ",;\t|"
@@ -21,13 +22,13 @@ def has_header(text: str, names: Sequence[str]) -> bool:
     first = text.lstrip("\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
     cells = [cell.strip().lower() for cell in first.split(separator)]
-    return len(cells) > 1 and bool(find_key((*PICTURE_KEYS, *ID_KEYS), cells)) and bool(find_key(names, cells))
+    return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
 
 
 def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
     """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
     first = text.lstrip("\n").partition("\n")[0]
-    separator = "\t" if "\t" in first and path.suffix.lower() == ".tsv" else max(_SEPARATORS, key=first.count)
+    separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(_SEPARATORS, key=first.count)
     return _read_rows(path, _csv_rows(path, text, separator), names)
 
 
@@ -66,7 +67,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
 
 def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
     """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
-    has_key, has_text = find_key((*ID_KEYS, *PICTURE_KEYS), cells), find_key(names, cells)
+    has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
     if has_key and has_text:
         return cells
     if len(cells) == 2 and not has_key and not has_text:
@@ -86,10 +87,10 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
         raise MissingExtra("parquet", "reading Parquet") from None
     try:
         schema = pyarrow.parquet.read_schema(path)
-        text = find_key(names, schema.names)
-        if not text:
+        texts = text_keys(names, schema.names)
+        if not texts:
             raise UsageError(f"{path}: no column of captions; there are: {', '.join(schema.names)}")
-        wanted = [text, *(name for kind in (ID_KEYS, PICTURE_KEYS) if (name := find_key(kind, schema.names)))]
+        wanted = [*texts, *filter(None, (find_key(ID_KEYS, schema.names), picture_key(schema.names)))]
         rows = pyarrow.parquet.read_table(path, columns=[_without_bytes(schema, name) for name in wanted]).to_pylist()
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; give the path of a file of captions") from None

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data import records
 from tellapart.data.base import Options, clean_captions, normalize_split
 from tellapart.data.downloads import DownloadedFiles
 from tellapart.data.images.clips import picture_file
 from tellapart.data.images.pictures import FilePicture
-from tellapart.data.records import CAPTION_KEYS, PICTURE_KEYS, find_key
+from tellapart.data.records import DATA_KEYS, NotTextError, find_key, picture_key, text_keys
 from tellapart.data.registry import IMAGES
 from tellapart.errors import UsageError
 
@@ -29,6 +28,7 @@ KEYS = {
 }
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
+MAX_PATH = 4096  # characters of a path or an address
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Columns:
         for name in wanted:
             if name not in names:
                 raise UsageError(f"{options.spec}: no column '{name}'; there are: {there}")
-        found = options.text("image") or image or find_key(PICTURE_KEYS, names)
+        found = options.text("image") or image or picture_key(names)
         if not found:
             raise UsageError(f"{options.spec}: no column for the picture; there are: {there}; type image=COLUMN")
         rest = [name for name in names if name != found]
         return cls(
             image=found,
-            captions=captions or tuple(filter(None, [find_key(CAPTION_KEYS, rest)])),
+            captions=captions or tuple(text_keys(DATA_KEYS, rest)),
             id=options.text("id") or find_key(IDS, rest),
             split=find_key(SPLITS, rest),
         )
@@ -68,10 +68,8 @@ class Columns:
         return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split])))
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        """The captions of a row: texts, lists of texts (in CSV as JSON), or lists of ``{"raw": text}``."""
-        return clean_captions(
-            text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'")
-        )
+        """The captions of a row: texts, lists of texts or of ``{"raw": text}``, in CSV as JSON, Python or NumPy."""
+        return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'"))
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
         """The id of a row, or ``otherwise`` where no column has it."""
@@ -83,10 +81,12 @@ class Columns:
         return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
-def texts_of(value: Any, where: str) -> list[str]:
+def texts_of(value: Any, where: str) -> tuple[str, ...]:
     """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
     try:
-        return records.caption_texts(value, where)
+        return clean_captions(value, where)
+    except NotTextError:
+        raise
     except UsageError:
         raise UsageError(
             f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
@@ -102,7 +102,7 @@ class PictureLocator:
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
         """(the picture, what to call it where no id is given) of a path or address. ``number``: the row's, from 0."""
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
             raise UsageError(f"{where}: a picture's path was expected, found {str(value)[:40]!r}; type image=COLUMN")
         value = value.strip()
         if "://" not in value[:12]:

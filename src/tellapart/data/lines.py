@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tellapart.data.base import read_text, usage_errors
 from tellapart.data.dataset import Skipped
+from tellapart.data.records import NotTextError
 from tellapart.data.rows import RowPosition
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 OPEN_QUOTE = '(a quote that is not closed? Inside quotes write it twice: "")'
 MAX_LINE_BYTES = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
+csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures; Python's 128 KiB is less than a photo
 
 
 class Lines(Iterator[str]):
@@ -41,6 +43,10 @@ class Lines(Iterator[str]):
         try:
             return raw.decode("utf-8-sig" if place == 0 else "utf-8")
         except UnicodeDecodeError as error:
+            if place == 0 and raw.startswith(b"\x1f\x8b"):
+                raise UsageError(
+                    f"{self.path}: compressed, so that no row can be found; type: gunzip {self.path}"
+                ) from None
             raise UsageError(f"{self.path}: not UTF-8 (byte {place + error.start:,}); convert it to UTF-8") from None
 
 
@@ -57,7 +63,7 @@ class LineSource:
         return lines
 
     @abstractmethod
-    def item(self, record: Any, number: int, where: str) -> Item | None:
+    def item(self, record: Any, place: RowPosition, where: str) -> Item | None:
         """What a record means; None where it is to be passed over. Raises `UsageError` that begins with ``where``."""
 
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
@@ -75,7 +81,12 @@ class LineSource:
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `RowSource`."""
         for place, record in self.rows():
-            item = self.item(record, place[1], self._where(place))
+            where = self._where(place)
+            try:
+                item = self.item(record, place, where)
+            except NotTextError as error:
+                missing.add(error.where, error.reason)
+                continue
             if item is not None:
                 yield place, item
 
@@ -84,7 +95,7 @@ class LineSource:
         with usage_errors(self.path), self.path.open("rb") as file:
             for place in places:
                 record = next(self.records(Lines(file, self.path, place[0])), None)
-                item = None if record is None else self.item(record, place[1], self._where(place))
+                item = None if record is None else self.item(record, place, self._where(place))
                 if item is None:
                     raise UsageError(f"{self.path}: has changed since it was opened; open it again")
                 yield item

@@ -7,8 +7,10 @@ Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.re
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
+import tokenize
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -40,6 +42,9 @@ REFERENCE_KEYS = (
     *("references", "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "target", "targets"),
     *("answers", "captions", "caption", "answer", *CAPTION_KEYS[3:], "output", "annotations", "label", "labels"),
 )
+# Of a data set: no column of classes, which REFERENCE_KEYS has in the end for language models' files.
+DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
+_NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
 _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
     *("parts", "output", "result", "value"),
@@ -50,12 +55,59 @@ _UPLOADED = re.compile(r"^/data/(?:upload/\d+/[0-9a-f]{8}-|local-files/\?d=)")  
 _TASK = re.compile(r"^<\w+>$")  # Florence-2 writes {"<CAPTION>": text}
 _ASSISTANT_ROLES = ("gpt", "assistant", "model", "bot")
 _MAX_DEPTH = 8  # lists and objects inside one another in one value
+# A list or dictionary as a program writes it; not "[sic] a dog", and not a model's "[unk]".
+_LIST = re.compile(
+    r"""[\[{]\s*["'\[{]|\(\s*["'\[{].*\)$|(?:array|list|dict|tuple|set)\("""
+    r"""|\[(?!\w+\]$)(?:[^\[\]]*|.*["'].*)\]$|\{(?!\w+\}$)[^{}]*\}$""",
+    re.DOTALL,
+)
+MEDIA = "(?:jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv)"
+_FILE = re.compile(rf"\S.*\.{MEDIA}", re.IGNORECASE)
+# How the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF begin in base64, as VLMEvalKit's tables hold pictures.
+_BASE64 = re.compile(
+    r"(?:data:image/[\w+.-]+;base64,)?(?:/9j/|iVBORw0KGgo|UklGR|R0lGOD|Qk|SUkqA|TU0AK)[A-Za-z0-9+/\s]{24,}=*"
+)
+
+
+class NotTextError(UsageError):
+    """A caption that is a list, a dictionary or a file name as text, and cannot be read as what it is."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.reason = where, reason
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
     """The first of the names that is among the keys, as it is written there, whatever its case; "" where none is."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
+
+
+def picture_key(keys: Collection[str]) -> str:
+    """The key of the picture: one of `PICTURE_KEYS`, else the only one that ends in ``file_name``; "" where none is."""
+    ends = [key for key in keys if str(key).strip().lower().endswith("file_name")]
+    return find_key(PICTURE_KEYS, keys) or (ends[0] if len(ends) == 1 else "")
+
+
+def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
+    """The first of the names that is among the keys, else all that are numbered (``caption_0`` to ``caption_4``)."""
+    if found := find_key(names, keys):
+        return [found]
+    for stem in _NUMBERED_STEMS:
+        matches = ((re.fullmatch(rf"\s*{stem}[ _-]?(\d+)\s*", str(key), re.IGNORECASE), key) for key in keys)
+        if numbered := {int(match[1]): key for match, key in matches if match}:
+            return [numbered[number] for number in sorted(numbered)]
+    return []
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a text is the name or path of a picture or clip."""
+    return bool(_FILE.fullmatch(text))
+
+
+def is_base64(text: str) -> bool:
+    """Whether a text is the bytes of a picture in base64."""
+    return bool(_BASE64.fullmatch(text))
 
 
 def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
@@ -66,12 +118,12 @@ def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
 
 def picture_path(record: Mapping[str, Any]) -> str:
     """The path of a record's picture as it is written, or ""; an address is one too."""
-    value = find_value(PICTURE_KEYS, record)
+    value = find_value(PICTURE_KEYS, record) or record.get(picture_key(record))
     if isinstance(value, list):
         value = value[0]
     if isinstance(value, Mapping):  # Hugging Face's {"bytes", "path"}, a chat's {"type": "image", "image": path}
         value = find_value(("path", *PICTURE_KEYS), value)
-    return _UPLOADED.sub("", value) if isinstance(value, str) else ""
+    return _UPLOADED.sub("", value) if isinstance(value, str) and not is_base64(value) else ""
 
 
 def record_id(record: Mapping[str, Any], where: str) -> str:
@@ -89,14 +141,16 @@ def record_id(record: Mapping[str, Any], where: str) -> str:
 
 
 def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
-    """The captions in a value: a text, a JSON list of texts, lists, ``{"raw": text}``, turns of a conversation.
+    """The captions in a value: a text, lists, ``{"raw": text}``, turns of a conversation, and any of these as text,
+    as JSON, Python or NumPy writes them.
 
-    Raises `UsageError` that begins with ``where``.
+    Raises `UsageError` that begins with ``where``; `NotTextError` for a text that is a file name, or a list or
+    dictionary that cannot be read.
     """
     if value is None:
         return []
     if isinstance(value, str):
-        return _parse_list(value)
+        return _texts_of_cell(value, where, depth)
     if isinstance(value, list | tuple) and depth < _MAX_DEPTH:
         if value and all(isinstance(turn, Mapping) and {"from", "role"} & turn.keys() for turn in value):
             return _first_answer(value, where, depth)
@@ -134,16 +188,59 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
     raise UsageError(f"{where}: a conversation without an answer; expected a turn of 'gpt' or 'assistant'")
 
 
-def _parse_list(text: str) -> list[str]:
-    """A text that is a list of texts, as JSON or as Python writes it, is that list; any other is one caption."""
-    if not text.startswith("["):
+def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
+    cell = text.strip()
+    if is_file_name(cell) and len(cell.split()) == 1:
+        raise NotTextError(where, f"the caption {cell[:60]!r} is a file name; expected text")
+    if not _LIST.match(cell):
         return [text]
-    python = text[1:2] in "'\"" and text.endswith("]")
-    for parse in (parse_json, *((ast.literal_eval,) if python else ())):
-        try:
-            value = parse(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+    value = _parsed(cell)
+    if isinstance(value, list | tuple | dict) and depth < _MAX_DEPTH:
+        return caption_texts(value, where, depth + 1)
+    raise NotTextError(
+        where,
+        f"the caption {cell[:60]!r} looks like a list or a dictionary, and cannot be read as one; expected text, "
+        'or a JSON list of texts: ["a dog", "the dog"]',
+    )
+
+
+def _parsed(text: str) -> Any:
+    """What a text stands for as JSON, or as Python or NumPy writes it; None where it is none of these."""
+    try:
+        return parse_json(text)
+    except json.JSONDecodeError:
+        pass
+    except ValueError:  # a key twice, or nested too deeply
+        return None
+    try:
+        return ast.literal_eval(_with_commas(text))
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError):
+        return None
+
+
+def _with_commas(text: str) -> str:
+    """The text with commas where NumPy leaves them out, between the parts of an array: Python would join two strings
+    that stand side by side to one. Raises `ValueError` where a list has some of its commas."""
+    pieces: list[str] = []
+    levels: list[tuple[str, set[str]]] = [("", set())]  # the open brackets, and what separates their parts
+    ended = False  # whether a part has just ended
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        piece = "None" if token.string == "nan" else token.string.strip()
+        if not piece:
             continue
-        if isinstance(value, list) and all(isinstance(part, str) for part in value):
-            return value
-    return [text]
+        opens, closes = piece in ("[", "{", "("), piece in ("]", "}", ")")
+        begins = opens or token.type in (tokenize.STRING, tokenize.NUMBER, tokenize.NAME)
+        bracket, separators = levels[-1]
+        if piece == "," or (begins and ended):
+            separators.add("," if piece == "," else " ")
+        if begins and ended:
+            pieces.append(",")
+        if " " in separators and (bracket != "[" or "," in separators):
+            raise ValueError("strings side by side")
+        if opens:
+            levels.append((piece, set()))
+        if closes and len(levels) > 1:
+            levels.pop()
+        pieces.append(piece)
+        ended = closes or (begins and not opens)
+    return " ".join(pieces)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
-from tellapart.data.base import Options, check_unique_ids, choose_part, read_json
+from tellapart.data.base import Options, check_unique_ids, choose_part, plain_suffix, read_json, refuse_unread
 from tellapart.data.dataset import Dataset, Skipped
 from tellapart.data.descriptions import Described
 from tellapart.data.images.clips import CLIP_SUFFIXES
@@ -108,7 +108,9 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
         return _folder_kind(path)
     if is_picture(path):
         return "folder"
-    suffix, is_file = path.suffix.lower(), path.is_file()
+    suffix, is_file = plain_suffix(path), path.is_file()
+    if is_file:
+        refuse_unread(path)
     if is_file or any(mark in body for mark in "*{["):
         if suffix and (by_suffix := recognize(lambda reader: suffix in reader.suffixes)):
             return by_suffix
@@ -150,14 +152,16 @@ def _folder_kind(folder: Path) -> str:
 
     if found := recognize(has_marker, plugins=False):
         return found
-    suffixes: set[str] = set()
     try:
-        for file in folder.iterdir():
-            suffixes.add(file.suffix.lower())
-            if file.suffix.lower() in SUFFIXES | CLIP_SUFFIXES:
-                return "folder"
+        names = {file.name for file in folder.iterdir()}
     except OSError:  # its reader says why
         return "folder"
+    suffixes = {Path(name).suffix.lower() for name in names}
+    stems = {Path(name).stem for name in names if name.endswith(".parquet")}
+    if suffixes & (SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet says what is in 00000/
+        return "folder"
+    if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
+        return "webdataset"
     return recognize(lambda reader: has_marker(reader) or bool(suffixes & {*reader.folder_suffixes})) or "folder"
 
 

@@ -60,7 +60,7 @@ def read_file(
         listed.add(id_)
         if not wanted(image):
             continue
-        references = clean_captions(captions.pop(id_, ()))
+        references = clean_captions(captions.pop(id_, []), f"{file}: image_id {id_}")
         items.append(Item(id_, FilePicture(folder / image["file_name"]), references, split))
     for id_ in captions:
         if id_ not in listed:  # not merely a second image of the same id, which is reported as such

@@ -15,6 +15,7 @@ from typing import Any
 from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
 from tellapart.data.dataset import Skipped
 from tellapart.data.images.pictures import FilePicture
+from tellapart.data.records import NotTextError
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
@@ -33,8 +34,14 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         raise UsageError(f'{file}: not Concadia\'s JSON: an object with "images" was expected')
     home = file.parent
     folder = picture_folder(options, home / "resized", home / "images", home)
-    items = [_item(image, f"{file}: images[{n}]", folder, TEXTS[text]) for n, image in enumerate(content["images"])]
-    return finish_items(items, options, str(file))
+    missing, items = Skipped(), list[Item]()
+    for number, image in enumerate(content["images"]):
+        where = f"{file}: images[{number}]"
+        try:
+            items.append(_item(image, where, folder, TEXTS[text]))
+        except NotTextError as error:  # some alternative texts of the web are file names
+            missing.add(error.where, error.reason)
+    return finish_items(items, options, str(file), missing)
 
 
 def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
@@ -44,7 +51,7 @@ def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
     if not all(isinstance(raw, str) for raw in raws):
         raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
     split = normalize_split(str(image.get("split") or ""))
-    return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(map(str, raws)), split)
+    return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(raws, where), split)
 
 
 READERS.register(

@@ -20,7 +20,7 @@ from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
 from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource, csv_records
 from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import stream_items
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -53,12 +53,12 @@ class Conceptual(LineSource):
         """Fields as the programs split them that fetched the pictures: their row numbers are in the files' names."""
         return (record or None for record in csv_records(lines, "\t", lenient=True))
 
-    def item(self, record: list[str], number: int, where: str) -> Item:
+    def item(self, record: list[str], place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
         caption, url = self._pair(record, where)
-        path = self._fetched.path(url, number - 1)
+        path = self._fetched.path(url, place[1] - 1)
         id_ = path.relative_to(self._folder).as_posix()
-        return Item(id_, picture_file(path), clean_captions([caption]), self._split)
+        return Item(id_, picture_file(path), clean_captions(caption, where), self._split)
 
     def _pair(self, record: list[str], where: str) -> tuple[str, str]:
         """(caption, address), whichever stands first."""

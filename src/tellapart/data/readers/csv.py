@@ -3,12 +3,14 @@
 ``image,caption`` and under it ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars; quotes as spreadsheets
 set them. Known names of columns: `tellapart.data.columns`; others are named with ``image=COLUMN``,
 ``captions=COLUMN``, ``id=COLUMN``; a column ``split`` is a split. Paths are relative to the file or to
-``images=FOLDER``; of an address (``https://…``) what was fetched is sought there. Without an id the path as written
-is the id. Rows of the same id are one picture with several captions, wherever they stand.
+``images=FOLDER``; of an address (``https://…``) what was fetched is sought there. A cell may also be a picture in
+base64, as in VLMEvalKit's tables. Without an id the path as written is the id. Rows of the same id are one picture
+with several captions, wherever they stand.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,10 +21,13 @@ from tellapart.data.base import Options, picture_folder, usage_errors
 from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.downloads import MOST_ROWS
+from tellapart.data.images.pictures import StoredPicture
 from tellapart.data.lines import Lines, LineSource, csv_records, mended
+from tellapart.data.packed import PackedPicture
+from tellapart.data.records import ID_KEYS, find_key, is_base64
 from tellapart.data.registry import READERS, Reader
-from tellapart.data.rows import stream_items
-from tellapart.errors import UsageError
+from tellapart.data.rows import RowPosition, stream_items
+from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
 SEPARATORS = ",;\t|"
@@ -58,6 +63,7 @@ class Table(LineSource):
         super().__init__(path, header=True)
         self._separator, self._names, self._columns = separator, names, columns
         self._where_files = PictureLocator(folder)
+        self._key = find_key(ID_KEYS, names)
 
     def learn(self) -> None:
         """Look at the first rows, to see how files that were fetched are called."""
@@ -69,7 +75,7 @@ class Table(LineSource):
         """Fields; blank lines are passed over."""
         return _fields(lines, self._separator)
 
-    def item(self, record: list[str], number: int, where: str) -> Item:
+    def item(self, record: list[str], place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
         record = mended(record, self._names)
         if len(record) != len(self._names):
@@ -78,9 +84,37 @@ class Table(LineSource):
                 why = f"a '{self._separator}' is missing"
             raise UsageError(f"{where}: {len(record)} fields where the header has {len(self._names)}; {why}")
         row: dict[str, Any] = dict(zip(self._names, record, strict=True))
-        picture, name = self._where_files.picture(row[self._columns.image], number - 2, where)
+        picture: StoredPicture
+        if is_base64(row[self._columns.image]):
+            picture = Cell(self, place)
+            name = row[self._key] if self._key else f"{self.path.stem}#{place[1]}"
+        else:
+            picture, name = self._where_files.picture(row[self._columns.image], place[1] - 2, where)
         references = self._columns.references(row, where)
         return Item(self._columns.id_of(row, name), picture, references, self._columns.split_of(row))
+
+    def encoded(self, place: RowPosition) -> str:
+        """The picture's cell of the row at a place."""
+        with usage_errors(self.path), self.path.open("rb") as file:
+            record = next(self.records(Lines(file, self.path, place[0])), None) or []
+        return "".join(record[self._names.index(self._columns.image) :][:1])
+
+
+class Cell(PackedPicture):
+    """A picture that stands in a row in base64."""
+
+    __slots__ = ("_place", "_table")
+
+    def __init__(self, table: Table, place: RowPosition) -> None:
+        super().__init__(table.path, f"line {place[1]}")
+        self._table, self._place = table, place
+
+    def data(self) -> bytes:
+        """See `PackedPicture`."""
+        try:
+            return base64.b64decode(self._table.encoded(self._place).rpartition(",")[2], validate=False)
+        except (ValueError, UsageError) as error:
+            raise PictureError(f"{self.name}: {error}") from None
 
 
 READERS.register(
@@ -94,6 +128,7 @@ READERS.register(
                 "a table with a header, a picture a row or a caption a row (CSV, semicolons, tabs, bars)",
                 "`data.csv`, `csv:captions.txt?images=Images`",
             ),
+            ("VLMEvalKit's TSV, with pictures in base64", "`COCO_VAL.tsv`"),
             ("Flickr30k as a table (`results.csv`)", "`csv:results.csv?images=flickr30k_images`"),
         ),
         suffixes=(".csv", ".tsv"),

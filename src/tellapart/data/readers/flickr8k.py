@@ -1,9 +1,11 @@
-"""``flickr8k:FOLDER``: the original files of Flickr8k (Hodosh, Young and Hockenmaier, 2013).
+"""``flickr8k:FOLDER``: the original files of Flickr8k (Hodosh, Young and Hockenmaier, 2013); or a token file,
+such as Flickr30k's ``results_20130124.token``.
 
 ``Flickr8k.token.txt`` has a caption a line, ``name.jpg#k<TAB>caption``; ``Flickr_8k.trainImages.txt``,
 ``…devImages.txt`` and ``…testImages.txt`` have a name a line; the pictures are in ``images/`` (or
 ``Flicker8k_Dataset/``, as it was published, or ``images=FOLDER``). The id is the file name. Pictures that
-are in no list have no split. The token file names two pictures that do not exist: reported.
+are in no list have no split. The token file names two pictures that do not exist: reported. Flickr30k's pictures are
+sought in ``flickr30k-images/``, ``flickr30k_images/`` and ``images/``.
 """
 
 from __future__ import annotations
@@ -19,21 +21,28 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 
 TOKENS = "Flickr8k.token.txt"
+FOLDERS = ("images", "Flicker8k_Dataset", "Flickr8k_Dataset", "flickr30k-images", "flickr30k_images")
 LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt", "test": "Flickr_8k.testImages.txt"}
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the token file; pictures that only a list names come last, without references."""
-    if not path.is_dir():
+    home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
+    if not home.is_dir():
         raise UsageError(f"{path}: no such folder; flickr8k: wants the folder that holds {TOKENS}")
-    if not (path / TOKENS).is_file():
+    if not tokens.is_file():
         raise UsageError(f"{path}: no {TOKENS} in this folder, so it does not hold Flickr8k's own files")
-    captions = _captions(path / TOKENS)
-    splits = _splits(path)
+    captions = _captions(tokens)
+    splits = _splits(home) if tokens.name == TOKENS else {}
     names = dict.fromkeys([*captions, *splits])
-    folder = picture_folder(options, path / "images", path / "Flicker8k_Dataset", path / "Flickr8k_Dataset")
+    folder = picture_folder(options, *(home / name for name in FOLDERS))
     items = [
-        Item(name, FilePicture(folder / name), clean_captions(captions.get(name, ())), splits.get(name, ""))
+        Item(
+            name,
+            FilePicture(folder / name),
+            clean_captions(captions.get(name), f"{tokens}: {name}"),
+            splits.get(name, ""),
+        )
         for name in names
     ]
     return finish_items(items, options, str(path))
@@ -73,6 +82,10 @@ READERS.register(
         factory=read,
         help="the folder with Flickr8k's original files",
         keys=IMAGES,
-        layouts=(("Flickr8k's original files", "`flickr8k:FOLDER?split=test`"),),
+        layouts=(
+            ("Flickr8k's original files", "`flickr8k:FOLDER?split=test`"),
+            ("Flickr30k's token file", "`results_20130124.token?images=flickr30k-images`"),
+        ),
+        suffixes=(".token",),
     )
 )

@@ -4,21 +4,32 @@ Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is 
 signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
 ``cat.caption``), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv``
-(``{"file_name": "cat.jpg", "text": "a cat"}``). Hidden files and folders are passed over; pictures of a kind that is
-not read here (HEIC, SVG, …), empty files and downloads that were broken off (``.part``) are reported.
+(``{"file_name": "cat.jpg", "text": "a cat"}``), in the folder and in any below it. Hidden files and folders are passed
+over; rows without a picture, pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads that
+were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import PARTIAL_SUFFIXES, Options, clean_captions, existing_items, natural_key, read_text
-from tellapart.data.caption_files import METADATA_FILES, read_reference_file
+from tellapart.data.base import (
+    PARTIAL_SUFFIXES,
+    Options,
+    clean_captions,
+    existing_items,
+    missing_reason,
+    natural_key,
+    read_text,
+)
+from tellapart.data.caption_files import read_metadata
 from tellapart.data.dataset import Skipped
 from tellapart.data.images.clips import CLIP_SUFFIXES, picture_file
 from tellapart.data.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.records import REFERENCE_KEYS
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -41,7 +52,11 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     pictures, texts = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path)
     texts_beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
-    items = [_item(path / name, name, texts_beside[name], missing, listed.get(name, ())) for name in names]
+    for archive in () if pictures else sorted(path.rglob("*.zip")):
+        missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
+    for name in sorted(listed.keys() - set(pictures)):
+        missing.add(str(path / name), missing_reason(path / name) or "not a picture of a kind that is read here")
+    items = [_item(path / name, name, texts_beside[name], missing, listed.get(name, [])) for name in names]
     return existing_items(items, missing), missing
 
 
@@ -76,21 +91,20 @@ def _stem(name: str) -> str:
     return name[: -len(Path(name).suffix)]
 
 
-def _metadata(folder: Path) -> dict[str, Sequence[str]]:
-    """The texts of Hugging Face's list of a folder of pictures, by file name; empty where there is none."""
-    file = next((folder / name for name in METADATA_FILES if (folder / name).is_file()), None)
-    if file is None:
-        return {}
-    listed = read_reference_file(file)
-    return {listed.files.get(id_, id_): texts for id_, texts in listed.texts.items()}
+def _metadata(folder: Path) -> dict[str, list[str]]:
+    """The texts of Hugging Face's lists of a folder of pictures and those below it, by path; empty without a list."""
+    listed: dict[str, list[str]] = {}
+    for entry in read_metadata(folder, REFERENCE_KEYS):
+        listed.setdefault(entry.file, []).extend(entry.texts)
+    return listed
 
 
 def _item(path: Path, id_: str, beside: str, missing: Skipped, listed: Sequence[str] = ()) -> Item:
-    references = clean_captions(listed)
+    references = clean_captions(list(listed), str(path))
     if beside:
         text = path.with_suffix(beside)
         try:
-            references = clean_captions(read_text(text).splitlines())
+            references = clean_captions(read_text(text).splitlines(), str(text))
         except UsageError as error:  # the picture is good all the same
             missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
     return Item(id=path_id(id_), picture=picture_file(path), references=references)
@@ -108,7 +122,10 @@ READERS.register(
                 "`photos/` or `folder:photos`",
             ),
             ("one picture or clip", "`cat.jpg`, `dog.mp4`"),
-            ("Hugging Face's folder of pictures with `metadata.jsonl` or `metadata.csv`", "the folder"),
+            (
+                "Hugging Face's folder of pictures with `metadata.jsonl` or `metadata.csv`, one or one a folder",
+                "the folder",
+            ),
         ),
     )
 )

@@ -20,6 +20,7 @@ from tellapart.data.columns import Columns, PictureLocator
 from tellapart.data.dataset import Skipped
 from tellapart.data.images.pictures import StoredPicture
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.records import NotTextError
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
@@ -70,7 +71,13 @@ class SavedParts:
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `RowSource`."""
-        return ((place, self._item(place, row)) for place, row in self._rows())
+        for place, row in self._rows():
+            try:
+                item = self._item(place, row)
+            except NotTextError as error:
+                missing.add(error.where, error.reason)
+                continue
+            yield place, item
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `RowSource`."""

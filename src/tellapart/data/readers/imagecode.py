@@ -40,7 +40,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     folder = picture_folder(options, home / "image-sets", home / "images", home)
     split = split_from_name(path.name)
     items = [
-        Item(id_, FilePicture(folder / id_), clean_captions(filter(None, [found.described.get(id_)])), split)
+        Item(id_, FilePicture(folder / id_), clean_captions(found.described.get(id_), f"{path}: {id_}"), split)
         for found in image_sets(read_json(path), str(path))
         for id_ in (found.described if options.text("only") else found.members)
     ]

@@ -16,13 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
+from tellapart.data.base import (
+    Options,
+    clean_captions,
+    finish_items,
+    normalize_split,
+    picture_folder,
+    plain_suffix,
+    read_json,
+)
 from tellapart.data.dataset import Skipped
 from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource
-from tellapart.data.records import CAPTION_KEYS, caption_texts, find_key, picture_path
+from tellapart.data.records import DATA_KEYS, picture_path, text_keys
 from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import stream_items
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.json_text import parse_json
@@ -30,11 +38,15 @@ from tellapart.utils.json_text import parse_json
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
-    folder = picture_folder(options, path.parent)
-    if path.suffix.lower() == ".json":
+    home = path.parent
+    folder = picture_folder(options, home)
+    if plain_suffix(path) == ".json":
         if options.text("bytes"):
             raise UsageError(f"{options.spec}: bytes= is for JSON lines, and this is a JSON list; leave it out")
-        return finish_items(_merged(read_json(path), folder, path), options, str(path))
+        content = _records(read_json(path))
+        if isinstance(content, list) and content and isinstance(content[0], dict) and "subreddit" in content[0]:
+            folder = picture_folder(options, home.parent / "images", home / "images", home)
+        return finish_items(_merged(content, folder, path), options, str(path))
     return stream_items(JsonLines(path, folder, _span(options)), options, merge=False)
 
 
@@ -60,9 +72,15 @@ class JsonLines(LineSource):
         """The lines."""
         return (line if line.strip() else None for line in lines)
 
-    def item(self, record: str, number: int, where: str) -> Item:
+    def item(self, record: str, place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
         return _item(_parsed(record, where), where, self._folder)
+
+
+def _records(content: Any) -> Any:
+    """The list in TextCaps' ``{"data": [...]}`` and RedCaps' ``{"annotations": [...]}``; other content as it is."""
+    inner = (content.get("data", content.get("annotations")) if isinstance(content, dict) else None) or content
+    return inner if isinstance(inner, list) else content
 
 
 def _merged(content: Any, folder: Path, path: Path) -> list[Item]:
@@ -91,33 +109,38 @@ def _item(entry: Any, where: str, folder: Path) -> Item:
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}} was expected')
     image = entry.get("image") or picture_path(entry)
+    if "subreddit" in entry and "image_id" in entry:  # as RedCaps' own program calls what it fetches
+        image = f"{entry['subreddit']}/{entry['image_id']}.jpg"
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: no "image" with the picture\'s path{hint}')
     id_ = entry.get("id", image)
     if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
         raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
-    split = entry.get("split") or ""
+    split = entry.get("split") or entry.get("set_name") or ""
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
-    return Item(str(id_), picture_file(folder / image), _captions(entry, where), normalize_split(split))
+    path = folder / image
+    if "set_name" in entry and not path.exists():  # TextCaps says train/1.jpg, and its archive has train_images/1.jpg
+        path = next((file for at in ("train_images", ".") if (file := folder / at / path.name).exists()), path)
+    return Item(str(id_), picture_file(path), _captions(entry, where), normalize_split(split))
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
     if "captions" not in entry and "caption" not in entry:
-        other = find_key(CAPTION_KEYS, entry)
-        return clean_captions(caption_texts(entry[other], where)) if other else ()
+        return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where)
     captions = entry.get("captions", entry.get("caption", []))
     if isinstance(captions, str):
         captions = [captions]
     if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
         raise UsageError(f'{where}: "captions" must be a list of texts')
-    return clean_captions(captions)
+    return clean_captions(captions, where)
 
 
 def _is_list_of_records(content: Any) -> bool:
+    content = _records(content)
     return (
         isinstance(content, list) and bool(content) and isinstance(content[0], dict) and bool(picture_path(content[0]))
     )
@@ -134,6 +157,11 @@ READERS.register(
                 'JSON lines: `{"image": "1.jpg", "captions": ["a dog"], "id": "1", "split": "train"}`, or a JSON list '
                 "of such records",
                 "`data.jsonl` or `jsonl:data.jsonl`",
+            ),
+            ("TextCaps", "`TextCaps_0.1_val.json?images=train_images`"),
+            (
+                "RedCaps: one of its files, and what could be downloaded",
+                "`annotations/abandoned_2017.json?images=images`",
             ),
             ('LLaVA\'s training data: `[{"id", "image", "conversations"}]`', "`llava.json?images=FOLDER`"),
         ),

@@ -44,7 +44,7 @@ def _item(image: Any, where: str, folder: Path) -> Item:
     return Item(
         id=str(image.get("cocoid", image["filename"])),
         picture=FilePicture(flat if path != flat and not path.exists() and flat.exists() else path),
-        references=clean_captions(map(str, raws)),
+        references=clean_captions(raws, where),
         split=normalize_split(image.get("split", "")),
     )
 

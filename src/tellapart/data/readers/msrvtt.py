@@ -44,7 +44,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     chosen = options.text("images")
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in FOLDERS]
     items = [
-        Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts), splits[id_]) for id_, texts in captions.items()
+        Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts, f"{path}: {id_}"), splits[id_])
+        for id_, texts in captions.items()
     ]
     return finish_items(items, options, str(path))
 

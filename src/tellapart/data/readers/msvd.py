@@ -18,7 +18,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.images.clips import ClipFile
 from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import stream_items
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -57,14 +57,14 @@ class Msvd(LineSource):
         """(name, description); None for remarks, blank lines and other languages."""
         return map(self._row if self._names else self._line, csv_records(lines, ",") if self._names else lines)
 
-    def item(self, record: tuple[str, str], number: int, where: str) -> Item:
+    def item(self, record: tuple[str, str], place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
         name, description = record
         if not description.strip():
             raise UsageError(f"{where}: 'NAME description' was expected, found {name[:40]!r}")
         paths = [self._folder / (name + suffix) for suffix in SUFFIXES]
         path = next((path for path in paths if path.is_file()), paths[0])
-        return Item(name, ClipFile(path), clean_captions([description]), self._splits.get(name, ""))
+        return Item(name, ClipFile(path), clean_captions(description, where), self._splits.get(name, ""))
 
     def _line(self, line: object) -> tuple[str, str] | None:
         name, _, description = str(line).strip().partition(" ")

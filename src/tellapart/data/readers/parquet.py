@@ -25,6 +25,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.images.pictures import StoredPicture, signature_of
 from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
 from tellapart.data.patterns import expand_pattern
+from tellapart.data.records import NotTextError
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import MissingExtra, PictureError, UsageError
@@ -79,7 +80,12 @@ class Tables:
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
         """See `RowSource`."""
         for place, content in self._rows(missing):
-            yield place, self._item(place, content)
+            try:
+                item = self._item(place, content)
+            except NotTextError as error:
+                missing.add(error.where, error.reason)
+                continue
+            yield place, item
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `RowSource`."""

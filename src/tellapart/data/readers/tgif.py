@@ -16,7 +16,7 @@ from tellapart.data.downloads import url_file_name
 from tellapart.data.images.clips import picture_file
 from tellapart.data.lines import Lines, LineSource, read_split_lists
 from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import stream_items
+from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -42,13 +42,14 @@ class Tgif(LineSource):
         """The lines; blank ones are passed over."""
         return (line.strip() or None for line in lines)
 
-    def item(self, record: str, number: int, where: str) -> Item:
+    def item(self, record: str, place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
         url, tab, sentence = record.partition("\t")
         name = url_file_name(url)
         if not tab or not name:
             raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
-        return Item(name, picture_file(self._folder / name), clean_captions([sentence]), self._splits.get(name, ""))
+        captions = clean_captions(sentence, where)
+        return Item(name, picture_file(self._folder / name), captions, self._splits.get(name, ""))
 
 
 READERS.register(

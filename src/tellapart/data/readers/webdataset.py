@@ -1,6 +1,7 @@
 """``webdataset:SHARDS``: tar files in which the members of a sample stand together and share a name.
 
-``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption`` or ``captions``, ``split``). SHARDS is a
+``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as in
+`tellapart.data.records`; ``split``). SHARDS is a
 tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``; uncompressed, since pictures are read at their
 place. The text wins over the JSON. The split is the JSON's, else in the shard's name. The id is ``SHARD/0001``: names
 often begin anew in each shard. Samples without a picture or with texts that cannot be read are named and counted, and
@@ -21,6 +22,7 @@ from tellapart.data.dataset import Skipped
 from tellapart.data.images.pictures import MAX_FILE_BYTES, SUFFIXES
 from tellapart.data.packed import PackedClip, PackedPicture, is_clip
 from tellapart.data.patterns import expand_pattern
+from tellapart.data.records import DATA_KEYS, text_keys
 from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError
@@ -151,7 +153,8 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
     record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines()]
-    references = clean_captions(plain or texts_of(record.get("captions", record.get("caption")), ".json"))
+    said = [record[key] for key in text_keys(DATA_KEYS, record)]
+    references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json")
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
     kind = ClipMember if is_clip(picture.name) else Member
     return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
@@ -173,7 +176,7 @@ def _record(text: str) -> dict[str, Any]:
         record = parse_json(text)
     except ValueError as error:
         raise UsageError(f".json: not JSON ({error})") from None
-    return record if isinstance(record, dict) else {}
+    return record if isinstance(record, dict) else {"captions": record}
 
 
 class Member(PackedPicture):
