@@ -10,11 +10,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
-from command_line import Cli
 from PIL import Image
 
 from tellapart.data import Skipped, open_data
@@ -26,6 +26,9 @@ from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
 from tellapart.features.streaming import StreamedRows, decodable
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
+
+if TYPE_CHECKING:
+    from command_line import Cli  # the programs that import this module in other processes lack it
 
 COUNT = 12
 

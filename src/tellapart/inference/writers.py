@@ -383,7 +383,8 @@ class TextFiles:
             taken[target] = item.picture.name
             if target.exists() and not overwrite:
                 done.add(item.id)
-                newer += target.stat().st_mtime_ns < signature_of(Path(item.picture.name), item.picture.name)[1]
+                with contextlib.suppress(PictureError):  # told where it is read
+                    newer += target.stat().st_mtime_ns < signature_of(Path(item.picture.name), item.picture.name)[1]
         if newer:
             say(f"{newer:,} pictures are newer than their .txt, which is kept; --overwrite writes it anew")
         return cls(done)
