@@ -1,5 +1,7 @@
 """The feature store: once for each picture, right rows, whole under kill -9, full disks and company."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
