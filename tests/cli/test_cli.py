@@ -25,6 +25,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
+from tellapart.utils.messages import say_once
 
 COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "headroom", "tables")
 DATA = "scenes:plain?n=20&split=test"
@@ -130,17 +131,10 @@ def test_names_that_other_tools_give_an_option_are_understood_and_not_shown(
     assert alias not in cli(command, "--help").out
 
 
-def test_judge_of_eval_is_an_alias_of_eval_scorer(cli: Cli, tmp_path: Path) -> None:
-    captions = tmp_path / "a.jsonl"
-    captions.write_text('{"id": "1", "caption": "a dog"}\n', encoding="utf-8")
-    old, new = (
-        cli("eval", "--captions", captions, name, "nowhere", "--metrics", "clipscore")
-        for name in ("--judge", "--eval-scorer")
-    )
-    assert old.line == new.line
-    assert "No such option" not in old.line
-    shown = cli("eval", "--help").out
-    assert "--eval-scorer" in shown and "--judge" not in shown
+def test_judge_is_no_name_of_eval_scorer(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "caption": "a dog"}\n', encoding="utf-8")
+    done = cli("eval", "--captions", tmp_path / "a.jsonl", "--judge", "openai:m@http://127.0.0.1:1/v1")
+    assert done.status == 2 and "No such option: --judge" in done.line
 
 
 def test_help_lists_the_commands_in_the_order_of_work(cli: Cli) -> None:
@@ -489,6 +483,56 @@ def test_eval_prints_json_alone_or_a_table(cli: Cli, captions: Path, tiny_scorer
     assert {"recall@1.lookalike", "length", "listener_accuracy"} <= set(json.loads(done.out)["systems"]["people"])
     table = cli(*command, "--metrics", "length")
     assert table.status == 0 and "people" in table.out and "length" in table.out
+
+
+def test_eval_prints_five_metrics_with_their_signatures_unless_all_are_asked_for(
+    cli: Cli, captions: Path, tiny_scorer: Path
+) -> None:
+    command = ("eval", "--captions", captions, "--data", DATA, "--scorer", tiny_scorer, "--resamples", 20)
+    every = json.loads(cli(*command, "--json").out)["signatures"]
+    assert json.loads(cli(*command, "--metrics", "all", "--json").out)["signatures"] == every
+
+    def printed(*more: str) -> tuple[list[str], list[str]]:
+        lines = cli(*command, *more).out.splitlines()
+        heads = [line.split()[0].rstrip(":") if line.split() else "" for line in lines]
+        rows = [head for head, line in zip(heads, lines, strict=True) if head in every and f"{head}: " not in line]
+        return rows, [head for head in every if f"{head}: {every[head]}" in lines]
+
+    main = {"recall@1.lookalike", "cider", "clipscore", "bleu4", "hallucination_rate"}
+    assert [set(found) for found in printed()] == [main, main]
+    assert f"{len(every) - 5} more metrics were measured: add --metrics all" in cli(*command).out
+    assert [set(found) for found in printed("--metrics", "all")] == [set(every), set(every)]
+
+
+def photos_with_a_broken_one(folder: Path) -> None:
+    """A user's folder: photos of 3:2 with references beside them, the fourth one broken off in its middle."""
+    folder.mkdir()
+    for number, scene in enumerate(Scenes(8, split="test")):
+        file = folder / f"{number}.jpg"
+        scene.item().picture.image().convert("RGB").resize((96, 64)).save(file)
+        file.with_suffix(".txt").write_text("\n".join(scene.references[:3]))
+    (folder / "3.jpg").write_bytes((folder / "3.jpg").read_bytes()[:600])
+
+
+def test_the_first_day_with_one_broken_photo(cli: Cli, tmp_path: Path, tiny_scorer: Path) -> None:
+    """docs/get-started.md: caption a folder, then measure the captions."""
+    photos, out = tmp_path / "photos", tmp_path / "captions.jsonl"
+    photos_with_a_broken_one(photos)
+    say_once.cache_clear()
+    done = cli("caption", "scenes", photos, "-o", out)
+    assert done.status == 0 and len(out.read_text().splitlines()) == 7
+    assert done.err.count("the captioner 'scenes' has seen only its own synthetic world") == 1
+    measured = cli("eval", "--captions", out, "--data", photos, "--scorer", "scenes", "--json")
+    assert measured.status == 0 and "the scorer 'scenes' has seen only its own" in measured.err
+    results = json.loads(measured.out)
+    assert results["pictures"]["n"] == 7
+    assert [note for note in results["notes"] if "3.jpg" in note and "1 of 8 pictures could not be read" in note]
+    people = tmp_path / "other.jsonl"  # another tool wrote a caption of the broken one, too
+    people.write_text("".join(json.dumps({"id": f"{k}.jpg", "caption": "a dog"}) + "\n" for k in range(8)))
+    both = cli("eval", "--captions", out, "--captions", people, "--data", photos, "--json")
+    assert both.status == 0 and json.loads(both.out)["pictures"]["n"] == 7
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[1:]))
+    assert "1 pictures of the data have no caption ('0.jpg')" in cli("eval", "--captions", out, "--data", photos).line
 
 
 def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Path) -> None:

@@ -44,6 +44,22 @@ marks = Metric(
     aliases=("bangs",),
 )
 number = 7
+
+
+def three(captions, references=None):
+    return 3
+
+
+def few(captions, references=None):
+    return 0.5, np.zeros(1)
+
+
+def words(captions, references=None):
+    return "good", ["a", "b"]
+
+
+def bare(captions, references=None):
+    return 0.5, None
 '''
 
 
@@ -92,6 +108,22 @@ def test_a_metric_by_its_dotted_path(package: Path, cli: Cli, monkeypatch: pytes
     assert "needs references" in cli("eval", *files, "--metrics", "loud_metrics:copied").line
     assert "has no 'nothing'" in cli("eval", *files, "--metrics", "loud_metrics:nothing").line
     assert "is of type int; expected a function" in cli("eval", *files, "--metrics", "loud_metrics:number").line
+
+
+@pytest.mark.parametrize("name", ["three", "few", "words"])
+def test_a_metric_that_returns_something_else_is_one_line(
+    package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(plugins, "_allowed", set())
+    done = cli("eval", "--captions", str(package / "loud.txt"), "--metrics", f"loud_metrics:{name}")
+    assert done.status == 1 and f"metric '{name}' returned" in done.line
+    assert "expected (corpus, values): a number, and an array with a number for each of the 2 captions" in done.line
+
+
+def test_a_metric_without_values_needs_its_statistic(package: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_allowed", set())
+    done = cli("eval", "--captions", str(package / "loud.txt"), "--metrics", "loud_metrics:bare")
+    assert done.status == 1 and "register its statistic" in done.line
 
 
 def test_a_dotted_path_runs_only_where_it_is_allowed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,11 +60,13 @@ def mine_dataset(
     or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
     """
     from tellapart.features.store import FeatureStore
+    from tellapart.models.loading import warn_outside_scenes
 
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
     if captions is not None and captions != "references":
         read_caption_file(captions)
+    warn_outside_scenes(scorer.name, dataset, "scorer")
     store, whole = FeatureStore(), len(dataset)
     items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
     if not items:

@@ -43,7 +43,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--output": ("--out",),
     "--num-beams": ("--beams",),
     "--max-new-tokens": ("--max-tokens",),
-    "--judge": ("--eval-scorer",),
     "--metric": ("--metrics",),
     "--concurrency": ("--in-flight",),
     "--in-flight": ("--concurrency",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -50,7 +51,9 @@ def evaluate(
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(help="Names, with commas; 'list' shows them all. Default: all that the inputs allow. Repeatable."),
+        typer.Option(
+            help="Names, with commas; 'list' shows them, 'all' is all that the inputs allow. Default: five. Repeatable."
+        ),
     ] = None,
     human: Annotated[
         str | None,
@@ -129,6 +132,8 @@ def evaluate(
     from tellapart.evaluation import formats
     from tellapart.evaluation.evaluate import run_eval
     from tellapart.evaluation.judges.inputs import JudgeInputs
+    from tellapart.evaluation.selection import main_metrics
+    from tellapart.metrics.results import WORDS
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:
@@ -143,8 +148,11 @@ def evaluate(
         raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")
     if names == []:
         raise UsageError(
-            "--metrics names none; type --metrics length,clipscore, or leave it out for all that the inputs allow"
+            "--metrics names none; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
         )
+    five = names is None
+    if names is not None and [name.lower() for name in names] == ["all"]:
+        names = None
     if as_json and format not in (None, "json") and out is None:
         raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
     chosen_format = formats.format_of(out, format)
@@ -207,7 +215,9 @@ def evaluate(
     if out is None and format is not None and chosen_format != "json":
         print(formats.FORMATS[chosen_format](results), end="")
     else:
-        show(results.to_json(), results.table, as_json or (out is None and chosen_format == "json"))
+        only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
+        shown = partial(results.table, only=only, signatures=True)
+        show(results.to_json(), shown, as_json or (out is None and chosen_format == "json"))
     for label, path in (("result", out), ("per caption", per_caption), ("report", report)):
         if path is not None:
             say(f"{label}: {path}")

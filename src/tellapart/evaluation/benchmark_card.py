@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 BINS = 10  # of a distribution
 REFERENCES = 5  # of each picture that people's recall is the mean over
+RECALL_HELP = (
+    "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first among those of its bag, given a "
+    "caption that people wrote (mean over up to five references of each picture, with its 95 % bootstrap interval over "
+    "n questions). It is the scorer’s recall for human captions: people were not asked to tell the pictures apart."
+)
 NO_LICENCE = "Not stated. Say who may use these pictures, and add it with --licence."
 
 
@@ -174,7 +179,7 @@ def facts(card: Card) -> list[tuple[str, str]]:
     return lines + ([("to repeat", card.repeat)] if card.repeat else [])
 
 
-COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "R@1 of people", "n", "chance")
+COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "most", "scorer’s R@1", "n", "chance")
 
 
 def cells(own: SizeFacts) -> list[str]:
@@ -195,9 +200,7 @@ def markdown(card: Card) -> str:
     lines += ["", *(f"- **{name}**: {_plain(text)}" for name, text in facts(card)), ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(cells(own)) + " |" for own in card.sizes]
-    lines += ["", "α is the similarity of a bag. R@1 of people: the mean over up to five references of each picture, "
-              "with its 95 % bootstrap interval over n questions, by the scorer that mined the bags; candidates are "
-              "the pictures of the bag."]  # fmt: skip
+    lines += ["", f"α is the similarity of a bag. {RECALL_HELP}"]  # fmt: skip
     for own in card.sizes:
         lines += ["", f"## Bags of {own.size}", "", "| α from | bags | |", "|---|---|---|"]
         most = max(own.counts) or 1

@@ -92,9 +92,14 @@ def match_files(
         lacking = [key for key in known.ids if not known_references.get(key)]
         what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
         notes += report_problems({what: lacking}, "references", allow_missing)
+    matches = {name: match_captions(file, known, name) for name, file in systems.items()}
+    if dataset is not None and (lost := _unreadable(dataset, ids, [own.texts for own in matches.values()])):
+        notes.append(dataset.unreadable.line(len(dataset)) or "")
+        ids = [key for key in ids if key not in lost]
+        matches = {name: replace(own, texts=_without(own.texts, lost)) for name, own in matches.items()}
     kept = {}
     for name, file in systems.items():
-        matched = match_captions(file, known, name)
+        matched = matches[name]
         detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
         kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap)
         notes += [*_note(matched.how), *more]
@@ -104,6 +109,21 @@ def match_files(
     for name, own in kept.items():
         check_overlap(len(common), len(own), name, "the other systems", min_overlap)
     return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
+
+
+def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
+    """The ids that some system has no caption of because the picture cannot be read: `caption` left them out.
+
+    Pictures are opened only where most have captions: else the files are about other ones, which is said elsewhere.
+    """
+    lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
+    if 2 * len(lacking) > len(ids):
+        return set()
+    return {item.id for item in dataset if item.id in lacking and dataset.load_image(item) is None}
+
+
+def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]:
+    return {key: own for key, own in texts.items() if key not in ids}
 
 
 def _files(dataset: Dataset) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tellapart.evaluation.benchmark_card import COLUMNS, Card, SizeFacts, cells, facts
+from tellapart.evaluation.benchmark_card import COLUMNS, RECALL_HELP, Card, SizeFacts, cells, facts
 from tellapart.report.page import template
 from tellapart.report.pictures import Album
 
@@ -42,6 +42,7 @@ def page(card: Card) -> str:
         sizes=sizes,
         facts=[(name, text) for name, text in entries if name != "to repeat"],
         columns=COLUMNS,
+        recall_help=RECALL_HELP,
         cells=cells,
         sprites=album.sprites(),
     )

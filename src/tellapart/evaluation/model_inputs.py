@@ -35,12 +35,14 @@ def load_scorers(
         return [], items
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
+    from tellapart.models.loading import warn_outside_scenes
     from tellapart.scorers import load_scorer
 
     detail(f"{len(items)} pictures; loading {', '.join(names)}")
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
     scorers = [load_scorer(name, device, precision) for name in names]
     for scorer in scorers:
+        warn_outside_scenes(scorer.name, items, "scorer")
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:
         raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")

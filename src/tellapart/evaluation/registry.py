@@ -64,14 +64,16 @@ class Metric(Entry[Callable[..., Any]]):
 
     def of_slot(self, context: EvalContext, slot: Slot) -> Measurement:
         """The metric of one caption for each picture."""
-        corpus, value_N = self.factory(slot.captions, slot.references)
+        corpus, value_N = _checked(self.name, self.factory(slot.captions, slot.references), len(slot.captions))
         if value_N is not None:
-            value_N = self.scale * np.asarray(value_N, dtype=float)
+            value_N = self.scale * value_N
         if self.statistic is not None:
             references = slot.references or [[] for _ in slot.captions]
             rows = list(zip(slot.captions, references, strict=True))
             return Measurement(value_N, Corpus(rows, partial(_text_statistic, self.statistic, self.scale)))
-        kept_N = value_N[~np.isnan(value_N)] if value_N is not None else np.zeros(0)
+        if value_N is None:
+            raise TellapartError(f"metric '{self.name}' has no number for each caption; register its statistic")
+        kept_N = value_N[~np.isnan(value_N)]
         if len(kept_N) and not np.isclose(self.scale * corpus, kept_N.mean()):
             raise TellapartError(
                 f"metric '{self.name}': its corpus number is not the mean of its captions; register its statistic"
@@ -129,7 +131,9 @@ class ContextMetric(Metric):
 
     def of_slot(self, context: EvalContext, slot: Slot) -> Measurement:
         """The metric of one caption for each picture."""
-        measured: Measurement = self.factory(context, slot)
+        measured = self.factory(context, slot)
+        if not isinstance(measured, Measurement):
+            raise TellapartError(f"metric '{self.name}' returned {measured!r:.60}; expected a Measurement")
         return measured
 
 
@@ -148,7 +152,7 @@ class CaptionSetMetric(Metric):
         if len(slots) < 2:
             return None
         lists = caption_lists(slots)
-        value_N = self.factory(lists)[1]
+        value_N = _checked(self.name, self.factory(lists), len(lists))[1]
         corpus = None if self.corpus_rows is None else self.corpus_rows(lists)
         return merge_slots([Measurement(value_N, corpus)], slots[:1])
 
@@ -166,6 +170,21 @@ def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
 
 def _text_statistic(make: Callable[..., Statistic], scale: float, rows: list[tuple[str, list[str]]]) -> Statistic:
     return MeanStatistic([make([caption for caption, _ in rows], [references for _, references in rows])], scale)
+
+
+def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | None]:
+    """What a metric returned. Raises `TellapartError` for anything but a number and an array of ``count`` (or None)."""
+    try:
+        corpus, values = found
+        number, value_N = float(corpus), None if values is None else np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        number, value_N = 0.0, np.zeros((0, 0))
+    if value_N is not None and value_N.shape != (count,):
+        raise TellapartError(
+            f"metric '{name}' returned {' '.join(repr(found).split()):.60}; expected (corpus, values): a number, and "
+            f"an array with a number for each of the {count} captions, or None"
+        )
+    return number, value_N
 
 
 def _reads_references(function: Callable[..., Any]) -> bool:

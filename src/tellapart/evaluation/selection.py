@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
@@ -15,7 +14,7 @@ from tellapart.evaluation.registry import METRICS, Metric, in_order
 from tellapart.evaluation.several import SUFFIXES, with_choices
 from tellapart.metrics.results import Candidates, MetricInfo
 from tellapart.models.plugins import is_dotted, load_allowed
-from tellapart.utils.messages import say
+from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line
 
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
@@ -40,7 +39,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     (with the option to add).
     """
     if names is None:
-        table = metrics_of(context, METRICS.entries(broken=_say_once))
+        table = metrics_of(context, METRICS.entries(broken=say_once))
         able = {
             name: metric
             for name, metric in table.items()
@@ -51,7 +50,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
     table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
     names = [outside[name].name if name in outside else name for name in names]
     if not all(resolve(name, table) for name in names):
-        table = metrics_of(context, [*METRICS.entries(broken=_say_once), *outside.values()])
+        table = metrics_of(context, [*METRICS.entries(broken=say_once), *outside.values()])
     chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
     for metric in chosen.values():
         if metric.check is not None:
@@ -92,6 +91,35 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     return choice.info(candidates, scorer)
 
 
+# What `eval` prints unless metrics are named, the first five that were measured.
+_MAIN = ("recall@1.lookalike", "recall@1.random100", "cider", "clipscore", "bleu4", "hallucination_rate", "length",
+         "vocabulary", "repetition_rate", "rouge_l")  # fmt: skip
+_ASKED = {
+    "language_model",
+    "text_encoder",
+    "several",
+    "clips",
+}  # needs that an option or the data shows an interest in
+MAIN_COUNT = 5
+
+
+def main_metrics(keys: Iterable[str]) -> list[str]:
+    """The keys of the five main metrics among those measured, each by every scorer that measured it.
+
+    First what only an option, such as ``--bags``, or an installed package makes possible, then `_MAIN`, then others.
+    """
+    builtin = METRICS.builtin()
+
+    def place(base: str) -> int:
+        metric = builtin.get(base)
+        asked = metric is None or bool(_ASKED & set(metric.needs))
+        return -1 if asked else _MAIN.index(base) if base in _MAIN else len(_MAIN)
+
+    keys = list(keys)
+    main = sorted(dict.fromkeys(map(base_of, keys)), key=place)[:MAIN_COUNT]
+    return [key for key in keys if base_of(key) in main]
+
+
 def base_of(key: str) -> str:
     """A key of results without the name of a further scorer."""
     found = _KEY.fullmatch(key)
@@ -107,11 +135,6 @@ def metric_of_key(base: str) -> Metric | None:
     if found := _RECALL.fullmatch(base):
         return recall(int(found["k"]), found["pools"] or "")
     return METRICS.get(base)
-
-
-@cache
-def _say_once(line: str) -> None:
-    say(line)
 
 
 def _of_file_sets(context: EvalContext) -> list[Metric]:

@@ -20,7 +20,7 @@ from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.truthful import EVIDENCE
 from tellapart.inference.writers import OPTIONS, READING, is_complete, open_writer
 from tellapart.models.device import hardware
-from tellapart.models.loading import files_digest
+from tellapart.models.loading import files_digest, warn_outside_scenes
 from tellapart.progress import Progress
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ def caption_pictures(
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_truthful(dataset, decoding, truthful, best_of)
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
+    warn_outside_scenes(captioner.name, dataset, "captioner")
+    warn_outside_scenes(scorer_name, dataset, "scorer")
     request = caption_request(
         dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful
     )

@@ -130,16 +130,20 @@ class Results:
     def _digest(self) -> str:
         return digest_of_ids(self.ids) if self.ids_digest is None else self.ids_digest
 
-    def table(self, *, without: Sequence[str] = ()) -> Group:
+    def table(
+        self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False
+    ) -> Group:
         """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
 
-        Pairs with a system of ``without`` (yardsticks, say) are left out.
+        Pairs with a system of ``without`` (yardsticks, say) are left out. ``only``: these metrics, and a line on how
+        many others there are. ``signatures``: those of the metrics shown, below the notes.
         """
         from rich.console import Group
         from rich.text import Text
 
-        parts: list[Any] = [self._systems_table()]
-        pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without)]
+        shown = [key for key in self.signatures if key != WORDS and (only is None or key in only)]
+        parts: list[Any] = [self._systems_table(shown)]
+        pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without) and pair.metric in shown]
         if pairs:
             parts.append(self._pairs_table(pairs))
         if self.words:
@@ -147,6 +151,10 @@ class Results:
 
             parts.extend(words_tables(self.words))
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
+        if signatures:
+            parts.extend(Text(f"{key}: {self.signatures[key]}", style="dim", overflow="fold") for key in shown)
+        if more := sum(key != WORDS for key in self.signatures) - len(shown):
+            parts.append(Text(f"{more} more metric{'s were' if more > 1 else ' was'} measured: add --metrics all"))
         return Group(*parts)
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
@@ -162,7 +170,7 @@ class Results:
             if metric != WORDS  # it has tables of its own
         }
 
-    def _systems_table(self) -> Any:
+    def _systems_table(self, shown: Sequence[str]) -> Any:
         from rich import box
         from rich.table import Table
 
@@ -171,8 +179,8 @@ class Results:
         heads, rows = self.system_rows()
         for name in heads:
             table.add_column(name, justify="right", overflow="fold")
-        for metric, cells in rows.items():
-            table.add_row(metric, *cells)
+        for metric in shown:
+            table.add_row(metric, *rows[metric])
         return table
 
     def _n(self, metric: str) -> int:

@@ -6,15 +6,20 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
 from tellapart.utils.checksums import check_sums, sha256
+from tellapart.utils.messages import say_once
 
+if TYPE_CHECKING:
+    from tellapart.types import Item
+
+_FOR_PHOTOS = {"captioner": "Salesforce/blip-image-captioning-base", "scorer": "openai/clip-vit-base-patch32"}
 BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
 
@@ -41,6 +46,15 @@ def model_folder(name: str, kind: str) -> str:
     if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
         raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
     return name
+
+
+def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> None:
+    """Say once that ``scenes``, as a captioner or a scorer, knows no other pictures than those of its own world."""
+    if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
+        say_once(
+            f"warning: the {kind} 'scenes' has seen only its own synthetic world; what it makes of other pictures "
+            f"means nothing. Name a {kind} for photos, such as {_FOR_PHOTOS[kind]}"
+        )
 
 
 def checked_model_folder(name: str, kind: str) -> str:

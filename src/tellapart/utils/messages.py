@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tellapart.utils.text import for_terminal
@@ -45,6 +46,12 @@ def say(line: str) -> None:
     """Print a line on stderr, unless ``--quiet`` is set."""
     if _verbosity >= Verbosity.NORMAL:
         print(for_terminal(line), file=sys.stderr, flush=True)
+
+
+@cache
+def say_once(line: str) -> None:
+    """`say`, once in a process for each line."""
+    say(line)
 
 
 def detail(line: str) -> None:
