@@ -41,7 +41,7 @@ def claims(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Replicate the papers' findings in the embedded world. After Ctrl-C, the same command goes on."""
+    """Replicate the papers' findings in the synthetic world. After Ctrl-C, the same command goes on."""
     from replication import find_claims, run_claims
     from replication.page import claims_table, results_table
     from replication.seeds import parse_seeds

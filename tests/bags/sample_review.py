@@ -1,4 +1,4 @@
-"""Bags of pictures of the embedded world, and a real server of their review in a thread."""
+"""Bags of pictures of the synthetic world, and a real server of their review in a thread."""
 
 from __future__ import annotations
 

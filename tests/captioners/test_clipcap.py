@@ -201,7 +201,7 @@ def test_greedy_and_beam_of_one_agree(tiny_captioner: Path) -> None:
 
 
 def test_what_is_no_captioner_is_one_line(tiny_scorer: Path, tmp_path: Path) -> None:
-    with pytest.raises(TellapartError, match="which is no captioner known here; known: blip, clipcap"):
+    with pytest.raises(TellapartError, match="which is not a supported captioner; known: blip, clipcap"):
         load_captioner(str(tiny_scorer))
     with pytest.raises(UsageError, match=r"no such model folder: \./nowhere"):
         load_captioner("./nowhere")

@@ -206,7 +206,7 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
     whole = (tmp_path / "far.jsonl").read_bytes()
     (tmp_path / "far.jsonl").write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
     assert captions("far.jsonl", *wanted) == expected and (tmp_path / "far.jsonl").read_bytes() == whole
-    assert "0 captions written, 5 were there" in cli(*command, "-o", tmp_path / "far.jsonl", *wanted).err
+    assert "0 captions written, 5 already done" in cli(*command, "-o", tmp_path / "far.jsonl", *wanted).err
     done = cli(*command, "-o", tmp_path / "far.jsonl", "--consensus", "6", *scorer)
     assert done.status == 2 and "--overwrite" in done.line
     assert captions("near.jsonl", "--consensus", "6", *scorer) == [

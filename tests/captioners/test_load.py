@@ -42,7 +42,7 @@ def settings(path: Path, change: dict[str, Any]) -> None:
 
 
 def test_a_model_that_is_no_captioner(tmp_path: Path) -> None:
-    assert "is a clip model, which is no captioner known here" in told(str(save_clip(tmp_path)))
+    assert "is a clip model, which is not a supported captioner" in told(str(save_clip(tmp_path)))
 
 
 def test_a_saved_captioner_of_its_own_takes_no_options(copy: Path) -> None:

@@ -295,7 +295,7 @@ def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
         ("training.lerning_rate=1", 2, "unknown key 'training.lerning_rate'; did you mean 'learning_rate'?"),
         ("data.train=nowhere", 2, "nowhere: no such file or folder"),
         ("captioner.name=nowhere.toml", 2, "no such recipe"),
-        ("captioner.name={scorer}", 1, "is a vision-text-dual-encoder model, which is no captioner known here"),
+        ("captioner.name={scorer}", 1, "is a vision-text-dual-encoder model, which is not a supported captioner"),
         ("scorer.name={captioner}", 1, "is a ClipCapModel, which does not score texts against pictures"),
         ("training.trackers=['nothing']", 2, "unknown tracker 'nothing'"),
     ],
@@ -330,10 +330,10 @@ def test_caption_writes_goes_on_and_keeps_to_its_settings(
     out = tmp_path / "c.jsonl"
     command = ("caption", tiny_captioner, photos, "-o", out, "--max-tokens", 5)
     done = cli(*command)
-    assert (done.status, done.out) == (0, "") and "4 captions written, 0 were there" in done.err
+    assert (done.status, done.out) == (0, "") and "4 captions written, 0 already done" in done.err
     assert [row["id"] for row in rows(out)] == ["0.png", "1.png", "2.png", "3.png"]
     out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]) + '{"id": "3.p')  # as a kill leaves it
-    assert "1 captions written, 3 were there" in cli(*command).err and len(rows(out)) == 4
+    assert "1 captions written, 3 already done" in cli(*command).err and len(rows(out)) == 4
     other = cli(*command[:-1], 6)
     assert other.status == 2 and "begun with another decoding; type --overwrite" in other.line
     assert cli(*command[:-1], 6, "--overwrite").status == 0
@@ -346,7 +346,7 @@ def test_caption_as_csv_and_as_text_beside_each_picture(
     assert (tmp_path / "c.csv").read_text().splitlines()[0] == "id,caption"
     (photos / "0.txt").write_text("written by hand")
     done = cli("caption", tiny_captioner, photos, "--format", "txt", "--beams", 1)
-    assert done.status == 0 and "3 captions written, 1 were there" in done.err
+    assert done.status == 0 and "3 captions written, 1 already done" in done.err
     assert (photos / "0.txt").read_text() == "written by hand" and (photos / "3.txt").is_file()
 
 
@@ -394,7 +394,7 @@ def test_odd_pictures_are_captioned_and_broken_ones_are_named(
     assert done.status == 0 and "9 captions written" in done.err
     assert {"one.png", "cmyk.jpg", "deep.png", "moving.gif"} <= {row["id"] for row in rows(tmp_path / "c.jsonl")}
     absent, told = done.err.splitlines()[-2:]
-    assert absent.startswith("1 of 12 were left out at opening: ") and "empty.png (empty file)" in absent
+    assert absent.startswith("1 of 12 were skipped: they could not be opened: ") and "empty.png (empty file)" in absent
     assert told.startswith("2 of 11 pictures could not be read: ")
     for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "it is a text file")):
         assert name in told and reason in told
@@ -419,7 +419,7 @@ def test_nothing_is_left_behind_where_no_picture_can_be_read(cli: Cli, tiny_capt
         ("{photos}", 2, "holds no config.json"),
         ("{photos}/0.png", 2, "is no captioner; expected a folder, a run"),
         ("recipes/x.toml", 2, "is a recipe, not a captioner; type: tellapart train recipes/x.toml"),
-        ("{scorer}", 1, "is a vision-text-dual-encoder model, which is no captioner known here"),
+        ("{scorer}", 1, "is a vision-text-dual-encoder model, which is not a supported captioner"),
         ("{damaged}", 1, "model.safetensors is damaged: its SHA-256 is not the one in SHA256SUMS"),
     ],
 )
@@ -463,7 +463,7 @@ def test_ctrl_c_while_captioning_keeps_what_is_written(
         patch.setattr(CaptionEngine, "_write", write_or_stop)
         done = cli(*command)
     assert done.status == 130 and "the same command goes on" in done.line and len(rows(tmp_path / "c.jsonl")) == 2
-    assert "2 captions written, 2 were there" in cli(*command).err
+    assert "2 captions written, 2 already done" in cli(*command).err
 
 
 # eval and cache
@@ -597,7 +597,7 @@ def test_a_finished_caption_does_not_load_the_model(
         patch.setattr("tellapart.captioners.load_captioner", never)
         done = cli(*command)
         count = len(list(photos.glob("*.png")))
-        assert done.status == 0 and done.err == f"0 captions written, {count:,} were there\n"
+        assert done.status == 0 and done.err == f"0 captions written, {count:,} already done\n"
         if options[0] == "-o":
             with pytest.raises(AssertionError, match="loaded"):
                 cli(*command[:-1], 5)

@@ -81,7 +81,7 @@ def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
         "half.jpg": "its download was interrupted: only half.jpg.part is there",
         "never.jpg": "no such file",
     }
-    assert "3 of 4 were left out at opening" in table.report()[0]
+    assert "3 of 4 were skipped: they could not be opened" in table.report()[0]
 
 
 def test_several_files(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_metric_that_cannot_be_had_says_what_to_add(metric, says):
     [
         ({"systems": {}}, "add --captions FILE"),
         ({"systems": {"a": {}}}, "no pictures to evaluate"),
-        ({"systems": {"human": {"1": "x"}}}, "names a yardstick"),
+        ({"systems": {"human": {"1": "x"}}}, "is the name of a reference system"),
         ({"systems": {"a": {"1": "x"}, "b": {"2": "x"}}}, "1 have no caption ('1'), 1 captions have no picture ('2')"),
         ({"systems": {"a": {"1": "x"}}, "human": "first"}, "references are needed"),
         ({"systems": {"a": {"1": "x"}}, "human": "last", "references": {"1": ["y"]}}, "one of first, random, mean"),

@@ -53,7 +53,7 @@ def test_two_workers_write_the_bytes_of_one_process(
     shared.unlink()
     before = sorted((file.name, file.stat().st_mtime_ns) for file in Path(f"{shared}.job").glob("parts-*/*"))
     again = cli(*command, "-o", shared, "--workers", 1)
-    assert again.status == 0 and "5 of 5 shards were there" in again.err
+    assert again.status == 0 and "5 of 5 shards already done" in again.err
     assert before == sorted((file.name, file.stat().st_mtime_ns) for file in Path(f"{shared}.job").glob("parts-*/*"))
     assert shared.read_bytes() == plain.read_bytes()
 
@@ -200,7 +200,7 @@ def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_cap
     parts[0].write_text(parts[0].read_text().partition("\n")[2])
     (photos / "09.jpg").write_bytes(photo(99, 48, 32))
     again = cli(*command, "-o", out)
-    assert again.status == 0 and "2 of 4 shards were there" in again.err
+    assert again.status == 0 and "2 of 4 shards already done" in again.err
     assert "shard 0 is done again" in again.err and "some of its pictures were replaced; shard 2 is done" in again.err
     assert [part.stat().st_mtime_ns != time for part, time in zip(parts, before, strict=True)] == [1, 0, 1, 0]
 

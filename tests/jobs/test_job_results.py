@@ -126,7 +126,7 @@ def test_a_damaged_part_is_seen_by_merge_status_and_the_next_run(cli: Cli, kind:
     assert not (tmp_path / "out.jsonl").exists()
     status = json.loads(cli("job", "status", job.path, "--json").out)
     assert (status["done"], status["shards"], status["state"]) == (2, 3, "waiting") and len(status["unsound"]) == 1
-    assert "not sound: " in cli("job", "status", job.path).out
+    assert "damaged: " in cli("job", "status", job.path).out
     assert set(job.unsound(pictures=True)) == {1}
 
 

@@ -95,7 +95,7 @@ def test_from_a_bucket_into_a_bucket(cli: Cli, bucket: str, tiny_captioner: Path
     status = json.loads(cli("job", "status", f"{bucket}/out/captions.jsonl.job", "--json").out)
     assert (status["state"], status["done"], status["shards"]) == ("finished", 6, 6)
     again = cli(*command, *options, "--workers", 1)
-    assert again.status == 0 and "6 of 6 shards were there" in again.err
+    assert again.status == 0 and "6 of 6 shards already done" in again.err
     assert cli("job", "merge", f"{bucket}/out/captions.jsonl.job", "-o", tmp_path / "here.parquet").status == 0
 
 

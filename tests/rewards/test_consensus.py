@@ -1,4 +1,4 @@
-"""The consensus reward against its definition, on the embedded world and on real layouts with 3:2 photos."""
+"""The consensus reward against its definition, on the synthetic world `scenes` and on real layouts with 3:2 photos."""
 
 from __future__ import annotations
 

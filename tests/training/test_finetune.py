@@ -35,7 +35,7 @@ def test_what_is_held_out_is_not_learned_from_and_nothing_is_lost(tiny_captioner
     train, validation, test = held(recipe.data)
     assert len(train) + len(validation) + len(test) == 60 == len(train | validation | test)
     assert (len(validation), len(test)) == (6, 6)
-    assert recipe.scorer is not None and recipe.scorer.name == "scenes"  # the embedded world has a listener of its own
+    assert recipe.scorer is not None and recipe.scorer.name == "scenes"  # `scenes` has a listener of its own
     assert recipe.training.batch_size == 48 < BATCH  # fewer pictures than a usual batch has
 
 

@@ -131,7 +131,7 @@ def language_model(where: str, kind: str, name: str, dtype: torch.dtype) -> tupl
     from tellapart.captioners.text_only import TextOnly
 
     if kind not in KNOWN:
-        raise TellapartError(f"{name} is a {kind} model, which is no captioner known here{nearest(kind, CAPTIONERS)}")
+        raise TellapartError(f"{name} is a {kind} model, which is not a supported captioner{nearest(kind, CAPTIONERS)}")
     model = load_whole(AutoModelForCausalLM, where, dtype=dtype)
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 

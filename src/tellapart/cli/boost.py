@@ -197,7 +197,7 @@ def table(summary: Summary) -> Table:
 
     title = f"{summary.out}: {summary.boosted:,} of {summary.items:,} captions boosted; {summary.retries:,} retries"
     shown = Table(box=box.SIMPLE_HEAD, title=title)
-    for column in ("stage", "from the ledger", "asked", "second tries", "marked bad", "tokens in", "out", "cost"):
+    for column in ("stage", "from the ledger", "asked", "second tries", "rejected", "tokens in", "out", "cost"):
         shown.add_column(column, justify="left" if column == "stage" else "right")
     for name, own in summary.stages.items():
         counts = (own.kept, own.asked, own.second, own.bad, own.prompt_tokens, own.completion_tokens)

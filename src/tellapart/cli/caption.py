@@ -168,7 +168,7 @@ def caption(
     request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
     request["truthful"] = truthful
     if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
-        say(f"0 captions written, {len(dataset):,} were there")
+        say(f"0 captions written, {len(dataset):,} already done")
         for line in dataset.report():
             say(line)
         return
@@ -181,7 +181,7 @@ def caption(
         overwrite=overwrite,
         **request,
     )
-    say(f"{summary.written:,} captions written, {summary.already:,} were there, {summary.empty:,} are empty")
+    say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
     for line in dataset.report():
         say(line)
     dataset.refuse_mostly_unreadable()
@@ -205,7 +205,7 @@ def _caption_by_server(
     dataset = open_many(pictures)
     options: Any = {"concurrency": concurrency or CONCURRENCY, "ledger": ledger, "overwrite": overwrite}
     summary = caption_by_server(model, dataset, out, decoding=decoding, format=format, **options)
-    say(f"{summary.written:,} captions written, {summary.already:,} were there, {len(summary.failed):,} failed")
+    say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
     for line in summary.lines():
         say(line)
     for line in dataset.report():

@@ -1,4 +1,4 @@
-"""``tellapart demo``: truthful self-retrieval on the embedded world, explained step by step."""
+"""``tellapart demo``: truthful self-retrieval on the synthetic world `scenes`, explained step by step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def demo(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Teach the small captioner of the embedded world to tell look-alikes apart, in about two minutes."""
+    """Teach the small captioner of the synthetic world to tell look-alikes apart, in about two minutes."""
     from tellapart.models.device import running_on
 
     with running_on(device):

@@ -50,6 +50,6 @@ def caption_job(
         if not is_url(out) and Path(out).suffix.lower() in (".jsonl", ".csv"):  # the plain command knows the file again
             known = request | (job.value.get("models") or {})
             replace_text(settings_file(Path(out)), json.dumps(known, indent=1, sort_keys=True) + "\n")
-    there = f" ({before:,} of {job.shards:,} shards were there)" if before else ""
+    there = f" ({before:,} of {job.shards:,} shards already done)" if before else ""
     say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")
     refuse_mostly_unreadable(counts)

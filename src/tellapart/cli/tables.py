@@ -30,7 +30,7 @@ def tables(
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Run paper 2 in the embedded world, from boosted captions to its tables, beside the paper's figures.
+    """Run paper 2 in the synthetic world, from boosted captions to its tables, beside the paper's figures.
 
     Models that an earlier command trained are reused. After Ctrl-C, the same command goes on.
     """

@@ -4,7 +4,7 @@
     flickr8k:../shared/data/flickr8k?split=test     the original files
     coco:coco280?part=1/2&limit=100                 the first hundred of one half
     webdataset:shards/{00000..00012}.tar            tars of samples
-    scenes:plain?split=test&n=500&seed=0            the embedded world
+    scenes:plain?split=test&n=500&seed=0            the synthetic world
 
 The kind is one of `READERS`; ``docs/data.md`` shows the layout of each. A path alone will do for a folder of
 pictures, a picture or clip, and files and folders whose kind follows from their suffix. The path ends at the

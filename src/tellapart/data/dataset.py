@@ -127,7 +127,7 @@ class Dataset(Sequence[Item]):
         """The lines that a command prints at its end about what was left out; none where nothing was."""
         total = len(self) + len(self.missing)
         lines = [
-            self.missing.line(total, what="were left out at opening"),
+            self.missing.line(total, what="were skipped: they could not be opened"),
             self.unreadable.line(len(self)),
         ]
         return [line for line in lines if line]

@@ -150,7 +150,9 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
         raise UsageError("no captions to evaluate; add --captions FILE")
     for name in (HUMAN, CHANCE):
         if name in systems:
-            raise UsageError(f"a system may not be called '{name}': that names a yardstick; rename the caption file")
+            raise UsageError(
+                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
+            )
     first = next(iter(systems))
     ids = [item.id for item in items] if items is not None else list(systems[first])
     known = set(ids)

@@ -91,9 +91,11 @@ def status_lines(status: dict[str, Any]) -> list[str]:
             f"{status['driver']}"
         )
     if status["state"] == "stopped" and status["driver"] is not None:
-        lines.append(f"no word from {status['driver']} for {clock(status['seconds_since_heard'])}; the same command "
+        lines.append(
+            f"the driver, {status['driver']}, has not reported for "
+            f"{clock(status['seconds_since_heard'])}; the same command "
                      "goes on")  # fmt: skip
-    lines += [f"not sound: {reason}; the same command does it again" for reason in status["unsound"]]
+    lines += [f"damaged: {reason}; the same command does it again" for reason in status["unsound"]]
     lines += [failed_line(failed) for failed in status["set_aside"]]
     return lines
 

@@ -71,7 +71,7 @@ def objective_names() -> list[str]:
 def objective_table(name: str, *, photos: bool = False) -> dict[str, Any]:
     """The table [objective] of a name. Raises `UsageError`, with the nearest name, for an unknown one.
 
-    photos: what fits them, where that differs from what fits the embedded world.
+    photos: what fits them, where that differs from what fits the synthetic world `scenes`.
     """
     if photos and name in ON_PHOTOS:
         return ON_PHOTOS[name]

@@ -103,7 +103,7 @@ def _open_to_all(study: Study) -> Study:
 
 
 def scenes_study(kind: str, folder: Path) -> Study:
-    """A small study of the embedded world, for a rehearsal without any data: vague and detailed captions."""
+    """A small study of the synthetic world, for a rehearsal without any data: vague and detailed captions."""
     from tellapart.data import open_data
 
     items = list(open_data(SCENES))

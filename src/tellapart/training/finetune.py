@@ -51,7 +51,7 @@ def plan(
     """The recipe for this captioner and these pictures.
 
     A tenth of the pictures is held out for validation and another for the table before and after (a quarter each where
-    there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the embedded world, else `CLIP`.
+    there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the synthetic world, else `CLIP`.
     ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
     free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
     ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory

@@ -8,7 +8,7 @@ each part, and fails where one changes and its number does not.
 from __future__ import annotations
 
 VERSIONS: dict[str, int] = {
-    "scenes": 1,  # pictures and references of the embedded world
+    "scenes": 1,  # pictures and references of the synthetic world
     "boost": 1,  # what the scripted backend makes of them
     "pixels": 1,  # what a vision encoder in training sees: preprocessing and augmentation
     "samplers": 1,  # which pictures and references share a step

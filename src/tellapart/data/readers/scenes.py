@@ -1,4 +1,4 @@
-"""``scenes:DOMAIN``: the embedded world; nothing is read from disk.
+"""``scenes:DOMAIN``: the synthetic world `scenes`; nothing is read from disk.
 
 ``scenes:plain?split=test&n=500&seed=0&detail=0.3&family=5``: n scenes of that domain. ``detail`` is how often a
 reference names a detail, ``family`` how many scenes one attribute apart stand together; ``frames=4`` makes clips, and
@@ -78,9 +78,9 @@ READERS.register(
     Reader(
         name="scenes",
         factory=read,
-        help="the embedded world; the path is a domain",
+        help="the synthetic world; the path is a domain",
         keys=KEYS,
         needs_path=False,
-        layouts=(("scenes of the embedded world, nothing on disk", "`scenes:plain?split=test&n=500&seed=0`"),),
+        layouts=(("scenes of the synthetic world, nothing on disk", "`scenes:plain?split=test&n=500&seed=0`"),),
     )
 )
