@@ -334,7 +334,7 @@ def test_best_of_keeps_the_caption_that_its_definition_says(
     captioner: ClipCap, scorer: Scorer, photos: Dataset, tmp_path: Path, store: FeatureStore
 ) -> None:
     torch.manual_seed(3)
-    decoding = Decoding(kind="beam", max_tokens=6, temperature=1.5)
+    decoding = Decoding(kind="sample", max_tokens=6, temperature=1.5)
     run(captioner, photos, tmp_path / "a.jsonl", best_of=5, scorer=scorer, store=store, decoding=decoding)
     features_ND = scorer.image_features(scorer.pixels([item.picture.image() for item in photos]))
     chosen_otherwise = 0

@@ -209,6 +209,37 @@ def test_what_is_no_reward_is_one_line(value: torch.Tensor) -> None:
         two_words(value, terms=[RewardTerm(lambda r, b: value, no_baseline, name="mine")])
 
 
+def fails(rollout: Rollout, batch: Batch) -> torch.Tensor:
+    raise KeyError("no such word")
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        (fails, r"reward 'mine' failed: KeyError: 'no such word' \(.*test_reinforce.py, line \d+\)"),
+        (lambda r, b: None, r"reward 'mine' returned a NoneType; expected \(2, 1\), B×S, or \(2, 1, 2\), B×S×T"),
+        (lambda r, b: {"reward": torch.zeros(2, 1)}, r"returned a dict; expected"),
+        (lambda r, b: (torch.zeros(2, 1), torch.zeros(2, 1)), r"returned a tuple; expected|returned shape \(2, 2, 1\)"),
+        (lambda r, b: "good", r"returned a str; expected"),
+    ],
+)
+def test_a_reward_of_ones_own_that_fails_or_returns_something_else_is_one_line(reward: Any, told: str) -> None:
+    with pytest.raises(TellapartError, match=told) as error:
+        two_words(torch.zeros(2, 1), terms=[RewardTerm(reward, no_baseline, name="mine")])
+    assert "\n" not in str(error.value)
+
+
+def test_a_reward_that_is_nan_for_a_whole_batch_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    reward = RewardTerm(lambda r, b: torch.full((2, 1), float("nan")), no_baseline, name="mine")
+    told = rollout([3, END], [3, END])
+    objective = Reinforce([reward], Decoding(kind="sample"))
+    for _ in range(3):
+        objective(Learner(torch.zeros(2, 2, 10), told), batch(2))
+    assert capsys.readouterr().err.splitlines() == [
+        "reward 'mine' is NaN for every caption of step 1: nothing is learned from it there"
+    ]
+
+
 def test_whitened_advantages_have_mean_zero_and_deviation_one() -> None:
     values = whitened(torch.tensor([[1.0, 3.0], [float("nan"), 5.0]]))
     assert values[~values.isnan()].tolist() == pytest.approx([-1.2247, 0.0, 1.2247], abs=1e-3)

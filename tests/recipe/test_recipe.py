@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from small_recipes import MLE
 
 from tellapart.errors import UsageError
+from tellapart.models.decoding import Decoding
 from tellapart.recipe import deprecated
 from tellapart.recipe.find import SHIPPED
+from tellapart.recipe.overrides import apply_override
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
@@ -366,3 +369,38 @@ def test_the_recipe_of_an_old_run_is_read_without_a_warning(tmp_path: Path, caps
     (tmp_path / "run.json").write_text("{}")
     assert read(tmp_path, MLE.replace("steps = 6", "steps = 6\nclip_norm = 3")).training.max_grad_norm == 3
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("decoding", "told"),
+    [
+        ({"kind": "greedy", "temperature": 0.5}, "temperature is 0.5, which kind = 'greedy' does not read"),
+        ({"kind": "beam", "temperature": 0.5}, "set kind to 'sample' or 'consensus'"),
+        ({"kind": "sample", "beams": 3}, "beams is 3, which kind = 'sample' does not read; leave it out"),
+        ({"kind": "consensus", "beams": 3}, "set kind to 'beam'"),
+        ({"candidates": 8}, "candidates is 8, which kind = 'greedy' does not read"),
+        ({"kind": "sample", "scorer_weight": 0.1}, "scorer_weight is 0.1"),
+    ],
+)
+def test_a_setting_of_decoding_that_its_kind_does_not_read_is_refused(decoding: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Decoding(**decoding)
+    assert told in str(error.value)
+
+
+def test_what_a_run_writes_with_all_defaults_is_read_and_kind_alone_can_be_set(
+    tiny_recipe: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for kind in ("greedy", "sample", "beam", "consensus"):
+        assert Decoding(**Decoding(kind=kind).model_dump()).kind == kind
+    assert Decoding(kind="greedy", beams=1).beams == 1  # as captions by --beams 1 record it
+    table = {"objective": {"decoding": {"kind": "sample", "temperature": 0.3, "max_tokens": 8}}}
+    apply_override(table, "objective.decoding.kind=beam")
+    assert table == {"objective": {"decoding": {"kind": "beam", "max_tokens": 8}}}
+    assert "temperature = 0.3 is not read by it, and is left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", [99999999999999999999, 2**32, -1])
+def test_a_seed_that_no_generator_takes_is_one_line(seed: int, tiny_recipe: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"seed must be (less than 4294967296|greater than or equal to 0); found"):
+        check_recipe({**tiny_recipe, "seed": seed}, "test")

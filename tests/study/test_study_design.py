@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,6 +208,38 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
         (study.folder / "items.json").write_text(damage)
         with pytest.raises(UsageError, match=r"damaged|not a study of format"):
             open_study(study.folder)
+
+
+@pytest.mark.parametrize("kind", ["pick", "compare"])
+def test_whatever_is_wrong_in_items_json_is_one_line(kind: str, tmp_path: Path) -> None:
+    """Every value of the file, replaced by one of another type."""
+    study = make_study(tmp_path / "s", kind)
+    path = study.folder / "items.json"
+    whole = json.loads(path.read_text())
+
+    def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        yield at
+        pairs = value.items() if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else ()
+        for key, inner in list(pairs)[:3] if at else pairs:
+            yield from places(inner, (*at, key))
+
+    refused = 0
+    for at in list(places(whole))[1:]:
+        for wrong in (None, 3, "x", [], {}, [[1]], {"a": {}}):
+            document = json.loads(json.dumps(whole))
+            inner = document
+            for key in at[:-1]:
+                inner = inner[key]
+            inner[at[-1]] = wrong
+            path.write_text(json.dumps(document))
+            try:
+                found = open_study(study.folder)
+                assert len(found.stamp) == 64 and found.of_role and found.quota
+                found.order(0, 0, "seed")
+            except UsageError as error:
+                refused += 1
+                assert "\n" not in str(error), (at, wrong)
+    assert refused > 100
 
 
 def test_texts_that_are_to_be_written_are_named(tmp_path: Path) -> None:

@@ -104,10 +104,14 @@ def test_a_folder_that_someone_put_among_the_checkpoints_stays(tiny_recipe: dict
     for step in (1, 2, 3):
         run.save({"step": step, "best_step": None}, lambda folder: None)
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["kept-by-me", "step-0000002", "step-0000003"]
+    with pytest.raises(UsageError, match=r"holds more than a run: checkpoints/kept-by-me; --overwrite"):
+        run.clear()
+    assert (run.checkpoints / "kept-by-me").is_dir() and (run.folder / "run.json").is_file()
 
 
-def test_a_damaged_stamp_is_one_line(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text("{")
+@pytest.mark.parametrize("damage", ["{", "[1, 2]", '"run"', "3", "null"])
+def test_a_damaged_stamp_is_one_line(damage: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(damage)
     with pytest.raises(UsageError, match=r"run.json cannot be read"):
         _ = Run(tmp_path, check_recipe(tiny_recipe, "test")).info
 

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,6 +245,28 @@ def test_an_unfinished_run_is_not_overwritten(
         train(recipe, tmp_path / "run")
     with pytest.raises(UsageError, match="run of another recipe"):
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
+
+
+def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
+    cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe, run = tmp_path / "r.toml", tmp_path / "run"
+    short = merged(tiny_recipe, {"training": {"steps": 2}, "validation": {"every": 2}})
+    recipe.write_text(to_toml(check_recipe(short, "test")))
+    command = ("train", recipe, "--out", run, "--resume")
+    assert cli(*command).status == 0
+    for damage in ("[1", "[]", '{"systems": 3}', '{"systems": {}, "pairs": [{}], "signatures": {}}'):
+        (run / "results.json").write_text(damage)
+        assert "results.json is damaged" in cli(*command).line
+    (run / "results.json").unlink()
+    assert cli(*command).status == 0 and (run / "results.json").is_file()
+    shutil.rmtree(run / "model")
+    log = run / "log.jsonl"
+    whole = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(whole[0][:9] + b"\xff" + whole[0][10:] + b"".join(whole[1:]))
+    done = cli(*command)
+    assert done.status == 0 and f"{log}: 1 damaged lines are left out" in done.err
+    assert log.read_bytes().splitlines(keepends=True) == whole[1:]
 
 
 @pytest.mark.parametrize(

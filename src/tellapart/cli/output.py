@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,12 +40,10 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
-    from tellapart.evaluation.read_results import results_from_json
+    from tellapart.evaluation.read_results import read_results
 
-    path = folder / "results.json"
-    empty: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
-    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else empty
-    show(value, lambda: results_from_json(value).table(without=("human", "chance")), as_json)
+    value, results = read_results(folder)
+    show(value, lambda: results.table(without=("human", "chance")), as_json)
     for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{label}: {file}")

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, MetricInfo, Pair, Results
 from tellapart.metrics.significance import Difference, Interval
 from tellapart.metrics.words import Association
+from tellapart.utils.json_text import parse_json
+
+
+def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
+    """``results.json`` of a run's folder, as it is and as results; without any where it was not measured.
+
+    Raises `UsageError` where it is damaged.
+    """
+    path = folder / "results.json"
+    value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
+    try:
+        value = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else value
+        return value, results_from_json(value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
+            "with --resume): it is measured anew"
+        ) from error
 
 
 def results_from_json(value: Mapping[str, Any]) -> Results:

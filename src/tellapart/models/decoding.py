@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/log.md)
 SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/log.md)
 GOING = 0.75  # rows that have ended are left out when no more than this share goes on
+# Which settings a kind reads, beside those that all read.
+READ: dict[str, tuple[str, ...]] = {
+    "greedy": (),
+    "sample": ("temperature",),
+    "beam": ("beams",),
+    "consensus": ("candidates", "scorer_weight", "temperature"),
+}
 Scores = Callable[["torch.Tensor"], "torch.Tensor"]  # outputs N×H to logits N×V
 
 
@@ -33,7 +40,7 @@ class Decoding(BaseModel):
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
     caption says twice it says once; 0 leaves captions as they are written.
 
-    Settings of another kind may stand beside ``kind`` and wait, so that a recipe's kind alone can be set otherwise.
+    A setting that ``kind`` does not read may stand beside it as its default alone.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -54,6 +61,18 @@ class Decoding(BaseModel):
             raise ValueError(
                 f"samples is {self.samples}, and '{self.kind}' writes {most}; set kind = 'sample' for more"
             )
+        return self
+
+    @model_validator(mode="after")
+    def is_read(self) -> Decoding:
+        for name in sorted(self.model_fields_set & {name for names in READ.values() for name in names}):
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default and name not in READ[self.kind] and (name, value) != ("beams", 1):
+                kinds = " or ".join(f"'{kind}'" for kind, names in READ.items() if name in names)
+                raise ValueError(
+                    f"{name} is {value:g}, which kind = '{self.kind}' does not read; leave it out (or set it to its "
+                    f"default, {default:g}), or set kind to {kinds}"
+                )
         return self
 
     @property

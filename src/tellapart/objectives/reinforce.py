@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
@@ -11,6 +12,7 @@ from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
+from tellapart.models.plugins import one_line
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.exploration import Exploration
@@ -198,6 +200,7 @@ class Reinforce:
         if kl and start is None:
             raise ValueError(f"kl is {kl}, and there is no start to compare with; expected a captioner as start")
         self.terms, self.decoding, self.length_normalization = list(terms), decoding, length_normalization
+        self.abstained: set[str] = set()  # the rewards of which a line has said so
         self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
         self.group_normalization = group_normalization
         self.entropy, self.entropy_reduction = entropy, entropy_reduction
@@ -281,6 +284,7 @@ class Reinforce:
             greedy = self.generate_rollout(learner, visual, one, batch.seeds, dropout=False)
         with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
             rewards = [compute_reward(term, rollout, batch).to(visual.device) for term in self.terms]
+            self.tell_abstained(rewards, batch.step)
             gains = [
                 term.weight * self.normalised(self.gain(term, reward, rollout, greedy, batch), reward)
                 for term, reward in zip(self.terms, rewards, strict=True)
@@ -290,6 +294,14 @@ class Reinforce:
             if self.exploration is not None:
                 advantage, logs["diversity"] = self.exploration(advantage, rollout)
         return (whitened(advantage) if self.whiten else advantage), logs
+
+    def tell_abstained(self, rewards: Sequence[torch.Tensor], step: int) -> None:
+        """One line, once for each reward, where it abstains for the whole batch: nothing is learned from it there."""
+        for term, reward in zip(self.terms, rewards, strict=True):
+            if term.name not in self.abstained and bool(reward.isnan().all()):
+                self.abstained.add(term.name)
+                where = f"every caption of step {step + 1}"
+                say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
 
     def normalised(self, gain: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:
         return gain / (baselines.group_deviation(reward) + baselines.EPSILON) if self.group_normalization else gain
@@ -367,15 +379,24 @@ def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
     """The term's rewards as float, B×S, or B×S×T with NaN on padding; what else a user's own returns is one line."""
-    reward = torch.as_tensor(term.reward(rollout, batch))
-    reward = reward if reward.dtype == torch.float64 else reward.float()
+    try:
+        returned = term.reward(rollout, batch)
+    except Exception as error:
+        if getattr(term.reward, "__module__", "").partition(".")[0] == "tellapart":
+            raise
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{at.filename}, line {at.lineno}"
+        raise TellapartError(f"reward '{term.name}' failed: {one_line(error)} ({where})") from error
     valid_BST = rollout.valid_RT.view(len(batch.rows_B), rollout.samples, -1)
-    expected = tuple(valid_BST.shape)
-    if tuple(reward.shape) not in (expected, expected[:2]):
-        raise TellapartError(
-            f"reward '{term.name}' returned shape {tuple(reward.shape)}; expected {expected[:2]}, B×S, or {expected}, "
-            "B×S×T"
-        )
+    shape = tuple(valid_BST.shape)
+    expected = f"expected {shape[:2]}, B×S, or {shape}, B×S×T"
+    try:
+        reward = torch.as_tensor(returned)
+    except (TypeError, ValueError, RuntimeError):
+        raise TellapartError(f"reward '{term.name}' returned a {type(returned).__name__}; {expected}") from None
+    reward = reward if reward.dtype == torch.float64 else reward.float()
+    if tuple(reward.shape) not in (shape, shape[:2]):
+        raise TellapartError(f"reward '{term.name}' returned shape {tuple(reward.shape)}; {expected}")
     if reward.ndim == 3:
         reward = reward.masked_fill(~valid_BST.to(reward.device), math.nan)
     if bool(reward.isinf().any()):

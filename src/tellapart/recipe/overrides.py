@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.models.decoding import READ
 from tellapart.recipe.deprecated import upgrade
 from tellapart.recipe.find import absolute
+from tellapart.utils.messages import say
 
 
 def apply_override(table: dict[str, Any], setting: str) -> None:
@@ -34,6 +36,16 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
     table[last] = value
     if last in ("name", "new"):  # naming a model replaces the description of a new one, and the reverse
         table.pop({"name": "new", "new": "name"}[last], None)
+    if keys[-2:] == ["decoding", "kind"]:
+        leave_unread(table, setting)
+
+
+def leave_unread(decoding: dict[str, Any], setting: str) -> None:
+    """Drop the settings of a table ``decoding`` that its new kind does not read, with a line."""
+    read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
+    for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
+        if name in decoding:
+            say(f"--set {setting}: {name} = {decoding.pop(name)} is not read by it, and is left out")
 
 
 def parse_value(text: str) -> Any:

@@ -99,7 +99,7 @@ class Recipe(Strict):
 
     name: str
     about: str = ""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**32)
     data: Data
     captioner: Captioner | None = None
     scorer: Scorer | None = None

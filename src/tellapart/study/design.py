@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tellapart.errors import UsageError
 from tellapart.study.questions import FLIPPED, KINDS
 from tellapart.study.settings import FILE, Settings, read_settings
@@ -176,7 +178,7 @@ def open_study(folder: Path) -> Study:
     if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("kind") not in KINDS:
         raise UsageError(f"{path}: not a study of format {FORMAT}; create it again, or update tellapart")
     try:
-        trials = tuple(_trial(row) for row in found["trials"])
+        trials = TypeAdapter(tuple[Trial, ...]).validate_python(found["trials"])
         blocks = tuple(tuple((int(number), bool(flip)) for number, flip in block) for block in found["blocks"])
         if not blocks or not all(0 <= number < len(trials) for block in blocks for number, _ in block):
             raise ValueError("its blocks name trials that are not there")
@@ -184,21 +186,19 @@ def open_study(folder: Path) -> Study:
             folder=folder,
             id=str(found["id"]),
             kind=found["kind"],
-            systems=tuple(found["systems"]),
+            systems=TypeAdapter(tuple[str, ...]).validate_python(found["systems"]),
             seed=int(found["seed"]),
             trials=trials,
             blocks=blocks,
-            made=found["made"],
+            made=dict(found["made"]),
             settings=read_settings(folder / FILE),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{path}: damaged ({error}); create the study again") from None
-
-
-def _trial(row: dict[str, Any]) -> Trial:
-    lists = {name: tuple(row[name]) for name in ("systems", "captions", "pictures")}
-    expected = tuple(None if options is None else tuple(options) for options in row["expected"])
-    return Trial(role=row["role"], unit=row["unit"], expected=expected, feedback=row["feedback"], **lists)
+        why = error
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False)[0]
+            why = ValueError(f"trial {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        raise UsageError(f"{path}: damaged ({why}); create the study again") from None
 
 
 def check_pictures(study: Study) -> None:

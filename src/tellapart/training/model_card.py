@@ -10,6 +10,7 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.load import saved_options
 from tellapart.data.specification import parse
+from tellapart.evaluation.read_results import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models.loading import model_folder
 from tellapart.models.plugins import OPTION
@@ -72,8 +73,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
     """The card of a run's model. ``hub_id``: its name on the hub; by default the snippet names the folder."""
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
-    path = run.folder / "results.json"
-    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"systems": {}}
+    results, _ = read_results(run.folder)
     systems, candidates = results["systems"], results.get("candidates", {})
     before, after = systems.get("before", {}), systems.get("after", {})
     rows = [

@@ -35,6 +35,7 @@ from tellapart.utils.messages import say, typed_command
 # What a run writes into its folder, in the order in which `Run.clear` removes it.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
 BEGUN = ("checkpoints", "log.jsonl", "recipe.toml", "run.json")
+CHECKPOINTS = ("step-", "best-")
 LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # all follow from steps
 
 
@@ -82,6 +83,14 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
             temporary.replace(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A file of JSON that is a table. Raises ValueError where it is not, OSError where it cannot be read."""
+    found = parse_json(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"a {type(found).__name__}; expected a table")
+    return found
 
 
 def copy_folder(source: Path, to: Path) -> None:
@@ -154,7 +163,7 @@ class Run:
     def info(self) -> dict[str, Any]:
         path = self.folder / "run.json"
         try:
-            return parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            return read_table(path) if path.is_file() else {}
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read ({error}); mend it, or type: --out with another folder") from error
 
@@ -251,7 +260,9 @@ class Run:
 
     def check_clear(self) -> None:
         """Raises `UsageError` where `clear` would have to leave something."""
-        if some := self._others((*RESULT, *BEGUN, self.recipe.name)):  # trackers write into a folder of this name
+        some = self._others((*RESULT, *BEGUN, self.recipe.name))  # trackers write into a folder of this name
+        kept = [path for path in self.checkpoints.glob("*") if not path.name.startswith(CHECKPOINTS)]
+        if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
             raise UsageError(
                 f"{self.folder} holds more than a run: {some}; --overwrite removes a run alone; move that away first"
             )
@@ -304,13 +315,16 @@ class Run:
         """Drop records of steps that will be done again, and a half-written last line."""
         if not self.log_path.is_file():
             return
-        kept = []
-        for line in self.log_path.read_text(encoding="utf-8").splitlines():
+        kept, damaged = [], 0
+        for line in self.log_path.read_bytes().splitlines(keepends=True):
             try:
-                if parse_json(line).get("step", 0) <= step:
-                    kept.append(line + "\n")
+                text = line.decode().rstrip("\n")
+                if parse_json(text).get("step", 0) <= step:
+                    kept.append(text + "\n")
             except (ValueError, AttributeError, TypeError):
-                continue
+                damaged += line.endswith(b"\n")
+        if damaged:
+            say(f"{self.log_path}: {damaged} damaged lines are left out")
         write_text(self.log_path, "".join(kept))
 
     @by_main_rank
@@ -366,7 +380,7 @@ class Run:
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
-            if folder.name not in keep and folder.name.lstrip(".").startswith(("step-", "best-")):
+            if folder.name not in keep and folder.name.lstrip(".").startswith(CHECKPOINTS):
                 shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod

@@ -42,7 +42,8 @@ class TrainingSetup:
     """
 
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
-        self.recipe, self.upstream = recipe, cache(upstream)
+        self.recipe = recipe
+        self.upstream: Callable[[str], str] = cache(upstream)
         self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `display.truncation_lines`
 
     @cached_property
