@@ -236,6 +236,7 @@ def test_whatever_is_wrong_in_items_json_is_one_line(kind: str, tmp_path: Path) 
                 found = open_study(study.folder)
                 assert len(found.stamp) == 64 and found.of_role and found.quota
                 found.order(0, 0, "seed")
+                assert at[0] != "trials" or wrong != {"a": {}}, f"{at} is no table, and was read as one"
             except UsageError as error:
                 refused += 1
                 assert "\n" not in str(error), (at, wrong)
