@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from command_line import Cli
 from families import FAMILIES, LLAMA, decoder, tokenizer
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from test_official import save_clip
 from tiny_blip import save_blip
+from transformers import AutoModelForImageTextToText
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.load import parse_options, quoted
@@ -150,3 +156,75 @@ def test_a_captioner_that_lacks_weights_is_refused(family: str, tmp_path: Path) 
     assert 0 < len(kept) < len(weights)
     save_file(kept, file, {"format": "pt"})
     assert re.search(r"lacks \d+ weights of a \w+ \(.*vis.*, …\); expected a whole captioner", told(str(folder)))
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> tuple[Path, Path, Any]:
+    """The folder of an adapter as PEFT saves it, that of its base, and the base with the adapter beside it."""
+    from peft import LoraConfig, get_peft_model
+
+    base = FAMILIES["qwen2_vl"](tmp_path / "base")
+    torch.manual_seed(0)
+    config = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted = get_peft_model(AutoModelForImageTextToText.from_pretrained(base), config)
+    adapted.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter", base, adapted.eval()
+
+
+def test_a_peft_adapter_loads_with_its_base(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, base, adapted = adapter
+    loaded: Any = load_captioner(str(folder))
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        theirs, ours = adapted(input_ids=ids).logits, loaded.model(input_ids=ids).logits
+        plain = load_captioner(str(base)).model(input_ids=ids).logits
+    assert torch.allclose(ours, theirs, atol=1e-5) and not torch.allclose(plain, theirs, atol=1e-2)
+    assert all(parameter.requires_grad for parameter in loaded.model.parameters()), "it may be trained further"
+    loaded.save(tmp_path / "merged")
+    with torch.no_grad():
+        assert torch.allclose(load_captioner(str(tmp_path / "merged")).model(input_ids=ids).logits, ours, atol=1e-5)
+
+
+def test_the_base_of_an_adapter_may_lie_elsewhere(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    folder, base, _ = adapter
+    base.rename(tmp_path / "moved")
+    assert "if it lies elsewhere, type" in told(str(folder))
+    assert load_captioner(f"{folder}?base_model={tmp_path / 'moved'}&prompt=a dog").name.startswith(str(folder))
+
+
+def test_an_adapter_of_another_model_is_refused(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    other = FAMILIES["git"](tmp_path / "git")
+    assert "lacks 8 weights of an adapter of this GitForCausalLM" in told(f"{adapter[0]}?base_model={other}")
+    weights = load_file(adapter[0] / "adapter_model.safetensors")
+    dropped = weights.pop(min(weights))
+    save_file(weights, adapter[0] / "adapter_model.safetensors")
+    assert dropped is not None and "lacks 1 weights of an adapter of this Qwen2VL" in told(str(adapter[0]))
+    assert "is an adapter itself" in told(f"{adapter[0]}?base_model={adapter[0]}")
+
+
+@pytest.mark.parametrize("where", ["attn_implementation", "_attn_implementation_internal"])
+@pytest.mark.parametrize("part", [None, "text_config"])
+def test_a_kernel_of_the_hub_in_a_models_configuration_is_refused(where: str, part: str | None, tmp_path: Path) -> None:
+    folder = FAMILIES["llava"](tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (config if part is None else config[part])[where] = "somebody/kernel"
+    (folder / "config.json").write_text(json.dumps(config))
+    assert f"names {where} 'somebody/kernel', which would load code" in told(str(folder))
+    (config if part is None else config[part])[where] = "sdpa"
+    (folder / "config.json").write_text(json.dumps(config))
+    load_captioner(str(folder))
+
+
+def test_missing_weights_are_one_line(tmp_path: Path, cli: Cli) -> None:
+    folder = FAMILIES["llava"](tmp_path / "llava")
+    weights = load_file(folder / "model.safetensors")
+    gone = next(name for name in weights if "vision" in name)
+    kept = {name: each for name, each in weights.items() if name != gone}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "a.png")
+    printed, logger = StringIO(), logging.getLogger("transformers.modeling_utils")
+    logger.addHandler(handler := logging.StreamHandler(printed))
+    done = cli("caption", folder, tmp_path / "a.png", "-o", tmp_path / "out.jsonl")
+    logger.removeHandler(handler)
+    assert "lacks 1 weights of a Llava" in done.line and printed.getvalue() == ""

@@ -29,7 +29,7 @@ from transformers import (
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
-from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings
+from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings, read_state
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
@@ -498,3 +498,10 @@ def test_a_blip_checkpoint_with_another_tokenizer_or_half_its_weights_is_one_lin
         load_captioner(f"{tmp_path}/half.pth?tokenizer={bert}")
     with pytest.raises(UsageError, match="image_size is a number; found 'big'"):
         load_captioner(f"{tmp_path}/blip.pth?image_size=big")
+
+
+def test_a_checkpoint_of_discritunes_program(tmp_path: Path) -> None:
+    """Its weights lie under ``model_state_dict``, beside what its trainer needs."""
+    state = {"clip_project.model.0.weight": torch.ones(2, 2)}
+    torch.save({"model_state_dict": state, "epoch": 3, "optimizer_state_dict": {"state": {}}}, tmp_path / "a.pt")
+    assert read_state(tmp_path / "a.pt").keys() == state.keys()

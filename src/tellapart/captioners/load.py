@@ -11,11 +11,13 @@ import torch
 from tellapart.captioners.base import OPTIONS_FILE, Captioner
 from tellapart.captioners.custom import load_custom
 from tellapart.captioners.fits import check_fit
+from tellapart.captioners.lora_weights import adapter_settings, base_of_adapter, merge_adapter
 from tellapart.captioners.registry import CAPTIONERS, load_family
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
 from tellapart.models.plugins import code_path
+from tellapart.utils.checksums import check_sums
 from tellapart.utils.json_text import parse_json
 
 
@@ -23,7 +25,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     """A captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
-    remembers its own. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
+    remembers its own. The folder of a PEFT adapter is merged into its base, which ``base_model`` names where it lies
+    elsewhere. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
     language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`custom`),
     which runs where the command line, `tellapart.models.plugins.allow_code` or an installed entry point names it. Else
     safetensors only. ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16``
@@ -52,6 +55,9 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
             set_precision(made.model, chosen)
         made.model.eval().to(device)
         return made
+    folder = Path(bare).expanduser()
+    if (settings := adapter_settings(folder)) is not None:
+        return load_adapted(name, folder, settings, written, device, precision)
     where = checked_model_folder(bare, "captioner")
     if (maker := saved_options(where).get("made_by")) is not None:
         if written:
@@ -81,6 +87,25 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         captioner = family(model, tokenizer, processor, str(name), **options)
         check_fit(captioner)
     captioner.chosen = options
+    return captioner
+
+
+def load_adapted(
+    name: str, folder: Path, settings: dict[str, Any], written: str, device: torch.device, precision: str
+) -> Captioner:
+    """The base of a PEFT adapter with the adapter merged in. ``written``: its options, and those of its base."""
+    check_sums(folder)
+    pairs = [pair for pair in written.split("&") if pair]
+    named = [pair.partition("=")[2] for pair in pairs if pair.startswith("base_model=")]
+    base = base_of_adapter(folder, settings, parse_value(named[-1]) if named else None)
+    rest = "&".join(pair for pair in pairs if not pair.startswith("base_model="))
+    try:
+        captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision)
+    except TellapartError as error:
+        elsewhere = f"if it lies elsewhere, type '{folder}?base_model=PLACE'"
+        raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
+    merge_adapter(captioner.model, folder)
+    captioner.name = name
     return captioner
 
 
@@ -160,10 +185,15 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
                 f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
             )
         try:
-            options[key] = known[key](value.replace("%26", "&").replace("%25", "%"))
+            options[key] = known[key](parse_value(value))
         except ValueError:
             raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
     return options
+
+
+def parse_value(written: str) -> str:
+    """The value that `quoted` wrote."""
+    return written.replace("%26", "&").replace("%25", "%")
 
 
 def quoted(value: str) -> str:

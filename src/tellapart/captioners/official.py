@@ -49,7 +49,8 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
 
 
 def read_state(path: Path) -> State:
-    """The weights in a file, bare or under ``model`` or ``state_dict``; nothing else is unpickled."""
+    """The weights in a file, bare or under ``model``, ``state_dict`` or ``model_state_dict``; nothing else is
+    unpickled."""
 
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -58,7 +59,7 @@ def read_state(path: Path) -> State:
     except (UnpicklingError, RuntimeError, EOFError, OSError) as error:
         cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
-    for key in ("model", "state_dict"):
+    for key in ("model", "state_dict", "model_state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
 
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")
+OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
 SHIPPED = "captioner", "scorer"  # kinds of which one ships with the package
 
 
 def check_name(name: str, kind: str) -> None:
     """Raise where ``name`` is no folder, and no model of the hub either; ``kind`` is what it should be.
 
+    Raises too where its configuration would have transformers load code (`check_attention`).
+
     One attempt, without retries. A model in the hub's cache passes where the hub cannot be reached. `UsageError` for
     what looks like a path, `TellapartError` for the rest: one line, near folder names first.
     """
     if Path(name).expanduser().is_dir():
+        check_attention(name, Path(name).expanduser() / "config.json")
         return
     near = similar_folders(name)
     if "/" in name and Path(name.split("/")[0]).is_dir():
@@ -26,6 +33,43 @@ def check_name(name: str, kind: str) -> None:
         raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
     if (why := missing_on_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
+    if found is not None:
+        check_attention(name, Path(found))
+
+
+def check_attention(name: str, config: Path) -> None:
+    """Raises `TellapartError` where a model's configuration names an implementation that is not transformers' own.
+
+    Transformers would load such a kernel from the hub, as code.
+    """
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # whoever loads it says so
+    for key, value in _implementations(content):
+        if value.removeprefix("paged|") not in OWN:
+            raise TellapartError(
+                f"{name}: its config.json names {key} '{value}', which would load code; expected one of "
+                f"{', '.join(OWN)}; remove the line to use it without"
+            )
+
+
+def _implementations(content: Any) -> Iterator[tuple[str, str]]:
+    """The implementations of attention that are named anywhere in a configuration."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _implementations(each)
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key.removesuffix("_internal").endswith("attn_implementation"):
+            values = value.values() if isinstance(value, dict) else [value]
+            yield from ((key, str(each)) for each in values if each is not None)
+        else:
+            yield from _implementations(value)
 
 
 def similar_folders(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
 from tellapart.utils.checksums import check_sums, sha256
-from tellapart.utils.messages import say_once
+from tellapart.utils.messages import say, say_once
 
 if TYPE_CHECKING:
     from tellapart.types import Item
@@ -71,18 +71,37 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
 
     Transformers makes those at random, with a table of their names: a captioner then writes noise.
     """
-    model, report = cls.from_pretrained(
-        folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **settings
-    )
+    model, report = load_reported(cls, folder, **settings)
     check_whole(folder, model, report, "; expected a whole captioner of that kind")
     return model
 
 
+def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
+    """A model with transformers' report of its weights, for `check_whole`, in place of the table that it prints."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(is_no_report)
+    try:
+        model, report = cls.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
+            ignore_mismatched_sizes=True, **settings,
+        )  # fmt: skip
+    finally:
+        logger.removeFilter(is_no_report)
+    return model, report
+
+
 def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
-    """Raises `TellapartError` where the loading ``report`` names missing weights; ``then``: how its line goes on."""
+    """Raises `TellapartError` where the loading ``report`` names missing weights or others of another shape, and prints
+    how many were left out; ``then``: how the error's line goes on."""
+    kind = type(model).__name__
+    if others := sorted(report["mismatched_keys"]):
+        key, found, expected = others[0]
+        told = f"{name}: {len(others)} weights have other shapes than its config.json says ({key} is {tuple(found)}, "
+        raise TellapartError(f"{told}expected {tuple(expected)}){then}")
     if missing := sorted(report["missing_keys"]):
-        told = f"{name} lacks {len(missing)} weights of a {type(model).__name__} ({missing[0]}, …)"
-        raise TellapartError(told + then)
+        raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
+    if stray := sorted(report["unexpected_keys"]):
+        say(f"{name}: left out {len(stray)} weights that a {kind} does not have, such as {stray[0]}")
 
 
 def files_digest(name: str, kind: str) -> str | None:
@@ -116,6 +135,11 @@ def silence_transformers() -> None:
 def is_news(record: logging.LogRecord) -> bool:
     """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
     return "passing in an `attention_mask`" not in record.getMessage()
+
+
+def is_no_report(record: logging.LogRecord) -> bool:
+    """False for the table of weights that are missing, unknown or of another shape."""
+    return "LOAD REPORT" not in record.getMessage()
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.models.device import exact_precision, resolve_device, set_precision
-    from tellapart.models.loading import check_whole, checked_model_folder, loading_errors
+    from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
 
     device = resolve_device(device)
     chosen = exact_precision(precision, device)
@@ -43,9 +43,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
         return scorer
     where = checked_model_folder(name, "scorer")
     with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model, report = AutoModel.from_pretrained(
-            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, output_loading_info=True
-        )
+        model, report = load_reported(AutoModel, where, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
         processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
