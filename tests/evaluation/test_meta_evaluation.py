@@ -221,6 +221,7 @@ def test_the_command_prints_a_table_and_json(cli: Cli, tmp_path: Path) -> None:
     [
         ("a\tb\n", "the layout is not recognised"),
         (f"{BLOND}\t{DOGS}#0\tone\t1\t2\n", "line 1: one/1/2 are no ratings"),
+        (f"{BLOND}\t{DOGS}#0\tnan\t1\t2\n", "line 1: nan/1/2 are no ratings"),
         ("nobody.jpg\tnobody.jpg#0\t1\t1\t2\n", "have no reference or no text"),
     ],
 )
@@ -232,3 +233,34 @@ def test_wrong_files_are_one_line(tmp_path: Path, content: str, message: str) ->
         read_judgements(file)
     with pytest.raises(UsageError, match="did you mean 'thumb'"):
         read_judgements(file, "thum")
+
+
+@pytest.mark.parametrize(
+    ("layout", "content"),
+    [
+        ("flickr8k-cf", f"{BLOND}\t{DOGS}#²\t1\t1\t2\n"),
+        ("clipscore", {"a": {"ground_truth": 5, "human_judgement": [{"caption": "x", "rating": 1}]}}),
+        ("clipscore", {"a": {"ground_truth": ["a dog"], "human_judgement": [{"rating": 1}]}}),
+        ("composite", "\0" * 10 + "\n;" * 200_000),
+        ("thumb", {"seg_id": 74, "hyp": "a dog", "human_score": 3, "refs": ["x"]}),
+        ("thumb", [1, 2]),
+        ("foil", {"annotations": [{"caption": "a dog", "foil": True}]}),
+        ("foil", [1]),
+        ("detailcaps", {"GPT4_Eval": "{", "GT_Caption_1": "a dog", "image": "x.jpg"}),
+        ("detailcaps", [1]),
+    ],
+)
+def test_damaged_judgements_of_each_layout_are_one_line(tmp_path: Path, layout: str, content: object) -> None:
+    file, references = tmp_path / "judged", coco_file(tmp_path)
+    tokens_file(tmp_path)
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(UsageError, match="judged"):
+        read_judgements(file, layout, [] if layout.startswith("flickr8k") else [references])
+
+
+def test_damaged_binary_judgements_are_one_line(tmp_path: Path) -> None:
+    for name in ("judged.parquet", "pair_pascal.mat", "consensus_pascal.mat"):
+        (tmp_path / name).write_bytes(b"MATLAB 5.0 MAT-file" + b"\0" * 130 + b"PAR1")
+    for name in ("judged.parquet", "pair_pascal.mat"):
+        with pytest.raises(UsageError, match=name):
+            read_judgements(tmp_path / name)

@@ -50,7 +50,7 @@ def test_an_older_result_whose_interval_and_p_contradict_each_other_has_no_verdi
     assert comparison is not None and [c.verdict for c in comparison.changes] == ["unclear", "unclear"]
     assert comparison.changes[0].p_text == "p = 0.075"
     assert headline(found).startswith("R@1 among look-alikes did not clearly change, 40.0 to 42.0; ")
-    assert "+0.4 to +3.6, p = 0.075)" in headline(found)
+    assert "+0.4 to +3.6, p = 0.075" in statistics(found)
     assert headline(found).endswith("nothing else that was measured got clearly worse.")
 
 

@@ -173,6 +173,9 @@ def test_from_pictures_to_the_table(
         (("plan", "pick", "--difference", "0.7"), "expected both systems between 0 and 1"),
         (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget needs"),
         (("plan", "compare", "--difference", "0.1", "--base", "0.6"), "--base has no effect on compare"),
+        (("plan", "pick", "--difference", "0.1", "--seed", "-1"), "-1 is not in the range"),
+        (("simulate", "s", "--think", "nan"), "--think nan: expected seconds"),
+        (("simulate", "rate", "--effect", "simle=0.5"), "no system 'simle'"),
         (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
         (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
         (("create", "rate", "nowhere"), "nowhere"),
@@ -189,4 +192,6 @@ def test_wrong_commands_are_one_line(
     monkeypatch.chdir(tmp_path)
     make_study(tmp_path / "s")
     (tmp_path / "text").write_text("no database" * 200)
+    before = sorted(tmp_path.rglob("*"))
     assert told in cli("study", *words).line
+    assert sorted(tmp_path.rglob("*")) == before

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_study import LONG, edit_settings, make_material, make_study
+from PIL import Image
+from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
-from tellapart.errors import UsageError
+from tellapart.errors import PictureError, UsageError
 from tellapart.study.create import Material, Plan, create_study
 from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, Study, check_pictures, open_study, shuffled
 from tellapart.study.mine import easy_sets, lookalike_sets
@@ -181,7 +182,21 @@ def test_what_cannot_be_made_is_one_line(tmp_path: Path, change: dict, told: str
     change.pop("features", None)
     with pytest.raises(UsageError, match=told):
         make_study(tmp_path / "s", change.pop("kind", "pick"), material, **change)
-    assert not (tmp_path / "s" / "items.json").exists()
+    assert not (tmp_path / "s").exists(), "nothing is left over"
+
+
+def test_an_unreadable_picture_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+    class Broken(Photo):
+        def image(self) -> Image.Image:
+            raise PictureError("00.jpg: cannot be read")
+
+    material = make_material()
+    items = [replace(i, picture=Broken(i.picture.scene)) if n % 3 == 0 else i for n, i in enumerate(material.items)]
+    (tmp_path / "mine.txt").write_text("mine")
+    for folder in (tmp_path, tmp_path / "new" / "study"):
+        with pytest.raises(UsageError, match="leave this picture out"):
+            make_study(folder, "rate", replace(material, items=items))
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine.txt"]
 
 
 def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:

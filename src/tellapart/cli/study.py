@@ -119,6 +119,8 @@ def simulate(
 
     Their answers go to FOLDER/simulated, never among those of people; the report is written there.
     """
+    import shutil
+
     from tellapart.study.analysis import analyse
     from tellapart.study.design import open_study
     from tellapart.study.questions import KINDS
@@ -128,12 +130,18 @@ def simulate(
     from tellapart.utils.web.server import need_extra
 
     need_extra("study", "a rehearsal")
-    if str(folder) in KINDS and not folder.exists():
-        kind, folder = str(folder), Path(f"rehearsal-{folder}")
-        study = open_study(folder) if folder.exists() else scenes_study(kind, folder)
-    else:
-        study = open_study(folder)
-    done = rehearse(study, participants, hasty, blind, effect or (), think=think, at_once=at_once, url=url, seed=seed)
+    kind = str(folder) if str(folder) in KINDS and not folder.exists() else ""
+    folder = Path(f"rehearsal-{kind}") if kind else folder
+    new = bool(kind) and not folder.exists()
+    study = scenes_study(kind, folder) if new else open_study(folder)
+    try:
+        done = rehearse(
+            study, participants, hasty, blind, effect or (), think=think, at_once=at_once, url=url, seed=seed
+        )
+    except UsageError:
+        if new:
+            shutil.rmtree(folder)
+        raise
     say(done.line())
     if url is not None:
         show(done.to_json(), lambda: f"the answers are where {url} keeps them", as_json)

@@ -40,7 +40,7 @@ def plan(
     power: Annotated[float, typer.Option(min=0.01, max=0.999, help="The power that is wanted.")] = 0.8,
     budget: Annotated[float | None, typer.Option(min=0, help="At most this much money.")] = None,
     studies: Annotated[int, typer.Option(min=20, help="Simulated studies of each design.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of the simulation.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 0,
     as_json: Json = False,
 ) -> None:
     """How many participants, items and how much money a difference takes: power by simulation."""

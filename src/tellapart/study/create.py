@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -98,7 +99,6 @@ def create_study(folder: Path, material: Material, plan: Plan) -> Study:
         raise UsageError("no captions to ask about; give --captions FILE, or --human first")
     maker = _Maker(material, plan, folder)
     with write_errors(folder, "name another folder with -o"):
-        (folder / PICTURES).mkdir(parents=True, exist_ok=True)
         trials, blocks = maker.make()
         made: dict[str, Any] = {"command": typed_command(), "human": plan.human, "seed": plan.seed,
                                 "candidates": plan.candidates if plan.kind == "pick" else 1,
@@ -153,10 +153,25 @@ class _Maker:
             row for row, id_ in enumerate(ids) if any(t.strip() for t in material.references.get(id_, ()))
         ]
         self._written: dict[int, str] = {}
+        self._new: list[str] = []  # names that were not in the folder before
 
     def make(self) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
-        """The trials, and the blocks as numbers of trials."""
+        """The trials, and the blocks as numbers of trials. Writes the pictures, or nothing."""
         easy, main = self._pick_rows() if self.plan.kind == "pick" else self._single_rows()
+        pictures = self.folder / PICTURES
+        new = [folder for folder in (pictures, *pictures.parents) if not folder.exists()]
+        try:
+            pictures.mkdir(parents=True, exist_ok=True)
+            return self._made(easy, main)
+        except BaseException:
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                for name in self._new:
+                    (pictures / name).unlink()
+                for folder in new:
+                    folder.rmdir()
+            raise
+
+    def _made(self, easy: list[list[int]], main: list[list[int]]) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
         conditions = self._conditions()
         trials: list[Trial] = []
         self._progress = Progress(sum(map(len, [*easy, *main])), "writing pictures")
@@ -273,7 +288,9 @@ class _Maker:
                 raise UsageError(f"{error}; leave this picture out of the data") from None
             data, kind = encode_picture(image, SIDES[self.plan.kind])
             name = f"{hashlib.sha256(data).hexdigest()[:32]}.{'png' if kind == 'image/png' else 'jpg'}"
-            (self.folder / PICTURES / name).write_bytes(data)
+            if not (path := self.folder / PICTURES / name).exists():
+                self._new.append(name)
+            path.write_bytes(data)
             self._written[row] = name
             self._progress.advance()
         return self._written[row]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Sequence
@@ -78,6 +79,8 @@ def rehearse(
         raise UsageError("min_median_seconds excludes participants who do not think; add --think SECONDS")
     check_pictures(study)
     count = participants or max(4, -(-study.quota * 5 // 4))
+    if not math.isfinite(think):
+        raise UsageError(f"--think {think:g}: expected seconds, such as 0.5")
     planted, counts = Effects.of(study, effects), rehearsal_counts(count, hasty, blind)
     started = time.perf_counter()
     path = store_of_rehearsal(study.folder)

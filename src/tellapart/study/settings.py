@@ -57,7 +57,7 @@ class Analysis(Section):
 
     resamples: int = Field(2000, ge=100, le=100_000)
     confidence: float = Field(0.95, gt=0.5, lt=1)
-    seed: int = 0
+    seed: int = Field(0, ge=0)
 
 
 class Recruitment(Section):

@@ -291,7 +291,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
     """How many of each character: at least one careful."""
-    if hasty < 0 or blind < 0 or hasty + blind >= 1:
+    if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError("--hasty and --random are shares that leave some participants careful, such as 0.2 and 0.1")
     rest = {HASTY: round(hasty * participants), RANDOM: round(blind * participants)}
     return {CAREFUL: max(1, participants - sum(rest.values())), **rest}

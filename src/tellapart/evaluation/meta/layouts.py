@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.evaluation.meta.judgements import (
     ComparedPair,
     Judgements,
@@ -46,7 +46,13 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
     if not path.is_file():
         raise UsageError(f"{path}: there is no such file; expected human judgements ({', '.join(LAYOUTS)})")
     name = layout or _recognise(path)
-    found = LAYOUTS[name](path, references)
+    try:
+        found = LAYOUTS[name](path, references)
+    except TellapartError:
+        raise
+    except Exception as error:  # damaged, or of another layout: whatever its reader did not find
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise UsageError(f"{path}: cannot be read in the layout {name} ({what}); name another with --layout") from None
     if not found.captions:
         raise UsageError(f"{path}: holds no judged caption in the layout {name}; name another with --layout")
     return found
@@ -76,7 +82,7 @@ def _recognise(path: Path) -> str:
 def _is_record(line: str) -> bool:
     try:
         return "hyp" in (value := json.loads(line)) or "GPT4_Eval" in value
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -117,6 +123,8 @@ def _flickr8k_rows(
             )
         try:
             ratings = ratings_of(cells[2:])
+            if not all(map(math.isfinite, ratings)):
+                raise ValueError
         except (ValueError, ZeroDivisionError):
             raise UsageError(f"{path}, line {number}: {'/'.join(cells[2:])} are no ratings") from None
         caption, own = known.caption(cells[1]), known.of(cells[0])
@@ -254,9 +262,12 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
 
 def _rating(path: Path, value: object) -> float:
     try:
-        return float(str(value))
+        number = float(str(value))
     except ValueError:
-        raise UsageError(f"{path}: '{value}' is no rating; expected a number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{path}: '{value}' is no rating; expected a number")
+    return number
 
 
 def _json(path: Path) -> Any:
