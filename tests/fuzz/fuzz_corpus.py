@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from tellapart.data.images.pictures import FilePicture
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 
@@ -29,6 +33,9 @@ def build_corpus(folder: Path, scorer: Path, captioner: Path) -> dict[str, Path]
     _bags(folder, load_scorer(str(scorer)).fingerprint)
     _boosted(folder)
     _run(folder / "run")
+    _mined(folder)
+    _study(folder)
+    _judged(folder)
     assets = {path.name: path for path in folder.iterdir()}
     return {**assets, "scorer": scorer, "captioner": captioner}
 
@@ -262,3 +269,59 @@ def _run(folder: Path) -> None:
     from sample_run import make_run
 
     make_run(folder, size=3, picks=((1, 0), (0, 0)))
+
+
+def _mined(folder: Path) -> None:
+    """Features by rows, and the work folder of a search that was stopped while it wrote its bags."""
+    from tellapart.bags import large_bags
+
+    (folder / "rows").mkdir()
+    rows_ND = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    for number in range(2):
+        np.save(folder / "rows" / f"{number:06}.npy", rows_ND[number * 150 : number * 150 + 150])
+        (folder / "rows" / f"{number:06}.txt").write_text("".join(f"{number}-{row}.png\n" for row in range(150)))
+    with mock.patch.object(large_bags, "_write", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
+        large_bags.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
+
+
+def _study(folder: Path) -> None:
+    """A study with answers of scripted participants."""
+    from tellapart.study.create import Material, Plan, create_study
+    from tellapart.study.rehearse import rehearse
+    from tellapart.types import Item
+
+    items = [Item(name, FilePicture(folder / "photos" / name), (text,)) for name, text in LINES.items()]
+    captions = {"a": LINES, "b": {name: f"{text} there" for name, text in LINES.items()}}
+    material = Material(items, captions, {item.id: item.references for item in items})
+    told = dict.fromkeys(("title", "researcher", "institution", "contact", "ethics", "payment"), "x")
+    study = create_study(folder / "study", material, Plan(kind="rate", items=2, block=2, controls=1, raters=1, **told))
+    rehearse(study, 3, at_once=1).store.rename(folder / "study" / "answers.sqlite")
+    shutil.rmtree(folder / "study" / "simulated")
+
+
+def _judged(folder: Path) -> None:
+    """Human judgements, in the layouts in which they were published."""
+    rows = [f"{name}\t{NAMES[n - 1]}#0\t1\t{1 + n % 4}\t2\n" for n, name in enumerate(NAMES)]
+    (folder / "ExpertAnnotations.txt").write_text("".join(rows))
+    judged = [
+        {"image_path": name, "caption": text, "rating": 1 + n % 3} for n, (name, text) in enumerate(LINES.items())
+    ]
+    told = {name: {"image_path": name, "ground_truth": [LINES[name]], "human_judgement": judged[n : n + 2]}
+            for n, name in enumerate(NAMES)}  # fmt: skip
+    _json(folder / "judged.json", told)
+    thumb = [{"seg_id": name, "image": name, "hyp": text[2:], "SYS": "s", "human_score": 1.5 + n % 3}
+             for n, (name, text) in enumerate(LINES.items())]  # fmt: skip
+    _lines(folder / "thumb.jsonl", thumb)
+    pair = [
+        {"id": n, "image_id": name, "caption": LINES[name][2:] + word, "foil": bool(word), "foil_word": word or "ORIG"}
+        for n, name in enumerate(NAMES)
+        for word in ("", " dog")
+    ]
+    _json(folder / "foil.json", {"annotations": pair})
+    rated = [
+        {"image": name, "GT_Caption_1": text, "a": text[2:], "GPT4_Eval": json.dumps({"a": n % 3})}
+        for n, (name, text) in enumerate(LINES.items())
+    ]
+    _lines(folder / "detailcaps.jsonl", rated)
+    rows = [f"http://x/{name};{text[2:]};{1 + n % 5}\n" for n, (name, text) in enumerate(LINES.items())]
+    (folder / "composite.csv").write_text("Input.image_url;Input.text1;Answer.Q1Answer\n" + "".join(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +102,7 @@ def damage(chance: random.Random, path: Path, others: list[Path]) -> str:
         path = chance.choice(files)
     if not path.is_file():
         return f"{path.name} is not there"
-    by_form = {".json": _in_json, ".jsonl": _in_json_lines, ".toml": _in_toml}
+    by_form = {".json": _in_json, ".jsonl": _in_json_lines, ".toml": _in_toml, ".npy": _in_header}
     changes: list[Change] = [_bytes, _text, _kind, lambda r, p: _other(r, p, others)]
     if path.suffix in by_form:
         changes += [by_form[path.suffix]] * 6
@@ -231,6 +232,28 @@ def _replaced(value: Any, place: tuple[Any, ...], new: Any, chance: random.Rando
     else:
         inner[chance.choice(("", "x", "id", "image", "caption"))] = new
     return value
+
+
+def _in_header(chance: random.Random, path: Path) -> None:
+    """Another type, order or shape in the header of a .npy file, or a header that is none."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[8:10], "little")
+    header = data[10 : 10 + length].decode("latin-1").rstrip()
+    shape = re.search(r"\([^()]*\)", header)
+    old = [
+        ("'<f4'", "'|O'"),
+        ("'<f4'", "'<f2'"),
+        ("'<f4'", "'<U4'"),
+        ("False", "True"),
+        ("descr", "x"),
+        ("}", ""),
+        ("{", "["),
+    ]
+    if shape:
+        old += [(shape[0], new) for new in ("()", "(0, 4)", "(-1, 4)", "(1.5,)", f"({DIGITS},)", "(2**60, 4)", "None")]
+    wrong, right = chance.choice(old)
+    new = header.replace(wrong, right).encode("latin-1")
+    path.write_bytes(data[:8] + (len(new) & 0xFFFF).to_bytes(2, "little") + new + data[10 + length :])
 
 
 def _in_toml(chance: random.Random, path: Path) -> None:

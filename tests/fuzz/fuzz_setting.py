@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import threading
@@ -33,9 +34,48 @@ def made_corpus(root: Path) -> dict[str, Path]:
         build_scorer(scorer, texts, "tiny").save(root / "scorer")
         captioner = NewCaptioner(vision=str(root / "scorer"), width=16, layers=1, heads=2, prefix_length=2)
         build_captioner(captioner, texts, load_scorer(str(root / "scorer")), "tiny").save(root / "captioner")
-        return build_corpus(root / "corpus", root / "scorer", root / "captioner")
+        build_corpus(root / "corpus", root / "scorer", root / "captioner")
+        _typed_once(root)
     assets = {path.name: path for path in (root / "corpus").iterdir()}
     return {**assets, "scorer": root / "scorer", "captioner": root / "captioner"}
+
+
+def _typed_once(root: Path) -> None:
+    """What commands leave in the corpus: a run that is done and one that was stopped, jobs, captions, a ledger."""
+    from fuzzer import Enough, surroundings, typed
+
+    corpus, model = root / "corpus", str(root / "captioner")
+    for name in ("scorer", "captioner"):
+        (corpus / name).symlink_to(root / name)  # which the recipes name
+    short = ["--max-tokens", "2", "--beams", "1"]
+    commands = [
+        ["train", "tiny.toml", "--out", "begun"],
+        ["caption", model, "photos", "-o", "out.jsonl", *short],
+        ["caption", model, "photos", "-o", "told.jsonl", "--workers", "1", "--shard-items", "3", *short],
+        ["encode", str(root / "scorer"), "photos", "-o", "rows2", "--shard-items", "3"],
+        [
+            "boost",
+            "scenes:plain?n=2",
+            "-o",
+            "b2.jsonl",
+            "--llm",
+            "scripted",
+            "--mllm",
+            "scripted",
+            "--ledger",
+            "l.jsonl",
+        ],
+    ]
+    for command in commands:
+        with surroundings(root, corpus, root), contextlib.suppress(Enough), contextlib.redirect_stderr(io.StringIO()):
+            assert typed(command) == "0", command
+    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with surroundings(root, corpus, root, whole=True), quiet[0], quiet[1]:
+        assert typed(["train", "tiny.toml", "--out", "done", "--json"]) == "0"
+    lines = (corpus / "out.jsonl").read_text().splitlines(keepends=True)
+    (corpus / "out.jsonl").write_text("".join(lines[:3]) + lines[3][:9])
+    for name in ("scorer", "captioner"):
+        (corpus / name).unlink()
 
 
 GOOD = "A brown dog lies on the lawn with a red ball in the sun."

@@ -52,7 +52,8 @@ LAYOUTS = (
     "tgif:@clips/tgif.tsv?images=@clips", "msvd:@clips?language=english",
     "scenes:plain?n=4&split=test&seed=3&part=1/2", "jsonl:@data.jsonl", "@photos", "@photos/0.png", "@clips",
 )  # fmt: skip
-# (how often, arguments): @NAME is a copy of that file or folder of the corpus, %NAME the original.
+# (how often, arguments): @NAME is a copy of that file or folder of the corpus, %NAME the original; +NAME is copied, and
+# not typed.
 COMMANDS: tuple[tuple[int, str], ...] = (
     (6, f"eval --captions @c.jsonl --references @refs.json {TEXTS}"),
     (3, f"eval --captions @c.csv --captions @samples.jsonl --references @refs.json {TEXTS} --allow-missing"),
@@ -86,11 +87,42 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (3, "boost @data.jsonl -o b.jsonl --llm openai:m@{server}?in=1&timeout=2 --stages blend --in-flight 2"),
     (2, "boost @photos -o b.jsonl --mllm openai:m@{server} --stages describe --shard 1/2 --ledger l.jsonl"),
     (3, "boost-merge @boosted/1.jsonl @boosted/2.jsonl -o m.jsonl --json"),
-    (3, "report @run -o page.html"), (1, "report @run"),
+    (4, "report @run -o page.html"), (1, "report @run"), (1, "report @done @run -o page.html"),
     (1, "tables 9 --seeds quick"),
+    (2, "train @tiny.toml +begun --out begun --resume"), (1, "train @tiny.toml +done --out done"),
+    (2, "caption %captioner @photos +out.jsonl +out.jsonl.settings.json -o out.jsonl --max-tokens 2 --beams 1"),
+    (2, "boost scenes:plain?n=2 -o b.jsonl --llm scripted --mllm scripted --in-flight 1 --ledger @l.jsonl"),
+    (1, "eval --metrics clair --captions @c.jsonl --references @refs.json --llm-judge openai:m@{server} "
+        "--ledger @l.jsonl"),
+    (1, f"eval --captions @c.jsonl --references @refs.json {TEXTS} -o result.md"),
+    (3, "bags mine --features @rows -o b.jsonl --size 3 --cluster-size 100 --json"),
+    (3, "bags mine --features @rows +b.jsonl.work -o b.jsonl --size 3 --cluster-size 100"),
+    (1, "bags pool @photos/0.png --among @photos --scorer %scorer -o pool.jsonl --nearest 2"),
+    (2, "data simplify @refs.json -o simple.jsonl --keep subject --json"),
+    (2, "changes @c.jsonl @c.csv --data @data.jsonl --scorer %scorer --top 2 --json"),
+    (1, "headroom %captioner @data.jsonl --samples 2 --max-tokens 2 --json"),
+    (1, "recipes --json"), (1, "recipes show scenes_smile"),
+    (2, "encode %scorer @photos -o features --shard-items 3"),
+    (2, "encode %scorer @photos +rows2.job -o rows2 --overwrite"),
+    (2, "caption %captioner @photos -o told.jsonl --workers 1 --shard-items 3 --max-tokens 2 --beams 1"),
+    (2, "job status @rows2.job --json"), (2, "job merge @rows2.job -o rows3"),
+    (2, "job merge @told.jsonl.job -o told.csv"),
+    (1, "study create pick @data.jsonl --scorer %scorer --captions @c.jsonl -o new --sets 2 --candidates 2 --block 2 "
+        "--controls 0 --max-cosine 0.9999"),
+    (1, "study create rate @data.jsonl --captions @c.jsonl -o new --pictures 2 --block 2 --controls 1 --json"),
+    (1, "study create compare @data.jsonl --captions @c.jsonl --captions @map.json -o new --pictures 2 --controls 1"),
+    (3, "study report @study -o page.html --json"), (2, "study export @study -o answers --with-ids"),
+    (1, "study forget @study --all-ids --json"), (2, "study simulate @study --participants 4 --json"),
+    (2, "study serve @study --port 0"), (1, "study serve @study --port 0 --preview"),
+    (1, "study plan pick --difference 0.1 --items 20 --raters 1 --studies 20 --json"),
+    *((1, f"study judges @{name} --references @refs.json --metrics bleu4,length --resamples 5")
+      for name in ("ExpertAnnotations.txt", "judged.json", "thumb.jsonl", "foil.json", "detailcaps.jsonl",
+                   "composite.csv")),
+    (1, "study arena --captions @c.jsonl --captions @map.json --data @photos --llm-judge openai:m@{server} "
+        "--resamples 5"),
     (1, "cache --json"), (1, "demo --out run"), (1, "--version"),
 )  # fmt: skip
-PLACE = re.compile(r"(?<![\w.])([@%])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
+PLACE = re.compile(r"(?<![\w.])([@%+])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|part|again)$|\.\d{3,}$")
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
@@ -161,18 +193,18 @@ class Fuzzer:
                 return str(self.corpus[name])
             if not (work / name).exists() and name in self.corpus:
                 source = self.corpus[name]
-                (shutil.copytree if source.is_dir() else shutil.copy)(source, work / name)
+                (shutil.copytree if source.is_dir() else shutil.copy2)(source, work / name)
                 own.append(work / name)
             if name.startswith("data."):
                 put(re.match("(@)(photos)", "@photos"))  # which it names
-            return match[2]
+            return "" if match[1] == "+" else match[2]
 
         if ".toml" in command:  # a recipe names models and pictures beside it
             for name in ("captioner", "scorer", "photos"):
                 (work / name).symlink_to(self.corpus[name])
             shutil.copy(self.corpus["data.jsonl"], work)
         words = command.replace("{server}", self.server).split(" ")
-        arguments = [PLACE.sub(put, word) for word in words]
+        arguments = [typed for word in words if (typed := PLACE.sub(put, word)) or not word.startswith("+")]
         changes: list[str] = []
         others = sorted(path for path in self.corpus.values() if path.is_file())
         for _ in range(count):
@@ -280,8 +312,9 @@ def time_limit() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def surroundings(home: Path, work: Path, temporary: Path) -> Iterator[None]:
-    """A folder, a home and a place for temporary files of the case's own; long work ends where it begins."""
+def surroundings(home: Path, work: Path, temporary: Path, *, whole: bool = False) -> Iterator[None]:
+    """A folder, a home and a place for temporary files of the case's own; long work ends where it begins, unless
+    ``whole``."""
     from tellapart.boost.retry import RetryingBackend
 
     here, argv = Path.cwd(), sys.argv
@@ -290,7 +323,7 @@ def surroundings(home: Path, work: Path, temporary: Path) -> Iterator[None]:
         mock.patch.dict(os.environ, {"HOME": str(home), "HF_HUB_OFFLINE": "1"}),
         mock.patch.object(tempfile, "tempdir", str(temporary)),
         mock.patch.dict(RetryingBackend.__init__.__kwdefaults__ or {}, patience=1.0),
-        *(mock.patch(name, new) for name, new in long_work()),
+        *(mock.patch(name, new) for name, new in long_work() if not whole),
     ]
     try:
         with contextlib.ExitStack() as stack, warnings.catch_warnings():
@@ -323,6 +356,31 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
         listener.close()
         ready("http://127.0.0.1:1/")
 
+    def here(job: Any, wanted: Any, label: str = "") -> None:
+        """A job's shards, in this process: a cluster takes many seconds."""
+        from tellapart.errors import TellapartError
+        from tellapart.jobs.worker import Worker
+
+        worker = Worker(job.path, job.work, job.settings, ".")
+        with mock.patch("tellapart.jobs.worker._node", str):
+            replies = [worker.start()]
+            if "models" in replies[0]:
+                job.keep_models(replies[0]["models"])
+            done = job.done()
+            replies += [worker.run(shard.to_json()) for shard in job.manifest() if shard.number not in done]
+        for reply in replies:
+            if reply.get("traceback"):
+                raise RuntimeError(reply["traceback"])
+            if "error" in reply:
+                raise TellapartError(reply["error"])
+
+    def page(app: Any, listener: Any, ready: Any) -> None:
+        served(None, listener, ready)
+
+    yield "tellapart.jobs.run.run_job", here
+    yield "tellapart.jobs.cluster.load_ray", lambda: None
+    yield "tellapart.utils.web.server.serve", page
+    yield "tellapart.study.rehearse.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.bags.review.serve.serve", served
     yield "tellapart.cli.demo.run_demo", began
@@ -364,7 +422,7 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="every command as it is")
     chosen = parser.parse_args()
     root = (chosen.keep or Path(tempfile.mkdtemp(prefix="fuzz-"))).absolute()
-    sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent.parent / "report")]
+    sys.path[:0] = [str(Path(__file__).parents[2]), *(str(Path(__file__).parents[1] / name) for name in ("", "report"))]
     from fuzz_setting import made_corpus, odd_server
 
     with odd_server() as server, bounded_memory():

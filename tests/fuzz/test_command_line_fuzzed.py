@@ -7,17 +7,21 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 sys.path.append(str(Path(__file__).parent.parent / "report"))  # a sample run
 
 from fuzz_setting import made_corpus, odd_server
 from fuzzer import COMMANDS, Fuzzer, bounded_memory, summary
 
+from tellapart.cli.app import whole_app
+
 SEED, CASES = 16, 2000
 # Commands that end in an error as they stand: a server that answers badly, names that are none.
-REFUSED = ("tables 9", "boost @data", "boost @photos")
+REFUSED = ("tables 9", "boost @data", "boost @photos", "eval --metrics clair", "study arena")
 
 pytestmark = pytest.mark.long
 
@@ -39,6 +43,21 @@ def test_every_command_is_valid_as_it_stands(fuzzer: Fuzzer) -> None:
         assert not outcome.wrong, outcome.report(SEED)
         assert outcome.status in ("0", "began") or command.startswith(REFUSED), (command, outcome.err)
     fuzzer.counts.clear()
+
+
+def test_every_verb_is_typed() -> None:
+    """A verb that is added is fuzzed, too."""
+
+    def verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+        if not (below := getattr(command, "commands", {})):
+            yield " ".join(words)
+        for name, own in below.items():
+            yield from verbs(own, (*words, name))
+
+    missing = [
+        verb for verb in verbs(get_command(whole_app())) if not any(f"{c} ".startswith(f"{verb} ") for _, c in COMMANDS)
+    ]
+    assert not missing
 
 
 def test_damaged_commands_end_in_one_line(fuzzer: Fuzzer) -> None:

@@ -98,7 +98,7 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     if out is None or chosen not in ("jsonl", "csv") or request["captioner_files"] is None or not out.is_file():
         return False
     try:
-        before = json.loads(settings_file(out).read_text(encoding="utf-8"))
+        before = parse_json(settings_file(out).read_text(encoding="utf-8"))
         done = ids_of(out.read_bytes().decode("utf-8", "replace"), chosen, out)
     except (OSError, ValueError, UsageError):
         return False
