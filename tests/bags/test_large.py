@@ -279,6 +279,29 @@ def test_a_folder_of_someone_else_is_not_removed(folder: Path, tmp_path: Path) -
     assert [path.name for path in mine.parent.iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("pictures", [None, 500])
+def test_of_copies_the_first_is_used(
+    folder: Path, features_ND: np.ndarray, tmp_path: Path, pictures: int | None
+) -> None:
+    """As where pictures are mined: two copies in a bag cannot be told apart."""
+    apart = tmp_path / "with copies"
+    apart.mkdir()
+    np.save(apart / "a.npy", features_ND[:1500])
+    np.save(apart / "b.npy", features_ND[[3, 3, 700]])  # nothing else
+    (apart / "b.txt").write_text("copy 1\ncopy 2\ncopy 3\n")
+    np.save(apart / "c.npy", np.concatenate([features_ND[5:6], features_ND[1500:]]))
+    (apart / "c.txt").write_text("copy 4\n" + "".join(f"{n}\n" for n in range(1500, N)))
+    mined = mine_folder(apart, tmp_path / "copies.jsonl", [3], pictures=pictures, progress=False)
+    mine_folder(folder, tmp_path / "plain.jsonl", [3], pictures=pictures, progress=False)
+    found, plain = (read_bags(tmp_path / f"{name}.jsonl") for name in ("copies", "plain"))
+    assert found.header.left_out == {"copies": 4} and found.header.pictures == N
+    assert mined.to_json()["left_out"] == {"copies": 4} and "4 copies left out" in mined.lines()[0]
+    if pictures is None:
+        assert found.bags == plain.bags
+    ids = [id_ for bag in found.bags for id_ in bag.ids]
+    assert len(set(ids)) == len(ids) and {*ids} <= {str(n) for n in range(N)}
+
+
 def test_nothing_is_left_where_no_bags_are_found(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="raise --max-cosine"):
         mine_folder(folder, tmp_path / "bags.jsonl", [3], max_cosine=-0.999, progress=False)

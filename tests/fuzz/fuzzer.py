@@ -366,8 +366,8 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
             replies = [worker.start()]
             if "models" in replies[0]:
                 job.keep_models(replies[0]["models"])
-            done = job.done()
-            replies += [worker.run(shard.to_json()) for shard in job.manifest() if shard.number not in done]
+                done = job.done()
+                replies += [worker.run(shard.to_json()) for shard in job.manifest() if shard.number not in done]
         for reply in replies:
             if reply.get("traceback"):
                 raise RuntimeError(reply["traceback"])

@@ -49,6 +49,7 @@ class MinedFolder:
         ]
         return {
             "pictures": self.header.pictures,
+            "left_out": self.header.left_out,
             "clusters": self.clusters,
             "recall": self.header.recall,
             "sizes": sizes,
@@ -57,7 +58,8 @@ class MinedFolder:
     def lines(self) -> list[str]:
         """The same for a person."""
         share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
-        found = [f"{self.header.pictures:,} pictures in {self.clusters:,} clusters; {share}"]
+        copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
+        found = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
         for size, own in self.bags.items():
             middle = f", median similarity {np.median(own.similarity_M):.3f}" if len(own.rows_MS) else ""
             found.append(f"bags of {size}: {len(own.rows_MS):,}{middle}")
@@ -78,6 +80,8 @@ def mine_folder(
 ) -> MinedFolder:
     """Curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
 
+    Of copies (equal features) the first is used.
+
     ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
     take longer. ``scorer``: whose features these are, and its fingerprint. ``spread``: who does the tasks
     (`LargeSearch.run`). What is made on the way lies in ``OUT.work`` until the bags are written: the same call goes on
@@ -85,26 +89,30 @@ def mine_folder(
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)
-    features = FeatureShards.open(folder.absolute())
+    whole = FeatureShards.open(folder.absolute())
+    ids = Ids.open(whole)
+    features, row_N = whole.without_copies()
     if len(features) < max(sizes):
-        raise UsageError(f"{folder}: {len(features)} rows of features; a bag of {max(sizes)} needs at least as many")
+        raise UsageError(
+            f"{folder}: {len(features)} different rows of features; a bag of {max(sizes)} needs at least as many"
+        )
     k = max(sizes) - 1
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
     work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
     search = LargeSearch(work, features, k, plan, max_cosine)
-    ids = Ids.open(features)
+    left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
     with disk_errors(work), locked(work, wait=False), _damage_of_what_was_there(work):
         search.run(progress, spread)
         (found,) = recall(search, (k,), QUERIES, progress=progress)
         bags = {size: curate(search, size) for size in sizes}
         clusters = len(search.centre_CD)
         header = Header(
-            *scorer, f"features:{folder}", tuple(sizes), len(features), {}, "", "query", max_cosine, found, __version__,
-            "target",
+            *scorer, f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, found,
+            __version__, "target",
         )  # fmt: skip
         if any(len(own.rows_MS) for own in bags.values()):
             with disk_errors(out):
-                replace_file(out, lambda temporary: _write(temporary, header, bags, ids))
+                replace_file(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
         shutil.rmtree(work, ignore_errors=True)
     if not any(len(own.rows_MS) for own in bags.values()):
         raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
@@ -126,13 +134,13 @@ def _damage_of_what_was_there(work: Path) -> Iterator[None]:
         raise TellapartError(f"{work}: is damaged ({told}); remove that folder, and type the same again") from error
 
 
-def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids) -> None:
-    """In the layout of `bags.file`, a line at a time."""
+def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
+    """In the layout of `bags.file`, a line at a time. ``row_N``: of which row an id is."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
         for own in bags.values():
             for row_S, similarity in zip(own.rows_MS, own.similarity_M, strict=True):
-                bag = {"ids": [ids[int(row)] for row in row_S], "similarity": round(float(similarity), 9)}
+                bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
                 file.write(json.dumps(bag, ensure_ascii=False) + "\n")
 
 

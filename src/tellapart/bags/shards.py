@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,29 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.features.shards import BF16, unpack
 
+BLOCK = 8192  # rows compared at a time
 SUFFIXES = (".npy", ".safetensors")
 _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file: where its matrix lies, and its shape and type."""
+    """One file: where its matrix lies, and its shape and type. ``kept``: the rows that are used, where not all are."""
 
     path: Path
     rows: int
     width: int
     dtype: str
     offset: int
+    kept: np.ndarray | None = None
 
     def read(self, row_M: np.ndarray | slice) -> np.ndarray:
         """Some rows as float32, M×D. Those of a slice, or of ascending numbers, are read in the order of the file."""
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
-        matrix = np.memmap(self.path, disk, "r", self.offset, (self.rows, self.width))
-        found: np.ndarray = unpack(np.asarray(matrix[row_M]), self.dtype).astype(np.float32, copy=False)
+        stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
+        matrix = np.memmap(self.path, disk, "r", self.offset, (stored, self.width))
+        chosen = row_M if self.kept is None else self.kept[row_M]
+        found: np.ndarray = unpack(np.asarray(matrix[chosen]), self.dtype).astype(np.float32, copy=False)
         return found
 
 
@@ -75,6 +79,28 @@ class FeatureShards:
     def first_S(self) -> list[int]:
         return list(itertools.accumulate((shard.rows for shard in self.shards), initial=0))
 
+    def without_copies(self) -> tuple[FeatureShards, np.ndarray]:
+        """These features with the first of equal rows only, and the numbers that the kept rows have among all.
+
+        Rows are compared by 128 bits of each, which are held for the moment.
+        """
+        factor_D2 = np.random.default_rng(0).integers(0, 2**64, (self.width, 2), np.uint64) | np.uint64(1)
+        sum_N2 = np.empty((len(self), 2), np.uint64)
+        for first, shard in zip(self.first_S, self.shards, strict=False):
+            for start in range(0, shard.rows, BLOCK):
+                part = slice(start, min(start + BLOCK, shard.rows))
+                bits_BD = np.ascontiguousarray(shard.read(part)).view(np.uint32).astype(np.uint64)
+                sum_N2[first + part.start : first + part.stop] = bits_BD @ factor_D2
+        order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable: of equal rows the first stands first
+        again_N = np.concatenate([[False], (sum_N2[order_N[1:]] == sum_N2[order_N[:-1]]).all(1)])
+        row_N = np.sort(order_N[~again_N])
+        if len(row_N) == len(self):
+            return self, row_N
+        cut = np.searchsorted(row_N, self.first_S)
+        kept = [row_N[begin:end] - first for first, begin, end in zip(self.first_S, cut, cut[1:], strict=False)]
+        shards = (replace(shard, rows=len(own), kept=own) for shard, own in zip(self.shards, kept, strict=True))
+        return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
+
     def digest(self) -> list[list[Any]]:
         """Name, rows, size and time of each file: what a job was made for."""
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
@@ -86,7 +112,8 @@ def _opened(path: Path) -> Shard:
     except Exception as error:  # NumPy answers a damaged header with almost any
         cause = " ".join(str(error).split())[:120]
         raise UsageError(f"{path}: cannot be read as a matrix of features ({cause or type(error).__name__})") from None
-    if len(shape) != 2 or min(shape) < 0 or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
+    numbers = all(type(length) is int and 0 <= length < 2**60 for length in shape)
+    if len(shape) != 2 or not numbers or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
         raise UsageError(f"{path}: {dtype} of shape {tuple(shape)}; expected a matrix N×D of floating-point numbers")
     size = shape[0] * shape[1] * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
     if path.stat().st_size < offset + size:
