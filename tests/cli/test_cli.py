@@ -632,6 +632,12 @@ def test_a_folder_in_place_of_a_file_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_what_boost_merge_joins_is_a_file(cli: Cli, name: str) -> None:
+    done = cli("boost-merge", name, "boosted/2.jsonl")
+    assert done.status == 2 and ("expected the name of a file" if not name else "is a directory") in done.line
+
+
 def test_a_file_in_place_of_a_folder_is_one_line(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for command in ("bags build photos --scorer scenes", "bags card b.jsonl p --scorer scenes", "bags export b.jsonl"):

@@ -146,7 +146,9 @@ def _by_workers(
 
 @app.command(name="boost-merge", rich_help_panel=DATA)
 def boost_merge(
-    parts: Annotated[list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.")],
+    parts: Annotated[
+        list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.", dir_okay=False)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The joined data set.", dir_okay=False)] = Path(
         "boosted.jsonl"
     ),

@@ -70,7 +70,9 @@ class Command(TyperCommand):
         refuse_repeats(self, ctx, args)
         rest = super().parse_args(ctx, args)
         for param in self.params:
-            if param.type.name in ("path", "file", "directory") and ctx.params.get(param.name or "") == "":
+            value = ctx.params.get(param.name or "")
+            values = value if isinstance(value, list | tuple) else [value]
+            if param.type.name in ("path", "file", "directory") and "" in values:
                 raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
         return rest
 
