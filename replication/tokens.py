@@ -15,10 +15,10 @@ def caption_pair(scene: Scene) -> tuple[str, str]:
     "white", and "bus" is a word of the label.
     """
     from tellapart.scenes import vocabulary as v
-    from tellapart.scenes.lexicon import article
+    from tellapart.scenes.lexicon import with_article
 
     noun, ground = v.GENERIC[0], v.GROUNDS[scene.ground][0]
-    return f"{article(f'{scene.objects[0].colour} {noun}')} {ground}", f"{article(noun)} {ground}"
+    return f"{with_article(f'{scene.objects[0].colour} {noun}')} {ground}", f"{with_article(noun)} {ground}"
 
 
 def second_word_loss(captions: ArmCaptions, objective: str, label: str) -> np.ndarray:

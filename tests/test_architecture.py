@@ -17,6 +17,7 @@ BESIDE = [ROOT.parents[1] / name for name in ("replication", "benchmarks")]  # e
 LAYERS = [
     "errors types progress utils",
     "metrics models scenes",
+    "language",
     "data report rewards scorers",
     "boost captioners features objectives",
     "bags inference recipe",

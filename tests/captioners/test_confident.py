@@ -17,11 +17,10 @@ from test_table import CAPTIONERS
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import generate_captions
 from tellapart.captioners.confident import confident_texts
+from tellapart.language.phrases import soften, without_repeats
+from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.caption_words import content_words, words_of_tokens
-from tellapart.rewards.descriptions import without_repeats
-from tellapart.rewards.softening import soften
 
 WRITTEN = Decoding(kind="beam", beams=3, samples=2, max_tokens=8)
 

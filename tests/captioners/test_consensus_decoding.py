@@ -19,9 +19,9 @@ from test_table import CAPTIONERS
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import agreement, consensus
 from tellapart.inference.best_of import BestOf, chosen_captions
+from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.caption_words import content_words
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds

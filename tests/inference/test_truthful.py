@@ -14,8 +14,8 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.inference.truthful import CONTRASTS, EVIDENCE, Beliefs
-from tellapart.rewards.caption_words import content_words
-from tellapart.rewards.softening import soften
+from tellapart.language.phrases import soften
+from tellapart.language.words import content_words
 
 SOFTENED = [
     ("a big red star on the green grass", "red", "a big star on the green grass"),

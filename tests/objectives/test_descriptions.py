@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.rewards.descriptions import Description, article
+from tellapart.language.phrases import Description
+from tellapart.utils.text import article
 
 SCENE = (
     "a large red ringed diamond is above a small blue star which is left of an orange moon "

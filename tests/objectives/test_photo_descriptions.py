@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tellapart.language.phrases import Description
+from tellapart.language.words import content_words
 from tellapart.objectives.self_distillation import Belief, Choice, candidates
-from tellapart.rewards.caption_words import content_words
-from tellapart.rewards.descriptions import Description
 from tellapart.utils.rng import ItemSeeds
 
 # What people wrote, as a captioner with word tokens writes it; an indented line: what all its words give, if another.

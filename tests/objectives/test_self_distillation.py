@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tellapart.errors import UsageError
+from tellapart.language.phrases import Description
 from tellapart.objectives.self_distillation import (
     Belief,
     Choice,
@@ -23,7 +24,6 @@ from tellapart.objectives.self_distillation import (
 )
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards.descriptions import Description
 from tellapart.scenes.truth import count_claims
 from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.models.tokens import word_tokenizer
-from tellapart.rewards.caption_words import (
+from tellapart.language.words import (
     NO_WORD,
     content_words,
     neutral,
@@ -17,6 +16,7 @@ from tellapart.rewards.caption_words import (
     without,
     words_of_tokens,
 )
+from tellapart.models.tokens import word_tokenizer
 from tellapart.types import Rollout
 
 CAPTIONS = [

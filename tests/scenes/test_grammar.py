@@ -7,7 +7,7 @@ import pytest
 
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
-from tellapart.scenes.lexicon import article, participle, plural, senses
+from tellapart.scenes.lexicon import participle, plural, senses, with_article
 from tellapart.scenes.random_stream import RandomStream
 from tellapart.scenes.truth import count_claims, parse_caption
 
@@ -164,8 +164,8 @@ def test_plurals(word: str, many: str) -> None:
 
 
 def test_forms() -> None:
-    assert article("orange star") == "an orange star"
-    assert article("hourglass") == "an hourglass"
-    assert article("uniform star") == "a uniform star"
+    assert with_article("orange star") == "an orange star"
+    assert with_article("hourglass") == "an hourglass"
+    assert with_article("uniform star") == "a uniform star"
     assert participle("slides left") == "sliding left"
     assert participle("hops") == "hopping"

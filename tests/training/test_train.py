@@ -21,9 +21,9 @@ from command_line import Cli
 from safetensors.torch import load_file
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.language.words import content_words
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.rewards.caption_words import content_words
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit, train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.lexicon import article, ground_core, participle, plural, senses
+from tellapart.scenes.lexicon import ground_core, participle, plural, senses, with_article
 from tellapart.scenes.parser import parse_caption, phrases, tokens
 from tellapart.scenes.relations import INVERSE
 
@@ -144,7 +144,7 @@ def say(facts: Facts) -> str:
     text = ""
     if facts.things:
         mentioned.append(_start(facts))
-        text = article(noun_phrase(facts.things[mentioned[0]]))
+        text = with_article(noun_phrase(facts.things[mentioned[0]]))
     while len(mentioned) < len(facts.things):
         text += _next(facts, mentioned, first=len(mentioned) == 1)
     if (missing := facts.number - len(mentioned)) > 0:
@@ -176,14 +176,14 @@ def _next(facts: Facts, mentioned: list[int], first: bool) -> str:
     for number in rest:
         if (relation := facts.between(mentioned[-1], number)) is not None:
             mentioned.append(number)
-            return f" {'is' if first else 'which is'} {relation[1]} {article(noun_phrase(facts.things[number]))}"
+            return f" {'is' if first else 'which is'} {relation[1]} {with_article(noun_phrase(facts.things[number]))}"
     for number in rest:
         for old in mentioned[-2::-1]:
             if (relation := facts.between(number, old)) and (name := _definite(facts, mentioned, old)):
                 mentioned.append(number)
-                return f" and {article(noun_phrase(facts.things[number]))} {relation[1]} {name}"
+                return f" and {with_article(noun_phrase(facts.things[number]))} {relation[1]} {name}"
     mentioned.append(rest[0])
-    return f" and {article(noun_phrase(facts.things[rest[0]]))}"
+    return f" and {with_article(noun_phrase(facts.things[rest[0]]))}"
 
 
 def _definite(facts: Facts, mentioned: Sequence[int], old: int) -> str:

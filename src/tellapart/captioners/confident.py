@@ -6,10 +6,9 @@ import math
 
 import torch
 
+from tellapart.language.phrases import soften, without_repeats
+from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.protocols import CaptionerLike
-from tellapart.rewards.caption_words import content_words, words_of_tokens
-from tellapart.rewards.descriptions import without_repeats
-from tellapart.rewards.softening import soften
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Rollout
 

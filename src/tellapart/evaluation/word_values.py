@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tellapart.rewards.caption_words import Word
+from tellapart.language.words import Word
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tellapart.rewards.caption_words import content_words
-from tellapart.rewards.softening import soften
+from tellapart.language.phrases import soften
+from tellapart.language.words import content_words
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class Beliefs:
         """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
         import torch
 
-        from tellapart.rewards.caption_words import words_of_tokens
+        from tellapart.language.words import words_of_tokens
         from tellapart.rewards.speaker import Speaker, word_log_probs
         from tellapart.types import Rollout
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from tellapart.language.phrases import Description, Phrase, singular
+from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
-from tellapart.rewards.caption_words import content_words, words_of_tokens
-from tellapart.rewards.descriptions import Description, Phrase, article, singular
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.retrieval import unseen_by
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
@@ -34,6 +34,7 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.text import article
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """Rewards: one float per caption or per token; NaN abstains. And baselines, which rewards are compared with.
 
 A module holds a reward whole: its options in a recipe (``Config``), the reward itself, and its entry in `REWARDS`.
-`base` has the interface, `caption_words`, `descriptions`, `softening` and `verbs` the words of captions.
+`base` has the interface, and `tellapart.language` the words of captions.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from tellapart.language.words import DecodesTokens, token_spans
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
-from tellapart.rewards.caption_words import DecodesTokens, token_spans
 from tellapart.types import Batch, Rollout
 from tellapart.utils.lazy import LazyModule
 

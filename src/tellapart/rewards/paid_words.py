@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from tellapart.models.protocols import ScorerLike
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
-from tellapart.rewards.caption_words import (
+from tellapart.language.words import (
     KINDS,
     NO_WORD,
     WORD_FINDERS,
@@ -26,6 +24,8 @@ from tellapart.rewards.caption_words import (
     without,
     words_of_tokens,
 )
+from tellapart.models.protocols import ScorerLike
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
 from tellapart.types import Batch, Rollout
 from tellapart.utils.lazy import LazyModule

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.models.protocols import CaptionerLike
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
-from tellapart.rewards.caption_words import (
+from tellapart.language.words import (
     NO_WORD,
     WORD_FINDERS,
     FindWords,
@@ -22,6 +20,8 @@ from tellapart.rewards.caption_words import (
     content_words,
     words_of_tokens,
 )
+from tellapart.models.protocols import CaptionerLike
+from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
 from tellapart.utils.lazy import LazyModule
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import vocabulary as v
 from .families import Object
-from .lexicon import NOISE, article, participle, plural, senses
+from .lexicon import NOISE, participle, plural, senses, with_article
 from .random_stream import RandomStream
 from .relations import INVERSE, between, holds, natural, reading_order
 
@@ -147,7 +147,7 @@ def _noun_phrase(
     phrase = " ".join(word for word in (size, colour, texture, noun) if word)
     if bare:
         return phrase
-    phrase = article(phrase)
+    phrase = with_article(phrase)
     motion = named("motion") if scene.length > 1 else ""
     if motion:
         participial = rng is not None and rng.bernoulli(0.3)
@@ -192,7 +192,7 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
     noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
     kind = rng.randrange(4)
     if kind < 2:
-        text = article(noun) if scene.domain != "alt" else noun
+        text = with_article(noun) if scene.domain != "alt" else noun
     elif kind == 2:
         number = {2: "two", 3: "three", 4: "four"}[count]
         text = "a pair of" if count == 2 and rng.bernoulli(0.3) else number
@@ -305,7 +305,7 @@ def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
         doing = ""
         if scene.length > 1 and rng.bernoulli(min(1.0, share * _STRIKING)):
             doing = f" {participle(named('motion', thing.motion))}"
-        return article(" ".join([*said, noun])) + doing
+        return with_article(" ".join([*said, noun])) + doing
 
     first, second = phrase(ranked[0]), phrase(ranked[1])
     if first == second or not rng.bernoulli(_SECOND):

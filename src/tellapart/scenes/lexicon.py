@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tellapart.utils.text import article
+
 from . import vocabulary as v
 
 _IRREGULAR = {
@@ -42,10 +44,9 @@ def plural(noun: str) -> str:
     return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
 
 
-def article(phrase: str) -> str:
-    """The phrase with "a" or "an" before it."""
-    sounded = phrase[0] in "aeiou" and not phrase.startswith(("uni", "one"))
-    return f"{'an' if sounded or phrase.startswith('hour') else 'a'} {phrase}"
+def with_article(phrase: str) -> str:
+    """Returns the phrase with "a" or "an" before it."""
+    return f"{article(phrase)} {phrase}"
 
 
 def ground_core(phrase: str) -> str:

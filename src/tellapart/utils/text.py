@@ -100,3 +100,9 @@ FUNCTION_WORDS = word_set("""
     onto by with without from for as up down over under above below near off out behind beside between across along
     around through against next while is are was were be being has have it its his her their he she they who which
 """)
+
+
+def article(word: str) -> str:
+    """Returns "a" or "an", as the word wants it."""
+    vowel = word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "one", "eu"))
+    return "an" if vowel or word.lower().startswith(("hour", "honest")) else "a"
