@@ -134,6 +134,12 @@ def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServ
     assert cli(*arguments).status == 0, "what was answered does not stand in the way of another try"
 
 
+def test_a_refusal_ends_with_the_servers_words(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
+    server.status = 400
+    status, _, err = boost(cli, server, tmp_path / "b.jsonl")
+    assert status == 1 and "3 of 3 items have no answer (openai:m: the server refuses this request (400: no such" in err
+
+
 def test_without_a_price_there_is_no_cost(cli: Cli, server: FaultServer, tmp_path: Path) -> None:
     server.says = lambda body: GOOD
     done = boost(cli, server, tmp_path / "b.jsonl")

@@ -60,7 +60,10 @@ class Tally:
 
 
 class Job:
-    """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early."""
+    """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early.
+
+    ``failure``: why the last request without an answer has none.
+    """
 
     def __init__(self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, **retry: Any) -> None:
         self.stages, self.ledger, self.in_flight = stages, ledger, in_flight
@@ -70,6 +73,7 @@ class Job:
         self._backends = {key: RetryingBackend(backend, self.stop, **retry) for key, backend in backends.items()}
         self._lock, self._slots = threading.Lock(), threading.Semaphore(in_flight)
         self._stripes = [threading.Lock() for _ in range(STRIPES)]
+        self.failure = ""
         self._failed_in_a_row = 0
         self._served = False  # whether a server answered any request of this job
         self._refusals: Counter[str] = Counter()  # by their words, numbers left out
@@ -156,6 +160,7 @@ class Job:
         if error.fatal:
             raise error
         with self._lock:
+            self.failure = clean_text(str(error))
             self._failed_in_a_row += 1
             if not error.retry:
                 self._refusals[re.sub(r"\w*\d\w*", "#", str(error))] += 1  # a request's number differs

@@ -40,6 +40,7 @@ class Summary:
     captions_of: str
     without: tuple[str, ...]
     """Stages that ran and have no good answer about any item."""
+    failure: str = ""  # why the last request without an answer has none
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of ``boost --json``."""
@@ -94,7 +95,7 @@ def boost_dataset(
             raise
     without = tuple(name for name, count in good.items() if written and not count)
     boosted = good.get(captions_of, 0)
-    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without)
+    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without, job.failure)
 
 
 def ledger_of(out: Path) -> Path:

@@ -100,8 +100,8 @@ def boost(
     dataset.refuse_mostly_unreadable()
     if summary.unanswered:
         raise TellapartError(
-            f"{summary.unanswered:,} of {summary.items:,} items have no answer because the server failed, and keep "
-            "their own captions; the same command requests only these"
+            f"{summary.unanswered:,} of {summary.items:,} items have no answer ({summary.failure}), and keep their own "
+            "captions; the same command requests only these"
         )
     if summary.without:
         raise TellapartError(no_answers_message(summary.without[0], summary.captions_of, out, statistics))

@@ -85,7 +85,7 @@ class Boosts:
                 unanswered += done.unanswered
                 good.update(done.texts.keys())
         if unanswered:
-            raise TellapartError(f"{unanswered:,} of {written:,} items have no answer because the server failed")
+            raise TellapartError(f"{unanswered:,} of {written:,} items have no answer ({job.failure})")
         return Done.of(dataset, written, **{f"good_{name}": count for name, count in good.items()})
 
 

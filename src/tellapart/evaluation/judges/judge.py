@@ -94,15 +94,14 @@ class Judge:
         items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
         stage = self._stage(prompt, items, usable)
         found: list[str | None] = []
-        unanswered, reason = 0, ""
+        unanswered = 0
         with Ledger.open(self.ledger) as ledger:
             self._announce(prompt, stage, items, ledger)
             job = Job([stage], ledger, self.in_flight, **self.retry)
             with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
                 for done in job.run((_item(id_, question) for id_, question in items.items()), progress.advance):
                     found.append(done.texts.get(stage.name))
-                    if done.unanswered:
-                        unanswered, reason = unanswered + 1, done.bad[stage.name].partition(": ")[2]
+                    unanswered += done.unanswered
         tally = job.tally[stage.name]
         self.tally[prompt.name] = tally
         self.questions[prompt.name] += len(questions)
@@ -111,7 +110,7 @@ class Judge:
             self._note_date()
         if unanswered:
             raise TellapartError(
-                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer ({reason}); "
+                f"{unanswered:,} of {len(found):,} questions ({prompt.name}) have no answer ({job.failure}); "
                 f"the same command asks only these, the others are in {self.ledger}"
             )
         return found
