@@ -46,6 +46,14 @@ def unmarked(page: str) -> str:
     return re.sub("</?mark[^>]*>", "", page)
 
 
+def test_captions_after_the_third_picture_are_folded() -> None:
+    many = Statistics()
+    for scene in Scenes(5, seed=2):
+        many.add(scene.item(), {"holistic": "a red star"})
+    shown, _, folded = render(many).partition("<details><summary>2 more</summary>")
+    assert (shown.count('<article class="item">'), folded.count('<article class="item">')) == (3, 2)
+
+
 def test_the_page_needs_nothing_else_and_trusts_no_caption(made: Statistics) -> None:
     page = render(made, "tellapart boost x <y>")
     assert "a &lt;b&gt;star&lt;/b&gt; &amp; moon" in unmarked(page) and "<b>star" not in page and "&lt;i&gt;" in page

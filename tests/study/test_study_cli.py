@@ -96,9 +96,13 @@ def test_a_report_of_few_answers_has_neither_intervals_nor_bars_that_it_cannot_k
     assert "may be chance" in headline(replace(results, pairs=[]))
 
 
-def test_a_report_without_the_extra_is_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_into_a_folder_or_without_the_extra_is_one_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = make_study(tmp_path / "s")
     done = rehearse(study, 2, 0, 0)
+    monkeypatch.chdir(tmp_path)
+    assert "is a folder" in cli("study", "report", study.folder, "--store", done.store, "-o", ".").line
     monkeypatch.setitem(sys.modules, "krippendorff", None)
     assert "type: pip install 'tellapart[study]'" in cli("study", "report", study.folder, "--store", done.store).line
 
