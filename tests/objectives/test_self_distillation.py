@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stepping import micro_batches
 
 from tellapart.errors import UsageError
 from tellapart.language.phrases import Description
@@ -212,7 +213,7 @@ def test_the_loss_is_maximum_likelihood_of_those_captions_in_whole_and_in_parts(
     log_p_RTV = learner.logits(batch.visual, tokens_RT, valid_RT).log_softmax(-1)
     expected = -log_p_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1)[valid_RT].mean()
     for chunks in (1, 3):
-        loss = sum(part.value.detach() for part in objective.losses(learner, batch, chunks))
+        loss = sum(part.value.detach() for part in micro_batches(objective, learner, batch, chunks))
         torch.testing.assert_close(loss, expected.detach())
 
 

@@ -6,7 +6,8 @@ point of the group ``tellapart.objectives`` of an installed package. Its options
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
@@ -36,21 +37,36 @@ class Loss:
     logs: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StepContext:
+    """How a step is carried out.
+
+    backward: takes the loss of one micro-batch and computes its gradients. micro_batches: the most parts in which the
+    batch goes forward and backward. encode: the captioner's vision encoder where it is trained; ``batch.visual`` then
+    holds pixels. autocast: makes the context of forward passes.
+    """
+
+    backward: Callable[[Loss], None]
+    micro_batches: int = 1
+    encode: Encode | None = None
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+    def visual(self, part: Batch) -> torch.Tensor:
+        """Returns what the captioner's language model reads of a part's pictures: features, made now from pixels."""
+        return part.visual if self.encode is None else self.encode(part.visual)
+
+
 class Objective(Protocol[LearnerT]):
     """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists).
 
-    ``losses`` yields the same loss in at most ``chunks`` addends (values and logs), one for each part of the batch.
-    They are computed lazily, so that the graph of a part is freed before the next one is built. ``encode`` is the
-    captioner's vision encoder where it is trained: ``batch.visual`` then holds pixels. Where several ranks train, each
-    is given the whole batch, and yields the addends of its share (`models.ranks.share`); such an objective says
-    ``shares_batch = True``.
+    ``step`` does a whole update's forward and backward passes, one micro-batch after the other, so that the graph of
+    one is freed before the next is built. Where several ranks train, each is given the whole batch and works on its
+    share (`models.ranks.share`); such an objective says ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
 
-    def losses(
-        self, learner: LearnerT, batch: Batch, chunks: int = 1, encode: Encode | None = None
-    ) -> Iterator[Loss]: ...
+    def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -58,20 +74,29 @@ class Objective(Protocol[LearnerT]):
 
 
 class Stateless(Generic[LearnerT]):
-    """Base class of objectives without state. ``losses`` suits those that are means over valid tokens."""
+    """Base class of supervised objectives without state: means over the valid tokens of the batch's labels."""
 
     shares_batch = True
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss:
         raise NotImplementedError
 
-    def losses(self, learner: LearnerT, batch: Batch, chunks: int = 1, encode: Encode | None = None) -> Iterator[Loss]:
-        for part in batch[ranks.share(len(batch.rows_B))].split(chunks):
-            loss = self(learner, part if encode is None else replace(part, visual=encode(part.visual)))
-            share = 1.0
+    def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None:
+        """Run the supervised step: labels, then for each micro-batch of this rank's share forward and backward."""
+        batch = self.with_labels(learner, batch)
+        for part in batch[ranks.share(len(batch.rows_B))].split(context.micro_batches):
+            with context.autocast():
+                seen = part if context.encode is None else replace(part, visual=context.visual(part))
+                loss = self(learner, seen)
+            share = 1.0  # of the batch's tokens
             if len(part.rows_B) < len(batch.rows_B):
                 share = float(self.learned(part).sum()) / float(self.learned(batch).sum())
-            yield Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()})
+            context.backward(Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()}))
+            del loss
+
+    def with_labels(self, learner: LearnerT, batch: Batch) -> Batch:
+        """Returns the batch with the captions that are learned; by default its references."""
+        return batch
 
     def learned(self, batch: Batch) -> torch.Tensor:
         """The tokens of the references that the loss is a mean over, R×T."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from tellapart.models.protocols import Tokenizer, TrainableScorer
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless, StepContext
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch
 from tellapart.utils.lazy import LazyModule
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import torch.nn.functional as F
 
     from tellapart.models import ranks
-    from tellapart.objectives.base import Encode
 else:
     torch, F, ranks = LazyModule("torch"), LazyModule("torch.nn.functional"), LazyModule("tellapart.models.ranks")
 
@@ -46,12 +44,12 @@ class Contrastive(Stateless[TrainableScorer]):
     def __init__(self, word_dropout: float = 0.0) -> None:
         self.word_dropout = word_dropout
 
-    def losses(
-        self, learner: TrainableScorer, batch: Batch, chunks: int = 1, encode: Encode | None = None
-    ) -> Iterator[Loss]:
-        """The loss in one piece: every match counts. Each rank's gradient is of its own pictures and texts."""
-        loss = self(learner, batch)
-        yield loss if ranks.is_main() else Loss(loss.value - loss.value.detach())
+    def step(self, learner: TrainableScorer, batch: Batch, context: StepContext) -> None:
+        """Run the contrastive step in one piece: every match counts. A rank's gradients are of its own pictures and
+        texts."""
+        with context.autocast():
+            loss = self(learner, batch)
+        context.backward(loss if ranks.is_main() else Loss(loss.value - loss.value.detach()))
 
     def __call__(self, learner: TrainableScorer, batch: Batch) -> Loss:
         mine = batch[ranks.share(len(batch.rows_B))]

@@ -14,7 +14,7 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import one_line
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, StepContext
 from tellapart.objectives.exploration import Exploration
 from tellapart.rewards import baselines
 from tellapart.rewards.base import (
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.models import ranks
-    from tellapart.objectives.base import Encode
 
     RewardTable = RewardOptions
 else:
@@ -208,48 +207,53 @@ class Reinforce:
         self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
-        return next(self.losses(learner, batch))
+        losses: list[Loss] = []
+        self.step(learner, batch, StepContext(losses.append))
+        return losses[0]
 
-    def losses(
-        self, learner: CaptionerLike, batch: Batch, chunks: int = 1, encode: Encode | None = None
-    ) -> Iterator[Loss]:
-        """First all captions are generated and rewarded among the whole batch, then part by part what has a graph.
+    def step(self, learner: CaptionerLike, batch: Batch, context: StepContext) -> None:
+        """Run the policy-gradient step: generate, reward, and follow the gradient of what was rewarded.
 
-        Of several ranks each generates the captions of its share and has the parts of its share; rewards and
-        advantages are those of the whole batch on every rank.
+        Each rank generates captions for its share of the pictures; rewards and advantages are those of the whole batch
+        on every rank.
         """
         share = ranks.share(len(batch.rows_B))
-        parts = batch[share].split(chunks)
-        with torch.set_grad_enabled(len(parts) == 1):
-            views = [part.visual if encode is None else encode(part.visual) for part in parts]
+        parts = batch[share].split(context.micro_batches)
+        # Generate, without gradient. Pictures of a single micro-batch are encoded once, for both passes.
+        with context.autocast(), torch.set_grad_enabled(len(parts) == 1):
+            views = [context.visual(part) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
-        rollout = self.generate_rollout(learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout)
-        advantage, logs = self.compute_advantages(learner, visual, rollout, batch)
+            rollout = self.generate_rollout(
+                learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout
+            )
+            # Rewards less baselines, of all ranks' captions: B×S, or B×S×T where a reward is of single tokens.
+            advantage, logs = self.compute_advantages(learner, visual, rollout, batch)
         known = ~advantage.isnan()
         captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
         tokens = int(rollout.valid_RT.sum())
-        done = share.start
         logs = logs if ranks.is_main() else {}  # those of the whole batch count once
+        start = share.start
         for part in parts:
-            pictures = slice(done, done := done + len(part.rows_B))
-            view = visual if len(parts) == 1 else part.visual if encode is None else encode(part.visual)
-            captions_part, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
-            logits_RTV = learner.logits(view, captions_part.tokens_RT, captions_part.valid_RT)
-            log_p = self.log_probs(logits_RTV, captions_part, learner.end, per_token=advantage.ndim == 3)
-            kept = ~advantage_part.isnan()
-            loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
-            if self.entropy:
-                count = tokens if self.entropy_reduction == "mean" else len(rollout.texts)
-                entropy = self.entropies(logits_RTV, captions_part).sum() / count
-                loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
-            if self.kl:
-                start_view = view.detach() if encode is None else part.visual
-                kl = (
-                    self.kl_divergences(logits_RTV, start_view, captions_part, pixels=encode is not None).sum() / tokens
-                )
-                loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
-            yield Loss(loss, logs)
-            logs = {}  # addends: logs of the whole batch appear once
+            pictures = slice(start, start := start + len(part.rows_B))
+            own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
+            with context.autocast():
+                view = visual if len(parts) == 1 else context.visual(part)
+                logits_RTV = learner.logits(view, own.tokens_RT, own.valid_RT)
+                log_p = self.log_probs(logits_RTV, own, learner.end, per_token=advantage.ndim == 3)
+                kept = ~advantage_part.isnan()
+                loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
+                if self.entropy:  # SLL-ME of paper 4
+                    count = tokens if self.entropy_reduction == "mean" else len(rollout.texts)
+                    entropy = self.entropies(logits_RTV, own).sum() / count
+                    loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
+                if self.kl:
+                    frozen = view.detach() if context.encode is None else part.visual
+                    kl_N = self.kl_divergences(logits_RTV, frozen, own, pixels=context.encode is not None)
+                    kl = kl_N.sum() / tokens
+                    loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
+            context.backward(Loss(loss, logs))
+            logs = {}  # losses of micro-batches add up; logs of the whole batch appear once
+            del logits_RTV, log_p, loss
 
     def generate_rollout(
         self,

@@ -13,7 +13,7 @@ caption.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.models import ranks
-    from tellapart.objectives.base import Encode
 
     Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
     Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
@@ -301,12 +300,10 @@ class SelfDistillation(Stateless[CaptionerLike]):
         assert batch.tokens_RT is not None and batch.valid_RT is not None
         return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT))
 
-    def losses(
-        self, learner: CaptionerLike, batch: Batch, chunks: int = 1, encode: Encode | None = None
-    ) -> Iterator[Loss]:
+    def with_labels(self, learner: CaptionerLike, batch: Batch) -> Batch:
+        """Returns the batch with its chosen captions as labels."""
         tokens_RT, valid_RT = learner.pad(learner.tokenize(self.captions(batch)))
-        labelled = replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
-        yield from super().losses(learner, labelled, chunks, encode)
+        return replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
 
     def captions(self, batch: Batch) -> list[str]:
         """The caption of each picture of the batch that is learned."""

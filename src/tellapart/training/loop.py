@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.memory import FreedMemory
-from tellapart.objectives.base import Loss, Objective
+from tellapart.objectives.base import Loss, Objective, StepContext
 from tellapart.training.batches import TrainingSet
 from tellapart.training.display import open_trackers, progress_bar, progress_note
 from tellapart.training.optimizer import (
@@ -155,16 +154,17 @@ def train_step(
         )
     optimizer.zero_grad(set_to_none=True)
     logs: dict[str, float] = {}
+
+    def backward(loss: Loss) -> None:
+        if not bool(torch.isfinite(loss.value)):
+            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
+        loss.value.backward()
+        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
+            logs[key] = logs.get(key, 0.0) + value
+
     with trainable.whole():
-        losses = objective.losses(setup.learner, batch, setup.recipe.training.gradient_accumulation_steps, encode)
-        while (loss := next_of(losses, setup.autocast())) is not None:
-            if not bool(torch.isfinite(loss.value)):
-                raise TellapartError(
-                    f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate"
-                )
-            loss.value.backward()
-            for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
-                logs[key] = logs.get(key, 0.0) + value
+        parts = setup.recipe.training.gradient_accumulation_steps
+        objective.step(setup.learner, batch, StepContext(backward, parts, encode, setup.autocast))
         trainable.add_up_gradients()
     logs = ranks.add_up(logs)
     norm = trainable.clip_gradients(setup.recipe.training.max_grad_norm)
@@ -190,9 +190,3 @@ def check_ranks(objective: Objective[Any], kind: str) -> None:
             f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "
             "start one process"
         )
-
-
-def next_of(losses: Iterator[Loss], context: torch.autocast) -> Loss | None:
-    """The next part's loss, made under ``context``, which its backward pass must not be under; None after the last."""
-    with context:
-        return next(losses, None)
