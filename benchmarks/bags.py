@@ -203,7 +203,7 @@ def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     import faiss  # noqa: F401
     import torch  # noqa: F401
 
-    from tellapart.bags.approximate import measured_search
+    from tellapart.features.nearest import measured_search
 
     found = measured_search(features_ND, k, progress=False, queries=SEARCHED)
     search_seconds = found.search_seconds * max(1.0, len(features_ND) / SEARCHED)

@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from benchmarks import process
 from benchmarks.bags import D
 from benchmarks.rows import Row
-from tellapart.bags.clusters import KEPT, NEAREST, SAMPLED, STEPS, sizes_for
-from tellapart.bags.disk import PAIR
-from tellapart.bags.refine import ENTRY
+from tellapart.bags.large import ENTRY, KEPT, NEAREST, PAIR, SAMPLED, STEPS, sizes_for
 from tellapart.errors import UsageError
 from tellapart.progress import Progress
 from tellapart.utils.messages import say

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.locks import locked
+from tellapart.utils.files import locked, replace_text, write_errors
 from tellapart.utils.messages import say
 
 PACKAGE = Path(__file__).parents[1]

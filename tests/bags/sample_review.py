@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import BagsFile, Header, write_bags
-from tellapart.bags.mine import Bag
-from tellapart.bags.review.serve import server_of
-from tellapart.bags.review.session import Review
+from tellapart.bags.file import Bag, BagsFile, Header, write_bags
+from tellapart.bags.review.app import Review, server_of
 from tellapart.scenes import Scenes
 from tellapart.utils.web.server import bind
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.bags import Neighbours, mine_bags, nearest_neighbours
-from tellapart.bags.approximate import measured_search
+from tellapart.features.nearest import measured_search
 
 pytest.importorskip("faiss")
 N, K = 3000, 10

@@ -10,7 +10,7 @@ import pytest
 from command_line import Cli
 
 from tellapart.bags.file import read_bags, write_bags
-from tellapart.bags.make import mine_dataset
+from tellapart.bags.mine import mine_dataset
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.candidate_sets import read_sets

@@ -16,17 +16,23 @@ from safetensors.torch import save_file
 
 from benchmarks.bags import features as synthetic
 from tellapart.bags import curate_bags, mine_bags
-from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
-from tellapart.bags.disk import PAIR
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import LargeSearch
+from tellapart.bags.large import (
+    PAIR,
+    LargeSearch,
+    Sizes,
+    centroids_of,
+    curate,
+    nearest_clusters,
+    nearest_pairs,
+    recall,
+    sizes_for,
+)
 from tellapart.bags.large_bags import Ids, mine_folder
-from tellapart.bags.large_curation import curate, nearest_pairs
-from tellapart.bags.recall import recall
-from tellapart.bags.search import nearest_neighbours
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.locks import locked
+from tellapart.features.nearest import nearest_neighbours
+from tellapart.utils.files import locked
 
 N = 3000
 

@@ -10,7 +10,7 @@ import numpy as np
 from command_line import Cli
 from PIL import Image
 
-from tellapart.bags.pool import nearest_to_targets
+from tellapart.bags.mine import nearest_to_targets
 from tellapart.data import open_data
 from tellapart.evaluation.inputs import read_inputs
 

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.bags import features as synthetic
-from tellapart.bags.clusters import QUERIES, Sizes
-from tellapart.bags.large import LargeSearch
-from tellapart.bags.recall import recall
-from tellapart.bags.refine import ENTRY, Round, no_entries
-from tellapart.bags.search import nearest_neighbours
+from tellapart.bags.large import ENTRY, QUERIES, LargeSearch, Round, Sizes, no_entries, recall
 from tellapart.bags.shards import FeatureShards
+from tellapart.features.nearest import nearest_neighbours
 
 N, D, FILES = 12_000, 128, (5000, 1, 6999)
 SIZES = Sizes(60, N, nearest=2, together=7)

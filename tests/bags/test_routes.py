@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
-from tellapart.bags.review.session import Review, open_review
+from tellapart.bags.review.app import Review, open_review
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.web.server import bind
 

@@ -23,9 +23,10 @@ from tellapart.data import Skipped, open_data
 from tellapart.data.images.clips import ClipFile
 from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features import filling, shards
+from tellapart.features import row_store
+from tellapart.features import store as filling
 from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
-from tellapart.features.streaming import StreamedRows, decodable
+from tellapart.features.views import StreamedRows, decodable
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 
@@ -348,7 +349,7 @@ WORKER = """
 import sys, time
 sys.path.insert(0, {tests!r})
 import test_features as t
-import tellapart.features.filling as filling
+import tellapart.features.store as filling
 import tellapart.features.store as f
 filling.APPEND_SECONDS = {flush}
 from tellapart.data import open_data
@@ -474,7 +475,7 @@ def test_a_failed_pass_gives_its_claims_back(store: FeatureStore, items: list[It
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> int:
     """Five rows of five numbers to a file."""
-    monkeypatch.setattr(shards, "SHARD_BYTES", 5 * 5 * 4 + 7)
+    monkeypatch.setattr(row_store, "SHARD_BYTES", 5 * 5 * 4 + 7)
     return 5
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.bags import nearest_neighbours
-from tellapart.bags.pool import nearest_to_targets
+from tellapart.bags.mine import nearest_to_targets
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import lookalike_sets
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among

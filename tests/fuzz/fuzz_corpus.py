@@ -159,8 +159,7 @@ def _features(folder: Path) -> None:
 
 
 def _bags(folder: Path, fingerprint: str) -> None:
-    from tellapart.bags.file import BagsFile, Header, write_bags
-    from tellapart.bags.mine import Bag
+    from tellapart.bags.file import Bag, BagsFile, Header, write_bags
     from tellapart.bags.review import DecisionStore, bag_key
 
     bags = [Bag(tuple(NAMES[:2]), 0.9), Bag(tuple(NAMES[2:]), 0.8)]

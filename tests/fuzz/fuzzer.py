@@ -359,10 +359,10 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     def here(job: Any, wanted: Any, label: str = "") -> None:
         """A job's shards, in this process: a cluster takes many seconds."""
         from tellapart.errors import TellapartError
-        from tellapart.jobs.worker import Worker
+        from tellapart.jobs.works import Worker
 
         worker = Worker(job.path, job.work, job.settings, ".")
-        with mock.patch("tellapart.jobs.worker._node", str):
+        with mock.patch("tellapart.jobs.works._node", str):
             replies = [worker.start()]
             if "models" in replies[0]:
                 job.keep_models(replies[0]["models"])
@@ -378,11 +378,11 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
         served(None, listener, ready)
 
     yield "tellapart.jobs.run.run_job", here
-    yield "tellapart.jobs.cluster.load_ray", lambda: None
+    yield "tellapart.jobs.run.load_ray", lambda: None
     yield "tellapart.utils.web.server.serve", page
     yield "tellapart.study.rehearse.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
-    yield "tellapart.bags.review.serve.serve", served
+    yield "tellapart.bags.review.app.serve", served
     yield "tellapart.cli.demo.run_demo", began
     yield "replication.lab.Lab.__init__", began
     yield "tenacity.wait.random.uniform", lambda low, high: 0.0

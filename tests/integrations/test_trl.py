@@ -23,8 +23,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "captioners")]
 from families import FAMILIES  # noqa: E402
 from trl_run import pictures, settings  # noqa: E402
 
-from tellapart.bags.file import BagsFile, Header, write_bags  # noqa: E402
-from tellapart.bags.mine import Bag  # noqa: E402
+from tellapart.bags.file import (  # noqa: E402
+    Bag,
+    BagsFile,
+    Header,
+    write_bags,
+)
 from tellapart.captioners import load_captioner  # noqa: E402
 from tellapart.errors import UsageError  # noqa: E402
 from tellapart.integrations.trl import (  # noqa: E402

@@ -19,7 +19,7 @@ import json, resource, sys
 from pathlib import Path
 from tellapart.jobs.job import Job, Request, prepare
 from tellapart.jobs.run import Todo
-from tellapart.jobs.status import status_of
+from tellapart.jobs.job import status_of
 
 data, out = sys.argv[1:]
 def megabytes():

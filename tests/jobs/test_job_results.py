@@ -21,18 +21,14 @@ from tellapart.cli.job_options import refuse_mostly_unreadable, told
 from tellapart.data import open_data
 from tellapart.data.images.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
-from tellapart.features.exchange import EncodedRows
+from tellapart.features.store import EncodedRows
 from tellapart.inference.writers import Written, json_line
-from tellapart.jobs import features, worker
-from tellapart.jobs.job import Job, Request, prepare
-from tellapart.jobs.manifest import Shard
-from tellapart.jobs.opening import open_shard, pictures_of
-from tellapart.jobs.pool import Event
-from tellapart.jobs.run import Todo, _failed
-from tellapart.jobs.status import Pulse
+from tellapart.jobs import works
+from tellapart.jobs.job import Job, Pulse, Request, prepare
+from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.run import Event, Todo, _failed
 from tellapart.jobs.storage import DiskFolder, url_errors
-from tellapart.jobs.worker import Reply, summary_of
-from tellapart.jobs.works import Done
+from tellapart.jobs.works import Done, Reply, summary_of
 from tellapart.utils.sqlite import transaction
 
 
@@ -56,20 +52,20 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
 
 
 def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "ROWS", 11)
+    monkeypatch.setattr(works, "ROWS", 11)
     rows_ND = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float16)
     out = tmp_path / "features"
-    assert features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
+    assert works.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
     assert sorted(path.name for path in out.glob("*.npy")) == ["000000.npy", "000001.npy"]
     assert np.array_equal(np.concatenate([np.load(out / f"00000{n}.npy") for n in range(2)]), rows_ND)
     ids = "".join((out / f"00000{n}.txt").read_text() for n in range(2))
     assert ids == "".join(f"{n}.jpg\n" for n in range(24))
     (out / "mine.npy").write_bytes(b"")
-    assert features.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
+    assert works.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
     assert sorted(path.name for path in out.iterdir()) == ["000000.npy", "000000.txt", "mine.npy"]
     assert np.array_equal(np.load(out / "000000.npy"), rows_ND[:7])
     with pytest.raises(UsageError, match="not one picture could be read"):
-        features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
+        works.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
 
 
 def captioned(folder: Path, names: Sequence[str], captions: Sequence[Sequence[str]], shard_items: int = 2) -> Job:
@@ -307,5 +303,5 @@ def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: py
 
 
 def test_the_errors_of_workers_are_whole() -> None:
-    told = worker._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
+    told = works._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
     assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]

@@ -16,7 +16,7 @@ from test_manifest import photo
 
 from tellapart.data import open_data
 from tellapart.features.store import FeatureStore
-from tellapart.jobs.pool import Pool
+from tellapart.jobs.run import Pool
 from tellapart.scorers import load_scorer
 
 COUNT = 30
@@ -89,7 +89,7 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
     cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """The same results; the rows come from the workers alone: their machine's store is made empty in between."""
-    from tellapart.jobs import features
+    from tellapart.jobs import works
 
     captions = tmp_path / "captions.jsonl"
     lines = [{"id": item.id, "caption": item.references[0]} for item in open_data(str(photos)) if item.id != "17.jpg"]
@@ -102,16 +102,16 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
         monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / f"cache of {name}"))
         if options:
             taken: list[int] = []
-            take = features.take_features
+            take = works.take_features
 
-            def emptied(job: features.Job, take=take, taken=taken) -> int:  # type: ignore[no-untyped-def]
+            def emptied(job: works.Job, take=take, taken=taken) -> int:  # type: ignore[no-untyped-def]
                 assert workers_of(Path(job.path)) == 2
                 FeatureStore().empty()
                 taken.append(take(job))
-                monkeypatch.setattr("tellapart.features.filling.RowMaker.of", refuse)
+                monkeypatch.setattr("tellapart.features.store.RowMaker.of", refuse)
                 return taken[-1]
 
-            monkeypatch.setattr(features, "take_features", emptied)
+            monkeypatch.setattr(works, "take_features", emptied)
         bags = tmp_path / f"{name}.jsonl"
         done = cli(*mine, "-o", bags, *options)
         assert done.status == 0, done.err

@@ -26,8 +26,7 @@ from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, Log, Script, Web, local_server
 from tellapart.study.store import AnswerStore
-from tellapart.utils.web.body import read_body
-from tellapart.utils.web.security import own_origins
+from tellapart.utils.web.app import own_origins, read_body
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tellapart.utils.lazy import lazily
 
 _WHERE = {
-    "Bag": "mine",
-    "Neighbours": "search",
+    "Bag": "file",
+    "Neighbours": "mine",
     "TrainingBags": "mine",
     "curate_bags": "mine",
     "mine_bags": "mine",
     "multimodal": "mine",
-    "nearest_neighbours": "search",
+    "nearest_neighbours": "mine",
     "training_bags": "mine",
 }
 

@@ -10,14 +10,29 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.mine import Bag
 from tellapart.data.base import read_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import replace_text
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Pictures that look alike and must be told apart: the query first, then its nearest, nearest first.
+
+    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of
+    the pictures in what was mined (empty where the bag was read from a file).
+    """
+
+    ids: tuple[Any, ...]
+    similarity: float = math.nan
+    rows: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,521 @@
 """Bags among any number of pictures, from features on disk: k-means, exact search within clusters, refinement.
 
-Each task leaves a file in the work folder (`tellapart.bags.large_files`), under a temporary name until it is whole; a
-file that is there is not made again. After the last one the bags of each size are curated
-(`tellapart.bags.large_curation`) and written. Memory is bounded by a setting, not by the number of pictures. Beside it,
-a task that assigns or joins the rows of a file holds 400 bytes and 12 for each neighbour kept, for each of its rows.
+Two pictures are compared where they share one of their nearest clusters, so that a picture at the edge of a cluster
+meets those beyond it. What that misses is found by NN-descent (Dong, Moses, Li 2011), in blocks: neighbours of
+neighbours are likely neighbours. Pictures are numbered by *place* (by nearest cluster, then by row), so that pictures
+that look alike lie together on disk. In each round a block of pictures is compared with the union of their neighbours
+and of these pictures' own neighbours, as one product of matrices. As in the paper, a pair that was compared in an
+earlier round is no reason to compare again: only where one of the two steps is new do its ends become candidates.
+
+Each task leaves a file in the work folder, under a temporary name until it is whole; a file that is there is not made
+again. What is made once, by one task each:
+
+    plan.json         what the work is for: other features or settings are refused
+    centroids.npy     C×D
+    order/S.npy       of file S: each row once for each of its clusters, by cluster; where one begins is in begin/S.npy
+    before.npy        for each file and cluster, how many pictures of the files before it are in the cluster
+    found/G.npy       of a group of clusters: the nearest of each of its pictures, and their cosines
+    near/S.npy        of file S: the nearest of each of its pictures, of all of its clusters
+    moved/G.npy       of a group of clusters: its pictures are in the files by place
+    round-R/G.npy     of a group: how many neighbours round R changed, and of how many; they are in by-place/round-R
+    refined/S.npy     of file S: the nearest of each of its pictures after the last round
+
+The last three are only there where there are several clusters: one cluster is an exact search. After the last task the
+bags of each size are curated. Memory is bounded by a setting, not by the number of pictures. Beside it, a task that
+assigns or joins the rows of a file holds 400 bytes and 12 for each neighbour kept, for each of its rows; while bags are
+curated, 36 bytes are held for each picture, ids included, and 10 more for each further size.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
+import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tellapart.bags.clusters import NOT_FOUND, QUERIES, centroids_of, nearest_clusters, unit
-from tellapart.bags.disk import PAIR, disk_errors, save_array
-from tellapart.bags.large_curation import nearest_pairs, nothing_found
-from tellapart.bags.large_files import ROUND, SearchFiles
-from tellapart.bags.refine import ENTRY, SETTLED, Round, changed, no_entries
-from tellapart.bags.search import nearest_neighbours
-from tellapart.features.nearest import Vectors
+from tellapart.bags.shards import FeatureShards
+from tellapart.errors import MissingExtra, UsageError
+from tellapart.features.nearest import (
+    DIGITS,
+    SPARE,
+    Exclusions,
+    Vectors,
+    nearest_among,
+    nearest_neighbours,
+    order_candidates,
+)
 from tellapart.progress import Progress
-from tellapart.utils.files import replace_file
+from tellapart.utils.files import replace_file, replace_text, write_errors
 from tellapart.utils.messages import say
+from tellapart.utils.text import parse_json
 
-BLOCK = 65536  # pictures assigned and merged at a time
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """Rows of one shape and type. Tasks write ranges of their own; it is read once all of them are written."""
+
+    path: Path
+    rows: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def write(self, first: int, array: np.ndarray) -> None:
+        """Rows from ``first`` on, on disk before this returns."""
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+            with self.path.open("r+b") as file:
+                file.seek(first * math.prod(self.shape) * self.dtype.itemsize)
+                file.write(np.ascontiguousarray(array, self.dtype).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+
+    def read(self, index: np.ndarray | slice) -> np.ndarray:
+        """Some rows, copied. The file is mapped for the moment only, so that its pages do not count as memory."""
+        return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """A ``.npy`` file, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
+
+
+def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """An error of the disk as a line that says what to do."""
+    return write_errors(path, "mend that and run the same command again; what is whole is kept")
+
+
+KEPT = 20  # neighbours of each picture that are kept on the way, where fewer are wanted
+NEAREST, PICTURES = 8, 5_000  # clusters of each picture, pictures of a cluster on the mean: refinement finds the others
+# Where more than `KEPT` are wanted: their lists are too long to keep for eight clusters, and to refine.
+NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
+WHOLE = 25_000  # pictures: up to so many are compared with each other, all of them
+TOGETHER = 50_000  # pictures of the clusters that one task searches
+SAMPLED = 64  # pictures for each cluster that k-means sees
+STEPS = 10  # of k-means
+ASSIGNED_AT_ONCE = 8192
+BLOCK = 65536  # pictures assigned, merged and curated at a time
+QUERIES = 256  # pictures of a block that is refined
+NOT_FOUND = -1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many clusters, and how many pictures one may have: more are searched in parts.
+
+    nearest: clusters of each picture. together: clusters of one task. candidates: pictures with which a block of others
+    is compared at once. refined: whether neighbours of neighbours are sought.
+    """
+
+    clusters: int
+    largest: int
+    nearest: int = NEAREST
+    together: int = 1
+    candidates: int = 100_000
+    refined: bool = True
+
+
+def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
+    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` asks for it (of 10⁹ bytes).
+
+    Default: one cluster up to `WHOLE` pictures, then `PICTURES` in each; √pictures where that is more: to find the
+    clusters of all pictures then costs as much as to search them.
+
+    A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
+    and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
+    """
+    each = 8 * width + 32 * (k + 8)
+    fixed = 0.5e9  # the libraries, and blocks of cosines
+    largest = int((memory_gb * 1e9 - fixed) / each)
+    if largest < 4 * (k + 1):
+        least = (4 * (k + 1) * each + fixed) / 1e9
+        raise UsageError(
+            f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
+            f"expected {least:.1f} or more"
+        )
+    refined = k <= KEPT
+    nearest, usual = (NEAREST, PICTURES) if refined else (NEAREST_OF_MANY, PICTURES_OF_MANY)
+    if mean is None:
+        mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
+    size = min(mean, largest / 2)
+    # A candidate: its features as they are on disk, as float32, in another order; its cosines with a block.
+    candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
+    clusters = max(1, math.ceil(nearest * pictures / size))
+    return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
+
+
+def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
+    """Centres C×D of length 1, by spherical k-means of a sample, the same share of every file.
+
+    Clusters that the sample says would be too large are divided once more.
+    """
+    sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
+    centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
+    limit = max(2, sizes.largest * len(sample_FD) / len(features))
+    for attempt in range(1, 4):
+        cluster_FM = nearest_clusters(sample_FD, centre_CD, sizes.nearest)
+        count_C = np.bincount(cluster_FM[cluster_FM >= 0], minlength=len(centre_CD))
+        large = np.flatnonzero(count_C > limit)
+        if not len(large):
+            break
+        parts = [np.delete(centre_CD, large, 0)]
+        for cluster in large:
+            inside_MD = sample_FD[(cluster_FM == cluster).any(1)]
+            parts.append(kmeans(inside_MD, math.ceil(2 * count_C[cluster] / limit), seed + attempt))
+        centre_CD = np.concatenate(parts)
+    return centre_CD
+
+
+def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
+    """About ``wanted`` rows of length 1, or all, F×D."""
+    share = min(1.0, wanted / len(features))
+    parts = []
+    for number, shard in enumerate(features.shards):
+        rng = np.random.default_rng([seed, number])
+        count = min(shard.rows, max(1, round(share * shard.rows)))
+        parts.append(unit(shard.read(np.sort(rng.choice(shard.rows, count, replace=False)))))
+    return np.concatenate(parts)
+
+
+def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """Centres of length 1, by FAISS."""
+    faiss = _faiss()
+    if clusters >= len(unit_FD):
+        return unit_FD.copy()
+    made = faiss.Kmeans(
+        unit_FD.shape[1], clusters, niter=STEPS, seed=seed + 1, spherical=True, min_points_per_centroid=1,
+        max_points_per_centroid=10**9,
+    )  # fmt: skip
+    made.train(np.ascontiguousarray(unit_FD))
+    centre_CD: np.ndarray = made.centroids
+    return unit(centre_CD)
+
+
+def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
+    """The M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
+    import torch
+
+    found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
+    centre = torch.from_numpy(centre_CD)
+    kept = min(nearest, len(centre_CD))
+    for start in range(0, len(unit_ND), ASSIGNED_AT_ONCE):
+        cosine_BC = torch.from_numpy(unit_ND[start : start + ASSIGNED_AT_ONCE]) @ centre.T
+        found_NM[start : start + ASSIGNED_AT_ONCE, :kept] = cosine_BC.topk(kept, 1).indices.numpy()
+    return found_NM
+
+
+def unit(rows_ND: np.ndarray) -> np.ndarray:
+    """Rows of length 1. Raises `UsageError` for one that is not finite."""
+    length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    if not np.isfinite(length_N).all():
+        raise UsageError("features hold NaN or infinity; encode these pictures again, or leave them out")
+    made: np.ndarray = (rows_ND / np.maximum(length_N, 1e-12)).astype(np.float32)
+    return made
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ModuleNotFoundError:
+        raise MissingExtra("faiss", "k-means of features") from None
+
+
+EXPANDED = 12  # nearest of them whose own neighbours become candidates
+ROUNDS = 6  # at most
+SETTLED = 0.02  # share of the wanted neighbours that a round changed: below it, no further round
+ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # −1: none; new: not among the first before
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What lies on disk by place: features as given, their lengths, the number of the row, and the order of blocks."""
+
+    features: RowFile  # N×D
+    length: RowFile
+    row: RowFile
+    turn: RowFile  # a place, in the order in which places are put into blocks
+
+    @classmethod
+    def at(cls, folder: Path, rows: int, width: int, half: bool) -> Placed:
+        """``half``: features are float16."""
+        return cls(
+            RowFile(folder / "features", rows, (width,), np.dtype("<f2" if half else "<f4")),
+            RowFile(folder / "length", rows, (), np.dtype("<f8")),
+            RowFile(folder / "row", rows, (), np.dtype("<i8")),
+            RowFile(folder / "turn", rows, (), np.dtype("<i8")),
+        )
+
+    def vectors(self, place_M: np.ndarray, row_order: np.ndarray | None = None) -> Vectors:
+        """Features of ascending places, then in another order. They are not scaled: only lengths are known."""
+        import torch
+
+        given_MD = torch.from_numpy(self.features.read(place_M)).float().numpy()  # faster than numpy's
+        length_M = self.length.read(place_M)
+        if row_order is not None:
+            given_MD, length_M = given_MD[row_order], length_M[row_order]
+        return Vectors(given_MD, length_M, given_MD)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: from the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
+
+    ``candidates``: at most so many at once; a block with more is done in halves.
+    """
+
+    placed: Placed
+    before: RowFile
+    candidates: int
+    max_cosine: float | None
+
+    def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
+        """The neighbours of some places after the round, B×K `ENTRY`; known_BK: those before it."""
+        found_M = self._candidates(own_B, known_BK)
+        if not len(found_M):
+            settled_BK = known_BK.copy()
+            settled_BK["new"] = False
+            return settled_BK
+        if len(found_M) > self.candidates and len(own_B) > 1:
+            middle = len(own_B) // 2
+            return np.concatenate(
+                [self.block(own_B[part], known_BK[part]) for part in (slice(middle), slice(middle, None))]
+            )
+        near_BK = self._nearest(own_B, found_M, known_BK.shape[1])
+        earlier_BE = known_BK["place"][:, :EXPANDED]
+        near_BK["new"] = (near_BK["place"][:, :, None] != earlier_BE[:, None, :]).all(2)
+        return near_BK
+
+    def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
+        """Ascending places; none where no step is new."""
+        first_BE = known_BK[:, :EXPANDED]
+        there_BE = first_BE["place"] >= 0
+        step_U = np.unique(first_BE["place"][there_BE])
+        next_UE = self.before.read(step_U)[:, :EXPANDED]
+        new_U = np.isin(step_U, first_BE["place"][there_BE & first_BE["new"]])
+        far_M = next_UE["place"][next_UE["new"] | new_U[:, None]]
+        if not (far_M >= 0).any():
+            return far_M[:0]
+        found_M = np.unique(np.concatenate([far_M, known_BK["place"].ravel(), own_B]))
+        return found_M[found_M >= 0]
+
+    def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
+        """The k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties by row."""
+        import torch
+
+        row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
+        gallery = self.placed.vectors(found_M, row_order)
+        found_M = found_M[row_order]
+        where = np.empty_like(row_order)
+        where[row_order] = np.arange(len(row_order))
+        at_B = where[np.searchsorted(np.sort(found_M), own_B)]
+        queries = gallery.take(at_B)
+        scale_M = torch.from_numpy((1 / gallery.length_N).astype(np.float32))
+        cosine_BM = torch.from_numpy(queries.given_ND) @ torch.from_numpy(gallery.given_ND).T
+        cosine_BM.mul_(scale_M).mul_(scale_M[at_B][:, None])
+        exclusions = Exclusions(own_B, found_M, self.max_cosine)
+        cosine_BM[torch.arange(len(own_B)), torch.from_numpy(at_B)] = -torch.inf
+        if self.max_cosine is not None:
+            cosine_BM.masked_fill_(cosine_BM > exclusions.limit, -torch.inf)
+        kept = min(k + SPARE, len(found_M))
+        best, place = cosine_BM.topk(kept, 1)
+        at_BC = torch.where(best > -torch.inf, place, NOT_FOUND).numpy().astype(np.int32)
+        wanted = min(k, len(found_M))
+        near = order_candidates(
+            queries, gallery, at_BC, best.numpy(), wanted, exclusions, complete=kept == len(found_M)
+        )
+        entry_BK = no_entries(len(own_B), k)
+        entry_BK["place"][:, :wanted] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
+        entry_BK["cosine"][:, :wanted] = near.cosine_NK
+        return entry_BK
+
+
+def no_entries(*shape: int) -> np.ndarray:
+    """Neighbours that are none."""
+    entries = np.empty(shape, ENTRY)
+    entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
+    return entries
+
+
+def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
+    """How many places of the latter are not in the former."""
+    place_BK = after_BK["place"]
+    return int(((place_BK[:, :, None] != before_BK["place"][:, None, :]).all(2) & (place_BK >= 0)).sum())
+
+
+ROUND = "round-"
+
+
+@dataclass(frozen=True)
+class SearchFiles:
+    """The files of a search for the k nearest of every picture of ``features``, under ``folder``."""
+
+    folder: Path
+    features: FeatureShards
+    k: int
+    sizes: Sizes
+    max_cosine: float | None = None
+    seed: int = 0
+    rounds: int = ROUNDS  # of refinement, at most
+
+    @property
+    def refines(self) -> bool:
+        """Whether there are rounds after the search within clusters: one cluster is exact."""
+        return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
+
+    @property
+    def kept(self) -> int:
+        """K: neighbours that are kept on the way."""
+        return max(self.k, KEPT) if self.refines else self.k
+
+    @cached_property
+    def centre_CD(self) -> np.ndarray:
+        """The centres of the clusters."""
+        centre_CD: np.ndarray = np.load(self.path_of("centroids", 0), allow_pickle=False)
+        return centre_CD
+
+    @property
+    def before_S2C(self) -> np.ndarray:
+        """How many pictures of the files before each are in each cluster; all of them stand last (`count`)."""
+        before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
+        return before_S2C
+
+    @cached_property
+    def home_C(self) -> np.ndarray:
+        """The place of the first picture that is nearest to each cluster; the number of all stands last."""
+        return np.concatenate([[0], np.cumsum(self.before_S2C[-1, 1])])
+
+    @property
+    def groups(self) -> range:
+        """Clusters of which a task is made: so many together as `Sizes` says."""
+        return range(-(-len(self.centre_CD) // self.sizes.together))
+
+    def order_of(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
+        """What ``order`` and ``begin`` have of a file."""
+        place_M = np.load(self.path_of("order", shard), mmap_mode="r", allow_pickle=False)
+        return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
+
+    def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
+        first = group * self.sizes.together
+        last = min(first + self.sizes.together, len(self.centre_CD))
+        row_F, cluster_F, home_F = [], [], []
+        for shard, before in enumerate(self.features.first_S[:-1]):
+            place_M, begin_C = self.order_of(shard)
+            own_M = np.array(place_M[begin_C[first] : begin_C[last]])
+            row_F.append(before + own_M // self.sizes.nearest)
+            home_F.append(own_M % self.sizes.nearest == 0)
+            cluster_F.append(np.repeat(np.arange(first, last), np.diff(begin_C[first : last + 1])))
+        cluster_M = np.concatenate(cluster_F)
+        order = np.argsort(cluster_M, kind="stable")
+        return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
+
+    def rows_of(self, name: str, row_M: np.ndarray) -> np.ndarray:
+        """What the files of a stage have for ascending rows."""
+        parts, begin = [], 0
+        for shard, after in enumerate(self.features.first_S[1:]):
+            end = int(np.searchsorted(row_M, after))
+            if end > begin:
+                found = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
+                parts.append(found[row_M[begin:end] - self.features.first_S[shard]])
+            begin = end
+        return np.concatenate(parts)
+
+    def read(self, row_M: np.ndarray) -> np.ndarray:
+        """Features of ascending rows of all files."""
+        cut = np.searchsorted(row_M, self.features.first_S)
+        return np.concatenate(
+            [
+                shard.read(row_M[begin:end] - first)
+                for shard, first, begin, end in zip(
+                    self.features.shards, self.features.first_S, cut, cut[1:], strict=False
+                )
+            ]
+        )
+
+    def path_of(self, name: str, number: int) -> Path:
+        """The file of one task of a stage."""
+        if name in ("centroids", "before"):
+            return self.folder / f"{name}.npy"
+        return self.folder / name / f"{number:06}.npy"
+
+    def check_plan(self) -> None:
+        """Keep what the work is for. Raises `UsageError` where the folder is of other features or settings."""
+        plan = {
+            "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
+            "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
+            "candidates": self.sizes.candidates,
+            "max_cosine": self.max_cosine, "seed": self.seed, "rounds": self.rounds,
+            "expanded": EXPANDED, "settled": SETTLED,
+        }  # fmt: skip
+        path = self.folder / "plan.json"
+        with disk_errors(path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if path.is_file():
+                try:
+                    before = parse_json(path.read_text(encoding="utf-8"))
+                except ValueError:
+                    before = {}
+                if before != plan:
+                    then = before if isinstance(before, dict) else {}
+                    keys = sorted(key for key in {*plan, *then} if key not in then or then[key] != plan.get(key))
+                    raise UsageError(
+                        f"{self.folder}: work was begun with other {', '.join(keys)}; remove that folder, or name "
+                        "another result"
+                    )
+            elif others := [file.name for file in self.folder.iterdir() if not file.name.startswith(".")]:
+                raise UsageError(
+                    f"{self.folder}: holds {others[0]} and no work; move that folder, or name another result"
+                )
+            else:
+                replace_text(path, json.dumps(plan))
+
+    def neighbours(self, shard: int) -> np.ndarray:
+        """`PAIR` N×K of a file's pictures, nearest first, K ≥ k; read where it is indexed."""
+        name = "refined" if self.refines else "near"
+        found: np.ndarray = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
+        return found
+
+    # The rounds
+    def round_rows(self, number: int) -> RowFile:
+        """Neighbours by place after a round; before the first one, number 0, those of the search."""
+        return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
+
+    @property
+    def placed(self) -> Placed:
+        """Features by place."""
+        half = all(shard.dtype == "<f2" for shard in self.features.shards)
+        return Placed.at(self._by_place, len(self.features), self.features.width, half)
+
+    @property
+    def places(self) -> RowFile:
+        """The place of each row."""
+        return RowFile(self._by_place / "place", len(self.features), (), np.dtype("<i8"))
+
+    @property
+    def _by_place(self) -> Path:
+        return self.folder / "by-place"
+
+    def first_place(self, group: int) -> int:
+        return int(self.home_C[min(group * self.sizes.together, len(self.home_C) - 1)])
+
 
 Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
 
@@ -275,3 +763,107 @@ class LargeSearch(SearchFiles):
         """The neighbours before a round that is done are of no use."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
+
+
+def nothing_found(*shape: int) -> np.ndarray:
+    """Neighbours that are none."""
+    pairs = np.empty(shape, PAIR)
+    pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
+    return pairs
+
+
+def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
+    """The k nearest of each row's candidates, each picture once, by the tie rule of `features.nearest`."""
+    row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
+    by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
+    row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))
+    cosine_BA[:, 1:][row_BA[:, 1:] == row_BA[:, :-1]] = -np.inf  # a picture that both clusters have
+    order_BK = np.lexsort((row_BA, -np.round(cosine_BA.astype(np.float64), DIGITS)), axis=1)[:, :k]
+    found = np.empty((len(pair_BA), k), PAIR)
+    found["cosine"] = np.take_along_axis(cosine_BA, order_BK, 1)
+    found["row"] = np.where(found["cosine"] > -np.inf, np.take_along_axis(row_BA, order_BK, 1), NOT_FOUND)
+    return found
+
+
+@dataclass(frozen=True)
+class CuratedBags:
+    """Bags of one size that share no picture, the most alike first: rows M×size, and α of each."""
+
+    rows_MS: np.ndarray
+    similarity_M: np.ndarray
+
+
+def curate(search: SearchFiles, size: int) -> CuratedBags:
+    """Algorithms 1 and 2 of paper 2: of each picture and its nearest, the most alike that share no picture."""
+    features = search.features
+    similarity_N = np.empty(len(features), np.float32)
+    for number, first in enumerate(features.first_S[:-1]):
+        near = search.neighbours(number)
+        for start in range(0, len(near), BLOCK):
+            cosine_BK = near[start : start + BLOCK]["cosine"][:, : size - 1].astype(np.float64)
+            whole = slice(first + start, first + start + len(cosine_BK))
+            similarity_N[whole] = cosine_BK.mean(1)  # −inf where there are too few
+    order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
+    order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
+    free_N = np.ones(len(features), bool)
+    first_S = np.array(features.first_S)
+    rows_MS, count = np.empty((len(order_N) // size, size), np.int64), 0
+    for start in range(0, len(order_N), BLOCK):
+        row_B = order_N[start : start + BLOCK]
+        row_B = row_B[free_N[row_B]]
+        bag_BS = np.empty((len(row_B), size), np.int64)
+        bag_BS[:, 0] = row_B
+        shard_B = np.searchsorted(first_S, row_B, side="right") - 1
+        for shard in np.unique(shard_B):
+            here = shard_B == shard
+            near = search.neighbours(int(shard))  # open for the moment: there may be more files than a process may open
+            bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
+        for bag_S in bag_BS[free_N[bag_BS].all(1)]:
+            if free_N[bag_S].all():
+                free_N[bag_S] = False
+                rows_MS[count] = bag_S
+                count += 1
+    rows_MS = rows_MS[:count]
+    return CuratedBags(rows_MS, similarity_N[rows_MS[:, 0]])
+
+
+def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
+    """The share of the exact first k that were found, for each k of ``tops``, at ``queries`` random pictures.
+
+    Exact search in blocks of all features, by the rule of `features.nearest`.
+    """
+    features, most = search.features, max(tops)
+    n = len(features)
+    row_Q = np.sort(np.random.default_rng([seed, 1]).choice(n, min(queries, n), replace=False))
+    query = Vectors.of(search.read(row_Q))
+    exact_QK = np.full((len(row_Q), most), -1, np.int64)
+    cosine_QK = np.full((len(row_Q), most), -np.inf, np.float32)
+    with Progress(n, "exact neighbours of a sample", enabled=progress) as shown:
+        for first, shard in zip(features.first_S, features.shards, strict=False):
+            for start in range(0, shard.rows, BLOCK):
+                part = slice(start, min(start + BLOCK, shard.rows))
+                row_B = np.arange(first + part.start, first + part.stop)
+                gallery = Vectors.of(shard.read(part))
+                near = nearest_among(
+                    query, gallery, min(most, len(gallery)), Exclusions(row_Q, row_B, search.max_cosine), label=None
+                )
+                row_QK = np.where(near.rows_NK >= 0, row_B[near.rows_NK], -1)
+                cosine_QA = np.concatenate([cosine_QK, near.cosine_NK], 1)
+                order_QK = np.argsort(-cosine_QA, axis=1, kind="stable")[:, :most]
+                cosine_QK = np.take_along_axis(cosine_QA, order_QK, 1)
+                exact_QK = np.take_along_axis(np.concatenate([exact_QK, row_QK], 1), order_QK, 1)
+                shown.advance(part.stop - part.start)
+    found_QK = np.full_like(exact_QK, -1)
+    shard_Q = np.searchsorted(features.first_S, row_Q, side="right") - 1
+    for number in np.unique(shard_Q):
+        here = shard_Q == number
+        near = search.neighbours(int(number))[row_Q[here] - features.first_S[number]]
+        found_QK[here, : search.k] = near["row"][:, :most]
+    return [_share(exact_QK[:, :top], found_QK[:, :top]) for top in tops]
+
+
+def _share(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
+    shared = sum(
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
+    )
+    return shared / max(1, int((exact_QK >= 0).sum()))

@@ -15,18 +15,12 @@ from typing import Any
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.clusters import sizes_for
-from tellapart.bags.disk import disk_errors
 from tellapart.bags.file import FORMAT, KIND, Header
-from tellapart.bags.large import LargeSearch, Spread
-from tellapart.bags.large_curation import CuratedBags, curate
-from tellapart.bags.make import check_sizes
-from tellapart.bags.mine import check_max_cosine
-from tellapart.bags.recall import recall
+from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate, disk_errors, recall, sizes_for
+from tellapart.bags.mine import check_max_cosine, check_sizes
 from tellapart.bags.shards import FeatureShards, Shard
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import replace_file
-from tellapart.utils.locks import locked
+from tellapart.utils.files import locked, replace_file
 
 MEMORY_GB = 4.0
 OPEN_LISTS = 64  # lists of ids that are open at a time

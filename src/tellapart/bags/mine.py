@@ -1,39 +1,47 @@
-"""Bags of look-alikes: algorithms 1 and 2 of paper 2, and its training bags (appendix B)."""
+"""Bags of look-alikes: algorithms 1 and 2 of paper 2, its training bags (appendix B), and hard pools (paper 1, 3.1).
+
+A hard pool has pictures beyond a test set that look like those of it. The pool of CapEnrich (Yao et al. 2022), in which
+paper 1 measures, is of this kind; how many neighbours of each test picture it took, paper 1 does not say.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tellapart.bags.search import nearest_neighbours
+from tellapart import __version__
+from tellapart.bags.file import Bag, BagsFile, Header
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
 from tellapart.errors import UsageError
-from tellapart.features.nearest import BLOCK, DIGITS, Neighbours, Vectors
+from tellapart.features.nearest import (
+    BLOCK,
+    COPY,
+    DIGITS,
+    Exclusions,
+    Neighbours,
+    Vectors,
+    nearest_among,
+    nearest_neighbours,
+)
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+    from tellapart.models.protocols import FrozenScorer
+    from tellapart.scorers.base import Scorer
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
 TOP = 200  # neighbours that a training bag may be filled from (paper 2, appendix B.2), and a filtered one
-
-
-@dataclass(frozen=True, slots=True)
-class Bag:
-    """Pictures that look alike and must be told apart: the query first, then its nearest, nearest first.
-
-    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of
-    the pictures in what was mined (empty where the bag was read from a file).
-    """
-
-    ids: tuple[Any, ...]
-    similarity: float = math.nan
-    rows: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 def mine_bags(
@@ -227,3 +235,168 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
         if not places or cosine_KK[place, places].max() <= max_cosine + 1e-6:
             places.append(place)
     return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
+
+
+COSINE_DIGITS = 6  # written to the file
+
+
+@dataclass(frozen=True)
+class HardPool:
+    """The pictures of a pool, in the order of their data, each with its most alike target and their cosine."""
+
+    items: list[Item]
+    targets: list[str]
+    cosines: list[float]
+    asked: int  # targets that could be read
+
+    def lines(self) -> str:
+        """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in archives."""
+        lines = []
+        for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
+            path = getattr(item.picture, "path", None)
+            if not isinstance(path, Path):
+                raise UsageError(f"{item.id} is no file of its own, so that a list cannot name it; unpack the pictures")
+            row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, COSINE_DIGITS)}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        return "".join(lines)
+
+
+def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets' rows.
+
+    Copies of a target (cosine above 0.9999) do not count for it. Ties: see `tellapart.features.nearest`. A row near
+    several targets belongs to the nearest one, of equally near ones to the first.
+    """
+    found = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
+    target_M, place_M = np.nonzero(found.rows_NK >= 0)
+    row_M, cosine_M = found.rows_NK[target_M, place_M], found.cosine_NK[target_M, place_M]
+    order_M = np.lexsort((target_M, -cosine_M, row_M))
+    rows, first = np.unique(row_M[order_M], return_index=True)
+    return rows, target_M[order_M][first]
+
+
+def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
+    """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
+
+    Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
+    which the data sets list. Raises `UsageError` where nothing is left.
+    """
+    from tellapart.data.distinct import beside
+    from tellapart.features.store import FeatureStore
+
+    store = FeatureStore()
+    asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
+    pool = store.readable(beside(others, targets), scorer.encoder, skipped=others.unreadable)
+    if not asked or not pool:
+        which = targets.spec if not asked else others.spec
+        raise UsageError(f"{which}: no picture is left to make a pool of; expected other pictures than the test set's")
+    features_ND, features_MD = (np.asarray(store.features(items, scorer.encoder)) for items in (asked, pool))
+    rows, near = nearest_to_targets(features_ND, features_MD, nearest)
+    cosines = np.einsum("nd,nd->n", features_MD[rows], features_ND[near])
+    return HardPool(
+        [pool[row] for row in rows], [asked[row].id for row in near], [float(x) for x in cosines], len(asked)
+    )
+
+
+@dataclass(frozen=True)
+class MinedBags:
+    """Bags, and the pictures that they were mined from, with the scorer's features of these (N×D)."""
+
+    file: BagsFile
+    items: list[Item]
+    image_ND: np.ndarray
+
+
+def mine_dataset(
+    dataset: Dataset,
+    scorer: Scorer,
+    sizes: Sequence[int],
+    *,
+    captions: str | None = None,
+    similarity: Similarity = "query",
+    max_cosine: float | None = None,
+    max_cosine_of: MaxCosineOf = "target",
+    approximate: bool | None = None,
+) -> MinedBags:
+    """Curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of each.
+
+    Features come from the store: what was encoded before is not encoded again. Pictures that cannot be read are left
+    out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
+    or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
+    """
+    from tellapart.features.store import FeatureStore
+    from tellapart.models.loading import warn_outside_scenes
+
+    sizes = check_sizes(sizes)
+    check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
+    if captions is not None and captions != "references":
+        read_caption_file(captions)
+    warn_outside_scenes(scorer.name, dataset, "scorer")
+    store, whole = FeatureStore(), len(dataset)
+    items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
+    if not items:
+        raise UsageError(f"{dataset.spec}: none of its {whole} pictures can be read")
+    image_ND = np.asarray(store.features(items, scorer.encoder))
+    row_N = distinct([row.tobytes() for row in image_ND], len(items))
+    counts = {"unreadable": whole - len(items), "copies": len(items) - len(row_N)}
+    items, image_ND = [items[row] for row in row_N], image_ND[row_N]
+    if len(items) < max(sizes):
+        copies = f" ({counts['copies']} more are copies)" if counts["copies"] else ""
+        raise UsageError(
+            f"{dataset.spec}: {len(items)} different pictures{copies}; a bag of {max(sizes)} needs at least as many"
+        )
+    joined_ND = image_ND
+    if captions is not None:
+        joined_ND = multimodal(image_ND, caption_features(scorer, item_captions(items, captions)))
+    vectors = Vectors.of(joined_ND)
+    wanted = neighbours_for(max(sizes), max_cosine, max_cosine_of)
+    near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
+    bags: list[Bag] = []
+    for size in sizes:
+        mined = mine_bags(
+            joined_ND,
+            size,
+            ids=[item.id for item in items],
+            similarity=similarity,
+            max_cosine=max_cosine,
+            max_cosine_of=max_cosine_of,
+            neighbours=near,
+        )
+        bags += curate_bags(mined)
+    if not bags:
+        raise UsageError(f"{dataset.spec}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+    header = Header(
+        str(scorer.name), scorer.fingerprint, dataset.spec, tuple(sizes), len(items),
+        {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
+        near.recall, __version__, max_cosine_of,
+    )  # fmt: skip
+    return MinedBags(BagsFile(header, bags), items, image_ND)
+
+
+def check_sizes(sizes: Sequence[int]) -> list[int]:
+    """Ascending, each once; a `UsageError` for one below two."""
+    if not sizes or min(sizes) < 2:
+        raise UsageError(f"bags of {', '.join(map(str, sizes)) or 'no size'}; expected sizes from 2 on, such as 3,5,7")
+    return sorted(set(sizes))
+
+
+def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
+    """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
+    if captions != "references":
+        paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
+        known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
+        matched = match_captions(read_caption_file(captions), known, captions)
+        kept, _ = align_lists(matched.texts, known.ids, True, name=captions)
+        if bare := [item.id for item in items if item.id not in kept]:
+            raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
+        return [kept[item.id] for item in items]
+    if bare := [item.id for item in items if not item.references]:
+        mend = "name a file of captions in place of 'references'"
+        raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {mend}")
+    return [list(item.references) for item in items]
+
+
+def caption_features(scorer: Scorer, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
+    """Features M×D of the M captions of each picture."""
+    flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
+    return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

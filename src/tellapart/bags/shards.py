@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.features.shards import BF16, unpack
+from tellapart.features.row_store import BF16, unpack
 
 BLOCK = 8192  # rows compared at a time
 SUFFIXES = (".npy", ".safetensors")

@@ -33,8 +33,8 @@ from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import write_errors
-from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
+from tellapart.utils.text import parse_json
 
 CACHE_KB = 512
 CHUNK = 1 << 20
@@ -227,7 +227,7 @@ class Ledger:
         try:
             import fcntl
 
-            from tellapart.utils.locks import lock_or_say
+            from tellapart.utils.files import lock_or_say
         except ImportError:  # no such locks on this system: one process for each ledger there
             yield
             return

@@ -27,7 +27,7 @@ from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text, writable_file, write_errors
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 

@@ -16,8 +16,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout, Rows
-from tellapart.utils.checksums import write_sums
-from tellapart.utils.files import readable_weights
+from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

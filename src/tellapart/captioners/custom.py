@@ -17,7 +17,7 @@ from tellapart.models.decoding import Decoding, decode_rows
 from tellapart.models.plugins import call_factory
 from tellapart.models.tokens import pad_rows
 from tellapart.types import Rollout
-from tellapart.utils.checksums import write_sums
+from tellapart.utils.files import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json

@@ -22,7 +22,7 @@ from tellapart.captioners.prefix import CachedPrefix, hidden_after, shares
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding, to_rollout, token_samplers
 from tellapart.types import Rollout
-from tellapart.utils.checksums import write_sums
+from tellapart.utils.files import write_sums
 from tellapart.utils.rng import ItemSeeds
 
 

@@ -17,8 +17,8 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
 from tellapart.models.plugins import code_path
-from tellapart.utils.checksums import check_sums
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.files import check_sums
+from tellapart.utils.text import parse_json
 
 
 def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:

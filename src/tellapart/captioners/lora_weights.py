@@ -10,7 +10,7 @@ import torch
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import loading_errors
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

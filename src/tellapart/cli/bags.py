@@ -24,7 +24,7 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
-    from tellapart.bags.make import MinedBags
+    from tellapart.bags.mine import MinedBags
     from tellapart.data import Dataset
     from tellapart.scorers import Scorer
 
@@ -165,7 +165,7 @@ def _mine_features(
 
     spreading: Any = nullcontext()
     if options.wanted:
-        from tellapart.jobs.mining import spread_by_ray
+        from tellapart.jobs.run import spread_by_ray
 
         spreading = spread_by_ray(options.cluster())
     with spreading as spread:
@@ -183,7 +183,7 @@ def _mine_features(
 
 def sizes_of(size: str) -> list[int]:
     """``3,5,7`` as numbers. Raises `UsageError`."""
-    from tellapart.bags.make import check_sizes
+    from tellapart.bags.mine import check_sizes
 
     try:
         return check_sizes([int(part) for part in size.split(",") if part.strip()])
@@ -256,7 +256,7 @@ def pool(
 ) -> None:
     """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
     from tellapart.bags.file import write_whole
-    from tellapart.bags.pool import hard_pool
+    from tellapart.bags.mine import hard_pool
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
     from tellapart.utils.messages import say
@@ -322,7 +322,7 @@ def mined_from(
     """The scorer and the bags mined with it. Prints what was skipped."""
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
-    from tellapart.bags.make import mine_dataset
+    from tellapart.bags.mine import mine_dataset
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
     from tellapart.utils.messages import say
@@ -357,13 +357,13 @@ def review(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
     """Review the bags on a local page, by keyboard. The same command continues a review."""
-    from tellapart.bags.review.serve import serve
-    from tellapart.bags.review.session import open_review
     from tellapart.bags.review.store import reviewer_name
     from tellapart.utils.messages import say
     from tellapart.utils.web.server import bind, need_extra
 
     need_extra("review", "the review page")
+    from tellapart.bags.review.app import open_review, serve
+
     name = reviewer_name(reviewer) if reviewer is not None else None
     session = open_review(bags, data or (), decisions, name)
     with session.store:
@@ -394,7 +394,7 @@ def export(
 ) -> None:
     """Export the bags that reviewers keep, and their decisions: bags.jsonl, 3.json, 5.json, …, review.json."""
     from tellapart.bags.review import export_review
-    from tellapart.bags.review.session import decisions_of
+    from tellapart.bags.review.store import decisions_of
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tellapart.bags.make import MinedBags
+    from tellapart.bags.mine import MinedBags
     from tellapart.evaluation.benchmark_card import Card
 
 

@@ -115,9 +115,8 @@ def _by_workers(
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.cli.job_options import finished_job, refuse_mostly_unreadable, told
-    from tellapart.jobs.boosts import ledgers_of
     from tellapart.jobs.job import SUFFIX, Request
-    from tellapart.jobs.works import merge_job
+    from tellapart.jobs.works import ledgers_of, merge_job
 
     count_tokens = tokens_of(tokenizer) if tokenizer else None
     place = out.absolute()

@@ -23,8 +23,7 @@ def job() -> None:
 @app.command()
 def status(folder: JobFolder, as_json: Json = False) -> None:
     """Show how far a job is, from its files alone: on any machine that reads them."""
-    from tellapart.jobs.job import Job
-    from tellapart.jobs.status import status_lines, status_of
+    from tellapart.jobs.job import Job, status_lines, status_of
 
     found = status_of(Job.open(folder))
     show(found, lambda: "\n".join(status_lines(found)), as_json)

@@ -21,8 +21,8 @@ def encode_job(
     scorer: str, pictures: Sequence[str], out: str, options: JobOptions, *, device: str, precision: str, overwrite: bool
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
-    from tellapart.jobs.features import SUFFIX
     from tellapart.jobs.job import Request
+    from tellapart.jobs.works import SUFFIX
     from tellapart.models.loading import files_digest
     from tellapart.models.plugins import allowed_code
 
@@ -47,7 +47,7 @@ def encode_ahead(
     The jobs lie beside ``out`` (None: in the folder of the store), and are removed once their rows are taken.
     """
     from tellapart.features.store import FeatureStore
-    from tellapart.jobs.features import take_features
+    from tellapart.jobs.works import take_features
 
     for scorer in scorers:
         for specs in data:

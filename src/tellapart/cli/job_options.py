@@ -14,8 +14,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
-    from tellapart.jobs.cluster import Workers as ClusterWorkers
     from tellapart.jobs.job import Job, Request
+    from tellapart.jobs.run import Workers as ClusterWorkers
 
 PANEL = "Many workers"
 WorkerCount = Annotated[
@@ -83,7 +83,7 @@ class JobOptions:
 
     def cluster(self) -> ClusterWorkers:
         """Which workers are wanted."""
-        from tellapart.jobs.cluster import Workers
+        from tellapart.jobs.run import Workers
 
         return Workers(self.workers, self.ray, self.cpus, self.gpus)
 
@@ -110,12 +110,10 @@ def finished_job(
     With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
     aside.
     """
-    from tellapart.jobs.cluster import load_ray
     from tellapart.jobs.job import SUFFIX, prepare
-    from tellapart.jobs.run import refuse_failed, run_job
+    from tellapart.jobs.run import load_ray, refuse_failed, run_job
     from tellapart.jobs.storage import is_url
-    from tellapart.utils.files import writable_file
-    from tellapart.utils.locks import locked
+    from tellapart.utils.files import locked, writable_file
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"
@@ -128,7 +126,7 @@ def finished_job(
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
         if options.estimate:
-            from tellapart.jobs.plan import estimate
+            from tellapart.jobs.run import estimate
 
             for line in estimate(job, options.cluster(), options.price).lines():
                 print(line)

@@ -20,8 +20,7 @@ from tellapart.data.images.pictures import FilePicture
 from tellapart.data.records import caption_texts
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
-from tellapart.utils.text import clean_text
+from tellapart.utils.text import clean_text, parse_json
 
 
 @dataclass(frozen=True)

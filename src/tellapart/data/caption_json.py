@@ -10,7 +10,7 @@ from typing import Any
 from tellapart.data.caption_records import CaptionEntry, entry_of, split_of, text_value, texts_in
 from tellapart.data.records import ID_KEYS, find_key, find_value, picture_key, picture_path, text_keys
 from tellapart.errors import UsageError
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.bags.file import BagsFile, check_known
-from tellapart.bags.mine import Bag
+from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.significance import Interval, mean_interval

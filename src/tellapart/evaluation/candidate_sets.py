@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.bags.file import read_bags, read_truematch
-from tellapart.bags.mine import Bag
+from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.base import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
 from tellapart.evaluation.retrieval import CandidateSets
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 
 @dataclass(frozen=True)

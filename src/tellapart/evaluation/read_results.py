@@ -12,7 +12,7 @@ from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, MetricInfo, Pair, Results
 from tellapart.metrics.significance import Difference, Interval
 from tellapart.metrics.words import Association
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], Results]:

@@ -1,8 +1,7 @@
 """Features of pictures: each picture is encoded once, and the rows are kept on disk.
 
-`store` is the way in. `filling` encodes what is missing, `row_store` keeps rows on disk (`cache_index` the index,
-`shards` the files, `claims` who makes which row), `streaming` keeps none. `files` reads features that other programs
-wrote, `views` gives a captioner one of these as its input, `nearest` searches nearest neighbours.
+`store` is the way in, `row_store` keeps rows on disk. `files` reads features that other programs wrote, `views` gives a
+captioner one of these as its input, or rows that are made anew each time; `nearest` searches nearest neighbours.
 """
 
 from __future__ import annotations

@@ -3,20 +3,27 @@
 **Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits; equal cosines by row. The
 order does not depend on block sizes or on how float32 sums are grouped.
 
-`nearest_among` compares queries with a gallery. `tellapart.bags.search.nearest_neighbours` compares all pictures with
-each other, in half the time, under the same rule.
+`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other: the matrix
+of cosines is symmetric, so each block is computed once and read twice, by rows and by columns, in half the time.
+From a million pictures on it asks FAISS (extra ``faiss``), which finds most of them, not all: pictures lie in cells; a
+picture is compared with those of the nearest sixteenth of the cells, first by codes of four bits for two numbers, then
+the best of these by the features themselves. What that misses is measured.
 """
 
 from __future__ import annotations
 
+import importlib
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tellapart.errors import UsageError
+from tellapart.errors import MissingExtra, UsageError
 from tellapart.progress import Progress
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     import torch
@@ -218,3 +225,292 @@ def _whole_gallery(
         cosine_N[exclusions.group_N == exclusions.group_Q[query]] = -np.inf
     first_K = np.lexsort((row_N, -cosine_N))[:k]
     return np.where(cosine_N[first_K] > -np.inf, first_K, -1).astype(np.int32), cosine_N[first_K]
+
+
+def nearest_neighbours(
+    features_ND: np.ndarray | Vectors,
+    k: int,
+    *,
+    max_cosine: float | None = None,
+    block: int = BLOCK,
+    approximate: bool | None = None,
+    progress: bool = True,
+) -> Neighbours:
+    """The k nearest other pictures of each picture, by the cosine of their features.
+
+    features_ND: rows of any length. max_cosine: leaves out nearer pictures (paper 3: near-duplicates are at 0.8 and
+    above). Order: by the cosine in float64, rounded to nine digits, equal cosines by row; it does not depend on
+    ``block``. approximate: use FAISS (extra ``faiss``); None does from a million pictures on. Its recall against the
+    exact search is measured on a sample and printed. Raises `UsageError` for features that are not finite.
+    """
+    vectors = features_ND if isinstance(features_ND, Vectors) else Vectors.of(features_ND)
+    n = len(vectors)
+    k = max(0, min(k, n - 1))
+    if k == 0:
+        return Neighbours(np.zeros((n, 0), np.int32), np.zeros((n, 0), np.float32))
+    if approximate if approximate is not None else n >= APPROXIMATE_FROM:
+        return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
+    row_N = np.arange(n)
+    exclusions = Exclusions(row_N, row_N, max_cosine)
+    kept = min(k + SPARE, n - 1)
+    best = _exact(vectors.unit_ND, kept, exclusions, block, progress)
+    complete = kept == n - 1
+    return order_candidates(vectors, vectors, best.rows_NK, best.cosine_NK, k, exclusions, complete=complete)
+
+
+def _exact(unit_ND: np.ndarray, k: int, exclusions: Exclusions, block: int, progress: bool) -> _Best:
+    """The k largest cosines of each row, descending in float32."""
+    import torch
+
+    from tellapart.progress import Progress
+
+    unit_T = torch.from_numpy(unit_ND)
+    starts = range(0, len(unit_ND), block)
+    best = _Best(len(unit_ND), k)
+    room = torch.empty(min(block, len(unit_ND)) ** 2)  # one block of cosines, used again and again
+    label = f"nearest neighbours ({block:,} pictures a block)"
+    steps = len(starts) * (len(starts) + 1) // 2
+    with Progress(steps, label, enabled=progress) as shown, ThreadPoolExecutor(workers()) as pool:
+        for a in starts:
+            for b in starts[a // block :]:
+                part_A, part_B = unit_T[a : a + block], unit_T[b : b + block]
+                cosine_AB = room[: len(part_A) * len(part_B)].view(len(part_A), len(part_B))
+                torch.mm(part_A, part_B.T, out=cosine_AB)
+                if a == b:
+                    cosine_AB.fill_diagonal_(-torch.inf)
+                if exclusions.max_cosine is not None:
+                    cosine_AB.masked_fill_(cosine_AB > exclusions.limit, -torch.inf)
+                ways = (best.by_rows, best.by_columns)[: 1 if a == b else 2]
+                for done in [pool.submit(way, a, b, cosine_AB.numpy()) for way in ways]:
+                    done.result()
+                shown.advance()
+    return best
+
+
+def workers() -> int:
+    """Threads that read a block: by rows and by columns at once, where torch may use more than one core."""
+    import torch
+
+    return min(2, torch.get_num_threads())
+
+
+class _Best:
+    """The k best of each row so far. After a row's first block few cosines are above its k-th best: only those move."""
+
+    def __init__(self, n: int, k: int) -> None:
+        self.k, self._begun = k, set[int]()
+        self.rows_NK = np.full((n, k), -1, np.int32)
+        self.cosine_NK = np.full((n, k), -np.inf, np.float32)
+
+    def by_rows(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """Cosines of the pictures from ``a`` on with those from ``b`` on, as seen by the former."""
+        part = slice(a, a + len(cosine_AB))
+        if a not in self._begun:
+            self._fill(a, b, cosine_AB)
+            return
+        place_M = np.flatnonzero(cosine_AB > self.cosine_NK[part, -1:])
+        at_M, of_M = np.divmod(place_M, cosine_AB.shape[1])
+        self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
+
+    def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """The same, as seen by the latter: the block is read as it lies, and only what is found is turned."""
+        import torch
+
+        part = slice(b, b + cosine_AB.shape[1])
+        if b not in self._begun:
+            self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy's
+            return
+        place_M = np.flatnonzero(cosine_AB > self.cosine_NK[part, -1])
+        of_M, at_M = np.divmod(place_M, cosine_AB.shape[1])
+        order_M = np.argsort(at_M, kind="stable")
+        self._merge(part, at_M[order_M], of_M[order_M] + a, cosine_AB.ravel()[place_M[order_M]])
+
+    def _fill(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
+        """The first block of the rows from ``a`` on."""
+        import torch
+
+        self._begun.add(a)
+        cosine_AK, place_AK = torch.from_numpy(cosine_AB).topk(min(self.k, cosine_AB.shape[1]), 1)
+        part = (slice(a, a + len(cosine_AB)), slice(0, cosine_AK.shape[1]))
+        self.cosine_NK[part] = cosine_AK.numpy()
+        self.rows_NK[part] = np.where(self.cosine_NK[part] > -np.inf, place_AK.numpy() + b, -1)
+
+    def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
+        """Finds of the rows of ``part``, ordered by row: the m-th of a row goes to the m-th place behind its k."""
+        import torch
+
+        if not len(at_M):
+            return
+        count_A = np.bincount(at_M, minlength=part.stop - part.start)
+        slot_M = np.arange(len(at_M)) - np.repeat(np.cumsum(count_A) - count_A, count_A)
+        width = self.k + int(count_A.max())
+        cosine_AC = np.full((len(count_A), width), -np.inf, np.float32)
+        rows_AC = np.full((len(count_A), width), -1, np.int32)
+        cosine_AC[:, : self.k], rows_AC[:, : self.k] = self.cosine_NK[part], self.rows_NK[part]
+        cosine_AC[at_M, self.k + slot_M], rows_AC[at_M, self.k + slot_M] = cosine_M, row_M
+        cosine_AK, place_AK = torch.from_numpy(cosine_AC).topk(self.k, 1)
+        self.cosine_NK[part] = cosine_AK.numpy()
+        self.rows_NK[part] = np.take_along_axis(rows_AC, place_AK.numpy(), 1)
+
+
+APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless the caller chooses
+RECALL_SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
+FIT_SAMPLE = 64 * 1024  # pictures that cells and codes are made from
+PER_CELL = 39  # pictures that FAISS wants at least to place a cell
+CODES = 16  # of four bits
+PROBED_SHARE = 1 / 16  # share of the cells that are looked through
+REFINE_FACTOR = 16  # times as many as are wanted, the best by their codes, are compared by their features
+QUERY_BLOCK = 4096  # at a time
+ADD_BLOCK = 16384  # pictures added to the index at a time
+MIN_REQUEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
+MAX_WIDENING = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
+
+
+@dataclass(frozen=True)
+class ApproximateSearch:
+    """What an approximate search found, and the seconds that it took: to build the index, and to search it."""
+
+    neighbours: Neighbours
+    build_seconds: float
+    search_seconds: float
+    recall_seconds: float
+
+
+def approximate_neighbours(
+    unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
+) -> Neighbours:
+    """The k nearest of each picture that FAISS finds, with the recall against the exact search.
+
+    unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
+    of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
+    """
+    found = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
+    near = found.neighbours
+    say(
+        f"approximate search: {found.build_seconds:,.0f} s to build, {found.search_seconds:,.0f} s to search; finds "
+        f"{100 * (near.recall or 0):.1f} % of the exact {k} nearest, "
+        f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
+    )
+    short_N = (near.rows_NK < 0).sum(1)
+    if max_cosine is not None and short_N.any():
+        say(
+            f"approximate search: {(short_N > 0).sum():,} of {len(unit_ND):,} pictures have fewer than {k} neighbours "
+            f"that are no nearer than {max_cosine:g} ({k - short_N.max()} at least); the exact search may find more"
+        )
+    return near
+
+
+def measured_search(
+    unit_ND: np.ndarray,
+    k: int,
+    *,
+    max_cosine: float | None = None,
+    progress: bool = True,
+    seed: int = 0,
+    queries: int | None = None,
+) -> ApproximateSearch:
+    """`approximate_neighbours` with its times, and no messages. ``seed``: which pictures the recall is measured on.
+
+    ``queries``: seek the neighbours of so many pictures alone, drawn at random; the found are theirs, in their order.
+    """
+    n = len(unit_ND)
+    drawn = np.random.default_rng(seed)
+    row_M = np.arange(n) if queries is None else np.sort(drawn.choice(n, min(queries, n), replace=False))
+    start = time.perf_counter()
+    index = _index(unit_ND)
+    built = time.perf_counter()
+    M = len(row_M)
+    rows_MK, cosine_MK = np.empty((M, k), np.int32), np.empty((M, k), np.float32)
+    with Progress(M, "approximate neighbours", enabled=progress) as shown:
+        for first in range(0, M, QUERY_BLOCK):
+            part = slice(first, min(first + QUERY_BLOCK, M))
+            rows_MK[part], cosine_MK[part] = _search(index, unit_ND, row_M[part], k, max_cosine)
+            shown.advance(part.stop - first)
+    searched = time.perf_counter()
+    sample_Q = np.sort(drawn.choice(M, min(RECALL_SAMPLE, M), replace=False))
+    recall = _recall(unit_ND, row_M[sample_Q], rows_MK[sample_Q], max_cosine)
+    ended = time.perf_counter()
+    return ApproximateSearch(Neighbours(rows_MK, cosine_MK, recall), built - start, searched - built, ended - searched)
+
+
+def _index(unit_ND: np.ndarray) -> Any:
+    """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
+    faiss = _faiss()
+    n, d = unit_ND.shape
+    cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
+    if cells < CODES or d % 2:
+        index = faiss.IndexFlatIP(d)
+    else:
+        lists = faiss.IndexIVFPQFastScan(faiss.IndexFlatIP(d), d, cells, d // 2, 4, faiss.METRIC_INNER_PRODUCT)
+        lists.nprobe = max(1, round(cells * PROBED_SHARE))
+        index = faiss.IndexRefineFlat(lists)
+        sample_F = np.random.default_rng(0).choice(n, min(FIT_SAMPLE, n), replace=False)
+        index.train(unit_ND[np.sort(sample_F)])
+    for start in range(0, n, ADD_BLOCK):
+        index.add(unit_ND[start : start + ADD_BLOCK])
+    return index
+
+
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ModuleNotFoundError:
+        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
+
+
+def _search(
+    index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of some pictures: rows and cosines Q×k, as `Neighbours` has them.
+
+    Where near-duplicates leave fewer than k, twice as many are asked for in twice as many cells, and so on.
+    """
+    rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
+    open_Q, times = np.arange(len(row_Q)), 1
+    while len(open_Q) and times <= MAX_WIDENING:
+        first = k + 1 if max_cosine is None else max(k + 1, MIN_REQUEST)
+        asked = min(times * first, len(unit_ND))
+        cosine_OA, found_OA = index.search(unit_ND[row_Q[open_Q]], asked, params=_widened_parameters(index, times))
+        rows_QK[open_Q], cosine_QK[open_Q] = _filter_candidates(row_Q[open_Q], found_OA, cosine_OA, k, max_cosine)
+        if max_cosine is None:
+            break
+        open_Q, times = open_Q[rows_QK[open_Q, -1] < 0], 2 * times
+    return rows_QK, cosine_QK
+
+
+def _widened_parameters(index: Any, times: int) -> Any:
+    """FAISS's parameters to look through so many times as many cells."""
+    faiss = _faiss()
+    if isinstance(index, faiss.IndexFlat):
+        return None  # it has no cells
+    lists = faiss.downcast_index(index.base_index)
+    probed = min(lists.nlist, times * lists.nprobe)
+    return faiss.IndexRefineSearchParameters(
+        k_factor=REFINE_FACTOR, base_index_params=faiss.SearchParametersIVF(nprobe=probed)
+    )
+
+
+def _filter_candidates(
+    row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The first k of what was found that are another picture and not too near, equal cosines by row."""
+    left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
+    if max_cosine is not None:
+        left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
+    value_QA = np.where(left_out_QA, -np.inf, cosine_QA)
+    order_QK = np.lexsort((found_QA, -value_QA), axis=1)[:, :k]
+    value_QK, rows_QK = (np.take_along_axis(array, order_QK, 1) for array in (value_QA, found_QA))
+    missing = ((0, 0), (0, k - value_QK.shape[1]))
+    value_QK, rows_QK = np.pad(value_QK, missing, constant_values=-np.inf), np.pad(rows_QK, missing, constant_values=-1)
+    return np.where(value_QK > -np.inf, rows_QK, -1), value_QK
+
+
+def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
+    """The share of the exact neighbours of some pictures that were found."""
+    vectors = Vectors.of(unit_ND)
+    exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
+    exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
+    shared = sum(
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, rows_QK, strict=True)
+    )
+    return shared / max(1, int((exact_QK >= 0).sum()))

@@ -22,8 +22,8 @@ from tellapart.data.images.pictures import FilePicture, StoredPicture, signature
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, writable_file, write_errors
-from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
+from tellapart.utils.text import parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models

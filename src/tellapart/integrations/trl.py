@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import numpy as np
 import torch
 
-from tellapart.bags.file import read_bags, read_truematch
-from tellapart.bags.mine import Bag
+from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.errors import UsageError
 from tellapart.integrations.trl_rows import (
     Completion,

@@ -21,11 +21,11 @@ from tellapart.data.images.pictures import SUFFIXES, open_image
 from tellapart.data.rows import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
-from tellapart.jobs.opening import open_shard
+from tellapart.jobs.manifest import open_shard
 from tellapart.jobs.storage import open_folder
 from tellapart.progress import track
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
 NAMED = 5

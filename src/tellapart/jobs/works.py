@@ -1,18 +1,49 @@
-"""What is done with a shard. A worker makes a `Work` once, with its models, and hands it one shard after the other."""
+"""What is done with a shard, and the worker that does it: one process, which keeps its models loaded.
+
+A worker makes a `Work` once and hands it one shard after the other. Errors come back as values, one line each: an
+exception that Ray carries would have to be made anew in the driver. The driver imports this module and loads no model.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from collections.abc import Callable, Mapping
+import json
+import os
+import re
+import socket
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tellapart import __version__
+from tellapart.boost.job import Job as BoostJob
+from tellapart.boost.ledger import Ledger
+from tellapart.boost.output import Output, read_records, record
+from tellapart.boost.run import check_out
+from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
+from tellapart.inference.caption import weights_of
+from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.writers import json_line
+from tellapart.jobs.job import ANEW, JOB, Job
+from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.merge import results, wanted_shards
+from tellapart.jobs.storage import Folder, open_folder
+from tellapart.models.device import hardware
+from tellapart.utils.files import sha256
 
 if TYPE_CHECKING:
-    from tellapart.jobs.job import Job
+    from tellapart.captioners.base import Captioner
+    from tellapart.features.store import EncodedRows
+    from tellapart.models.decoding import Decoding
+    from tellapart.scorers.base import Scorer
 
 
 @dataclass
@@ -48,9 +79,9 @@ class Work(Protocol):
 MOST_NAMED = 100  # pictures that could not be read, named for each shard
 # By name: what is done with a shard, and what joins the results of all shards.
 WORKS = {
-    "caption": ("tellapart.jobs.captions:Captions", "tellapart.jobs.merge:merge_lines"),
-    "encode": ("tellapart.jobs.features:Features", "tellapart.jobs.features:write_features"),
-    "boost": ("tellapart.jobs.boosts:Boosts", "tellapart.jobs.boosts:merge_boosted"),
+    "caption": ("tellapart.jobs.works:Captions", "tellapart.jobs.merge:merge_lines"),
+    "encode": ("tellapart.jobs.works:Features", "tellapart.jobs.works:write_features"),
+    "boost": ("tellapart.jobs.works:Boosts", "tellapart.jobs.works:merge_boosted"),
 }
 
 
@@ -79,3 +110,362 @@ def _named(name: str, place: int) -> Any:
         raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
     module, _, inside = WORKS[name][place].partition(":")
     return getattr(importlib.import_module(module), inside)
+
+
+class Captions:
+    """Captions by one captioner, as `tellapart.inference.caption.caption_pictures` writes them to a ``.jsonl``."""
+
+    def __init__(self, captioner: Captioner, decoding: Decoding, batch_size: int, features: str | None) -> None:
+        self._captioner, self._decoding = captioner, decoding
+        self._batch_size, self._features = batch_size, features
+
+    @classmethod
+    def open(
+        cls,
+        captioner: str,
+        decoding: dict[str, Any],
+        batch_size: int,
+        features: str | None,
+        device: str,
+        precision: str,
+        code: list[str],
+    ) -> Captions:
+        """With the captioner of that name, loaded; ``code`` is what may run for it."""
+        from tellapart.captioners import load_captioner
+        from tellapart.models.decoding import Decoding
+        from tellapart.models.device import resolve_device, resolve_precision
+        from tellapart.models.plugins import allow_code
+
+        allow_code(*code)
+        place = resolve_device(device)
+        loaded = load_captioner(captioner, place, resolve_precision(precision, place))
+        return cls(loaded, Decoding(**decoding), batch_size, features)
+
+    def models(self) -> dict[str, Any]:
+        """See `tellapart.jobs.works.Work`."""
+        return weights_of(self._captioner, None) | {"precision": hardware(self._captioner.model)["precision"]}
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `tellapart.jobs.works.Work`."""
+        from tellapart.models.packing import packed_linears
+
+        engine = CaptionEngine.open(
+            self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
+        )
+        written = empty = 0
+        with packed_linears(self._captioner.model), out.open("w", encoding="utf-8", newline="\n") as file:
+            for _, captions in engine.captions(dataset):
+                file.writelines(json_line(one) for one in captions)
+                written += len(captions)
+                empty += sum(not one.caption for one in captions)
+        return Done.of(dataset, written, empty=empty)
+
+
+SUFFIX = ".npz"
+ROWS = 2**18  # a file of the result ends with the shard that reaches so many
+WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
+
+
+class Features:
+    """Image features by one scorer, in ``.npz`` files of `tellapart.features.store`."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer, self._encoder = scorer, scorer.encoder
+
+    @classmethod
+    def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
+        """With the scorer of that name, loaded; ``code`` is what may run for it."""
+        from tellapart.models.plugins import allow_code
+        from tellapart.scorers import load_scorer
+
+        allow_code(*code)
+        return cls(load_scorer(scorer, device, precision))
+
+    def models(self) -> dict[str, Any]:
+        """See `tellapart.jobs.works.Work`."""
+        return {"scorer_weights": self._scorer.fingerprint, "precision": self._encoder.precision}
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `tellapart.jobs.works.Work`."""
+        from tellapart.features.store import FeatureStore, encode_rows
+
+        items = list(dataset)
+        rows, errors = encode_rows(FeatureStore().table, items, self._encoder)
+        kept = set(rows.ids)
+        unreadable = [item.picture.name for item in items if item.id not in kept]
+        for name, error in zip(unreadable, errors, strict=False):
+            dataset.unreadable.add_error(name, error)
+        rows.save(out)
+        return Done.of(dataset, len(rows.ids))
+
+
+def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """``OUT/000000.npy`` (N×D) and ``OUT/000000.txt`` (an id a line), and so on, in the order of the data.
+
+    Files of another job that are there are removed. Returns the number of rows.
+    """
+    from tellapart.features.store import EncodedRows
+
+    numbers, target = wanted_shards(job, without_failed), open_folder(out)
+    for name in filter(WRITTEN.fullmatch, target.names("")):
+        target.remove(name)
+    with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+        files = _Files(target, Path(scratch))
+        for _, path in results(job, numbers, "writing features"):
+            files.add(EncodedRows.load(path))
+        files.finish()
+    if not files.count:
+        raise UsageError(f"{job.path}: not one picture could be read")
+    return files.count
+
+
+class _Files:
+    """Rows of many shards in files of about `ROWS` rows, each brought to ``target`` when it is full."""
+
+    def __init__(self, target: Folder, scratch: Path) -> None:
+        self._target, self._path = target, scratch / "rows.npy"
+        self._ids: list[str] = []
+        self._number = self.count = 0
+
+    def add(self, rows: EncodedRows) -> None:
+        """Write a shard's rows behind the others."""
+        import numpy as np
+
+        if not rows.ids:
+            return
+        with self._path.open("r+b" if self._ids else "wb") as file:
+            self._ids += rows.ids
+            header = np.lib.format.header_data_from_array_1_0(rows.rows_ND)
+            header["shape"] = (len(self._ids), *rows.rows_ND.shape[1:])
+            np.lib.format.write_array_header_1_0(file, header)  # NumPy leaves room for the first axis to grow
+            file.seek(0, 2)
+            file.write(np.ascontiguousarray(rows.rows_ND).data)
+        self.count += len(rows.ids)
+        if len(self._ids) >= ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Bring what was written to its place."""
+        if self._ids:
+            self._target.write(f"{self._number:06d}.txt", "".join(f"{id_}\n" for id_ in self._ids).encode())
+            self._target.put(self._path, f"{self._number:06d}.npy")
+            self._number += 1
+            self._ids = []
+
+
+def take_features(job: Job) -> int:
+    """Bring the rows of a job into this machine's feature store. Returns how many there were."""
+    from tellapart.features.store import EncodedRows, FeatureStore, take_rows
+
+    store, count = FeatureStore().table, 0
+    for _, path in results(job, wanted_shards(job, False), "taking features"):
+        rows = EncodedRows.load(path)
+        take_rows(store, rows)
+        count += len(rows.ids)
+    return count
+
+
+class Boosts:
+    """Boosted captions. Answers are kept in a ledger of this worker, and read from those of all.
+
+    A shard without all its answers, because a server failed, is none: it is tried again, and asks only what is missing.
+    """
+
+    def __init__(self, stages: Sequence[Stage], out: Path, ledgers: Path, in_flight: int) -> None:
+        self._stages, self._out, self._ledgers, self._in_flight = stages, out, ledgers, in_flight
+
+    @classmethod
+    def open(
+        cls,
+        stages: list[str],
+        llm: str | None,
+        mllm: str | None,
+        prompts: str | None,
+        out: str,
+        ledgers: str,
+        in_flight: int,
+        device: str,
+        precision: str,
+    ) -> Boosts:
+        """With backends of these names; ``out`` is where the joined result will lie, ``ledgers`` a shared folder."""
+        from tellapart.boost.backends import open_backend
+        from tellapart.boost.stages import stages as make_stages
+
+        backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
+        folder = Path(prompts) if prompts else None
+        made = make_stages(stages, backends.get(llm or ""), backends.get(mllm or ""), folder)
+        return cls(made, Path(out), Path(ledgers), in_flight)
+
+    def models(self) -> dict[str, Any]:
+        """See `tellapart.jobs.works.Work`."""
+        prompts = {stage.name: hashlib.blake2b(stage.prompt.encode(), digest_size=16) for stage in self._stages}
+        return {
+            "stages": [
+                {"name": stage.name, "model": stage.backend.name, "prompt": prompts[stage.name].hexdigest()}
+                for stage in self._stages
+            ]
+        }
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `tellapart.jobs.works.Work`."""
+        good: Counter[str] = Counter()
+        written = unanswered = 0
+        self._ledgers.mkdir(parents=True, exist_ok=True)
+        first = dataset[0].id if len(dataset) else ""
+        name = hashlib.blake2b(f"{dataset.spec}\0{first}".encode("utf-8", "backslashreplace"), digest_size=8)
+        with (
+            Ledger.open(self._ledgers / f"{name.hexdigest()}.jsonl") as ledger,
+            out.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+        ):
+            job = BoostJob(self._stages, ledger, self._in_flight)
+            for done in job.run(iter(dataset)):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    continue
+                value = record(done, self._stages[-1].name, self._out)
+                file.write(json.dumps(value, ensure_ascii=False) + "\n")
+                written += 1
+                unanswered += done.unanswered
+                good.update(done.texts.keys())
+        if unanswered:
+            raise TellapartError(f"{unanswered:,} of {written:,} items have no answer ({job.failure})")
+        return Done.of(dataset, written, **{f"good_{name}": count for name, count in good.items()})
+
+
+def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """Join the lines of all shards as one job would have written them. Returns how many there are.
+
+    Raises `UsageError` for a file that boosting did not write.
+    """
+    check_out(Path(out))
+    numbers = wanted_shards(job, without_failed)
+    try:
+        stages = [{"name": str(stage["name"]), **stage} for stage in job.value["models"]["stages"]]
+    except (KeyError, TypeError):
+        raise UsageError(f"{job.path}/{JOB}: damaged; {ANEW}") from None
+    good: Counter[str] = Counter()
+    for number in numbers:
+        more = job.summary(number)["more"]
+        good.update({name: more.get(f"good_{name}", 0) for name in (stage["name"] for stage in stages)})
+    ids = hashlib.blake2b(digest_size=16)
+    count = 0
+    made: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
+    with Output.open(Path(out), made) as output:
+        for _, path in results(job, numbers, "joining shards"):
+            for value in read_records(path):
+                output.write(value)
+                ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
+                count += 1
+        made |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
+        output.fall_back(good, stages[-1]["name"])
+    return count
+
+
+def ledgers_of(path: str) -> str:
+    """The folder of the ledgers of a job."""
+    return os.path.join(path, "ledgers")  # noqa: PTH118 (a text, like the paths of a job)
+
+
+Reply = dict[str, Any]
+
+
+class Worker:
+    """Does the shards of one job. ``settings``: as the driver has them, not as they stand in the job's folder.
+
+    ``here``: the driver's folder, from which relative paths are meant.
+    """
+
+    def __init__(self, path: str, work: str, settings: Mapping[str, Any], here: str) -> None:
+        self._path, self._name, self._settings, self._here = path, work, settings, here
+        self._job: Job | None = None
+        self._work: Work | None = None
+
+    def start(self) -> Reply:
+        """Load the models."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        try:
+            if Path(self._here).is_dir():
+                os.chdir(self._here)
+            self._job = Job.open(self._path)
+            self._work = make_work(self._name, self._settings)
+            models = self._work.models()
+        except Exception as error:
+            return _reply_of(error)
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "node": _node()}
+        return {"models": models, "version": __version__, **who}
+
+    def run(self, shard: Mapping[str, Any]) -> Reply:
+        """Do a shard: its result and its summary are there when this returns, unless it says why not."""
+        assert self._job is not None and self._work is not None
+        started = time.monotonic()
+        found = Shard.of(dict(shard))
+        try:
+            with open_shard(found, self._job.folder) as dataset, TemporaryDirectory(prefix="tellapart-part-") as folder:
+                out = Path(folder) / f"part{self._job.suffix}"
+                pictures = pictures_of(found, dataset)
+                done = self._work.run(dataset, out)
+                summary = summary_of(done, time.monotonic() - started, out, pictures)
+                self._job.folder.write(self._job.summary_name(found.number), (json.dumps(summary) + "\n").encode())
+                self._job.folder.put(out, self._job.part(found.number))
+        except Exception as error:
+            return _reply_of(error)
+        return {"summary": summary}
+
+    def sample(self, shard: Mapping[str, Any], most: int) -> Reply:
+        """Do the first ``most`` items of a shard, to see how long they take; nothing is kept."""
+        assert self._job is not None and self._work is not None
+        try:
+            with (
+                open_shard(Shard.of(dict(shard)), self._job.folder) as dataset,
+                TemporaryDirectory(prefix="tellapart-part-") as folder,
+            ):
+                whole = len(dataset)
+                some = Dataset(dataset.spec, list(dataset[:most]), dataset.missing)
+                started = time.monotonic()
+                out = Path(folder) / f"part{self._job.suffix}"
+                done = self._work.run(some, out)
+                summary = summary_of(done, time.monotonic() - started, out, {})
+        except Exception as error:
+            return _reply_of(error)
+        return {"summary": summary, "whole": whole}
+
+
+def _node() -> str:
+    """The id of this node of the cluster."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
+    """What is written down of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
+    return {
+        "items": done.items, "written": done.written, "left_out": done.left_out[:100],
+        "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
+        "bytes": out.stat().st_size, "sha256": sha256(out), "pictures": dict(pictures),
+        "host": socket.gethostname(), "pid": os.getpid(),
+    }  # fmt: skip
+
+
+def _reply_of(error: Exception) -> Reply:
+    """An error as a value. ``final``: trying again would end in the same way."""
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if memory:
+        _free_memory()
+    line = str(error) if isinstance(error, TellapartError) else f"{type(error).__name__}: {error}"
+    return {
+        "error": " ".join(line.split()),
+        "final": isinstance(error, UsageError),
+        "status": getattr(error, "exit_code", 1),
+        "traceback": "" if isinstance(error, TellapartError) else traceback.format_exc(),
+    }
+
+
+def _free_memory() -> None:
+    """Give back what the failed shard held on a GPU."""
+    import gc
+    import sys
+
+    gc.collect()
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

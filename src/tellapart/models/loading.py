@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.hub import check_name
-from tellapart.utils.checksums import check_sums, sha256
+from tellapart.utils.files import check_sums, sha256
 from tellapart.utils.messages import say, say_once
 
 if TYPE_CHECKING:

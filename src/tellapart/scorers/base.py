@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.types import Encoder
-from tellapart.utils.checksums import write_sums
-from tellapart.utils.files import readable_weights
+from tellapart.utils.files import readable_weights, write_sums
 
 if TYPE_CHECKING:
     from PIL import Image

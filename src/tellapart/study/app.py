@@ -18,9 +18,7 @@ from starlette.types import ASGIApp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.database import StoreError
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
-from tellapart.utils.web.body import read_body, want
-from tellapart.utils.web.parts import part_routes
-from tellapart.utils.web.security import SameOrigin, own_origins
+from tellapart.utils.web.app import SameOrigin, own_origins, part_routes, read_body, want
 
 TOKEN = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}

@@ -22,7 +22,7 @@ from tellapart.study.settings import FILE, settings_text
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.messages import typed_command
-from tellapart.utils.web.pictures import encode_picture
+from tellapart.utils.web.app import encode_picture
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from tellapart.errors import UsageError
 from tellapart.study.questions import FLIPPED, KINDS
 from tellapart.study.settings import FILE, Settings, read_settings
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 FORMAT = 1
 ITEMS, PICTURES = "items.json", "pictures"

@@ -26,11 +26,9 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
-from tellapart.utils.checksums import check_sums, write_sums
-from tellapart.utils.files import readable_weights, replace_text
-from tellapart.utils.json_text import parse_json
-from tellapart.utils.locks import locked
+from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, write_sums
 from tellapart.utils.messages import say, typed_command
+from tellapart.utils.text import parse_json
 
 # What a run writes into its folder, in the order in which `Run.clear` removes it.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")

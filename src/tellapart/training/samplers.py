@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tellapart.bags import multimodal, nearest_neighbours
-from tellapart.bags.make import caption_features, item_captions
+from tellapart.bags.mine import caption_features, item_captions
 from tellapart.bags.sampler import BagSampler, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.errors import UsageError
 from tellapart.features.nearest import COPY

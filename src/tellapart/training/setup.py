@@ -17,8 +17,7 @@ from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.features.streaming import OFF, StreamedRows, decodable
-from tellapart.features.views import View, make_view
+from tellapart.features.views import OFF, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer

@@ -1,16 +1,31 @@
-"""Atomic writes, and errors of the file system as one line."""
+"""Atomic writes, errors of the file system as one line, locks that name their owner, and checksums beside weights.
+
+A lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment leaves none
+behind, whatever the file says. The file names its holder's process and host for whoever finds it locked. On a network
+file system that passes ``flock`` on (NFS since Linux 2.6.12) it holds between hosts, too. Checksums are a
+``SHA256SUMS`` file, as ``sha256sum -c SHA256SUMS`` reads it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
+import hashlib
+import json
 import os
+import re
+import socket
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.messages import say
 
 
 @contextlib.contextmanager
@@ -81,3 +96,181 @@ def readable_weights(folder: Path) -> None:
     probe.unlink()
     for file in folder.rglob("*.safetensors"):
         file.chmod(mode)
+
+
+NAME = ".lock"
+BEGINS = b'{"process": '
+POLL_SECONDS = 0.5
+MOMENT_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Hold ``folder`` (made if it is not there, and removed again if it then is empty) for this process alone.
+
+    Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who.
+    """
+    made = missing(folder)
+    file = _acquired(folder, wait)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / NAME).unlink(missing_ok=True)
+        os.close(file)
+        with contextlib.suppress(OSError):  # not empty: it stays
+            for each in made:
+                each.rmdir()
+
+
+def lock_or_say(file: int, path: Path) -> None:
+    """Take the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
+    with contextlib.suppress(BlockingIOError, PermissionError):
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    told = threading.Timer(MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {users(path)}"))
+    told.daemon = True
+    told.start()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    finally:
+        told.cancel()
+
+
+def users(path: Path) -> str:
+    """The other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
+    found, real = [], str(path.resolve())
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended since, or another user's
+            opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
+            if real in opened and folder.name != str(os.getpid()):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                found.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
+    return ", ".join(found) or "another process"
+
+
+def missing(folder: Path) -> list[Path]:
+    """``folder`` and those above it that are not there, the innermost first."""
+    found = []
+    for each in (folder, *folder.parents):
+        if each.exists():
+            break
+        found.append(each)
+    return found
+
+
+def holder(folder: Path) -> str:
+    """The owner of this folder's lock, as ``process 123 on host a``."""
+    try:
+        owner = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or just given it back
+        return "another process"
+
+
+def _acquired(folder: Path, wait: bool) -> int:
+    announced = False
+    while True:
+        if (file := _attempt(folder / NAME)) is not None:
+            return file
+        if not wait:
+            raise UsageError(f"{folder} is in use by {holder(folder)}; wait for it, or type: --out with another folder")
+        if not announced:
+            say(f"waiting for {folder}, which {holder(folder)} works on")
+            announced = True
+        time.sleep(POLL_SECONDS)
+
+
+def _attempt(path: Path) -> int | None:
+    """The open file once this process holds it; None where another does."""
+    path.parent.mkdir(parents=True, exist_ok=True)  # its last holder may have removed it, being empty
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except FileNotFoundError:  # or removes it now
+        return _attempt(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_file(file, path):  # the last holder removed it between our opening and locking
+            os.close(file)
+            return _attempt(path)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+            say(f"{path.parent}: this file system has no locks; keep other processes out of this folder")
+            return file
+        os.close(file)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return None
+        raise
+    if (head := os.pread(file, len(BEGINS), 0)) and head != BEGINS:
+        os.close(file)
+        raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
+    owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.ftruncate(file, 0)
+    os.pwrite(file, json.dumps(owner).encode(), 0)
+    return file
+
+
+def _is_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+SUMS = "SHA256SUMS"
+CHANGED = "copy the folder again, or remove {sums} if you changed the file yourself"
+
+
+def write_sums(folder: Path) -> None:
+    """Write the checksums of all files in ``folder``, in place of those that were there.
+
+    What is no part of a model is left out: hidden files and the card. The first line, a comment for ``sha256sum``,
+    says how many lines follow, so that one that is missing is noticed.
+    """
+    lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(_listed(folder))]
+    (folder / SUMS).write_text("".join([f"# {len(lines)} files\n", *lines]), encoding="utf-8")
+
+
+def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
+    """Verify the checksums of a folder; a folder without them (from the hub or 0.1) passes.
+
+    ``all_files``: there must be checksums, and of every file. Raises `TellapartError` for a changed file, for a line
+    that is missing, and for unreadable checksums; ``remedy`` says what to do.
+    """
+    sums = folder / SUMS
+    remedy = remedy.format(sums=sums)
+    if not sums.is_file():
+        if all_files:
+            raise TellapartError(f"{sums} is missing; {remedy}")
+        return
+    lines = sums.read_bytes().decode("utf-8", "replace").splitlines()
+    head = re.fullmatch(r"# (\d+) files", lines[0]) if lines else None  # earlier versions wrote none
+    named = {name: wanted for wanted, _, name in (line.partition("  ") for line in lines[1 if head else 0 :])}
+    if not named or (head and len(named) != int(head[1])):
+        raise TellapartError(f"{sums} is damaged ({len(named)} of {head[1] if head else 'its'} lines); {remedy}")
+    for name, wanted in named.items():
+        if len(wanted) != 64 or not name or "/" in name:
+            raise TellapartError(f"{sums} is damaged; {remedy}")
+        file = folder / name
+        if not file.is_file():
+            raise TellapartError(f"{file} is missing, and {SUMS} names it; {remedy}")
+        if sha256(file) != wanted:
+            raise TellapartError(f"{file} is damaged: its SHA-256 is not the one in {SUMS}; {remedy}")
+    if all_files and (more := [file.name for file in _listed(folder) if file.name not in named]):
+        raise TellapartError(f"{folder / more[0]} is not in {SUMS}, which is damaged; {remedy}")
+
+
+def _listed(folder: Path) -> list[Path]:
+    unlisted = (SUMS, "README.md")
+    return [file for file in folder.iterdir() if file.is_file() and file.name not in unlisted and file.name[0] != "."]
+
+
+def sha256(file: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
+    found = file.stat()
+    return _sha256(file.absolute(), found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(file: Path, size: int, changed_ns: int) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

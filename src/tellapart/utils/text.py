@@ -1,4 +1,7 @@
-"""Untrusted text: cleaned when read, escaped when shown. Paths are never cleaned."""
+"""Untrusted text: cleaned when read, escaped when shown; and strict JSON, where a key that stands twice is an error.
+
+Paths are never cleaned.
+"""
 
 from __future__ import annotations
 
@@ -106,3 +109,22 @@ def article(word: str) -> str:
     """Returns "a" or "an", as the word wants it."""
     vowel = word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "one", "eu"))
     return "an" if vowel or word.lower().startswith(("hour", "honest")) else "a"
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, but a `ValueError` too for an object with the same key twice, where Python would keep the last one,
+    and for text that is nested too deeply."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        shown = double if len(double) <= 60 else double[:60] + "…"
+        raise ValueError(f"the key {json.dumps(shown, ensure_ascii=False)} is in one object twice; keep one of the two")
+    return found

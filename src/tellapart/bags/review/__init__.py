@@ -1,8 +1,16 @@
 """Human review of bags: a local page, decisions in SQLite, inter-rater agreement, and the curated benchmark."""
 
-from tellapart.bags.review.agreement import Agreement, agreements, cohen_kappa
-from tellapart.bags.review.export import export_review
-from tellapart.bags.review.store import FACETS, Conflict, Decision, DecisionStore, bag_key
+from tellapart.bags.review.store import (
+    FACETS,
+    Agreement,
+    Conflict,
+    Decision,
+    DecisionStore,
+    agreements,
+    bag_key,
+    cohen_kappa,
+    export_review,
+)
 
 __all__ = [
     "FACETS",

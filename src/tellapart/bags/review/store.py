@@ -1,33 +1,38 @@
-"""Decisions of reviewers in SQLite: each is on disk before it is answered, and none is ever overwritten.
+"""Decisions of reviewers in SQLite, their agreement, and the benchmark that is exported from them.
 
-The table is a log. A later decision on the same bag stands in place of the earlier one, and undoing marks a row, so the
-earlier one stands again. Several processes may write at once (WAL, one transaction a decision).
+Each decision is on disk before it is answered, and none is ever overwritten. The table is a log. A later decision on
+the same bag stands in place of the earlier one, and undoing marks a row, so the earlier one stands again. Several
+processes may write at once (WAL, one transaction a decision).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from tellapart.bags.file import FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch, write_whole
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.json_text import parse_json
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
+from tellapart.utils.text import parse_json
 
 # What tells the pictures of a bag apart (paper 2, section 3.2, names the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
 VERDICTS = ("keep", "drop")
 LONGEST_NAME, LONGEST_NOTE = 60, 2000
 APPLICATION = 0x7E11A9A7 & 0x7FFFFFFF  # SQLite's field for whose file it is
-FORMAT = 1
+STORED_FORMAT = 1
 TABLE = """
 CREATE TABLE IF NOT EXISTS decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -40,7 +45,7 @@ CREATE TABLE IF NOT EXISTS decisions (
     undone TEXT
 )"""
 INDEX = "CREATE INDEX IF NOT EXISTS by_reviewer ON decisions (reviewer, bag, id)"
-FILE = FileKind("decisions", "--decisions", APPLICATION, FORMAT, (TABLE, INDEX))
+FILE = FileKind("decisions", "--decisions", APPLICATION, STORED_FORMAT, (TABLE, INDEX))
 COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 
@@ -170,6 +175,11 @@ def bag_key(ids: Sequence[Any]) -> str:
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
+def decisions_of(bags: Path) -> Path:
+    """The default file of decisions on a file of bags."""
+    return bags.with_name(f"{bags.stem}.review.sqlite")
+
+
 def reviewer_name(name: str) -> str:
     """A name with its blanks in order, so that 'Ann' and 'Ann ' are one. Raises `UsageError`."""
     plain = " ".join(unicodedata.normalize("NFC", name).split())
@@ -200,3 +210,206 @@ def _decision(row: tuple[Any, ...]) -> Decision:
     if verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
         raise UsageError(f"decision {id_} is damaged; restore the file of decisions, or name another with --decisions")
     return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Two reviewers on the ``bags`` that both have decided.
+
+    ``agreed`` is the share of equal verdicts, ``kappa`` that of keep and drop. ``facets`` has κ of each facet (named or
+    not) on the ``kept`` bags that both keep. κ is None where it is undefined: no bag in common, or both
+    always gave the same one answer.
+    """
+
+    reviewers: tuple[str, str]
+    bags: int
+    agreed: float | None
+    kappa: float | None
+    kept: int
+    facets: dict[str, float | None]
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of the page and of review.json."""
+        return asdict(self)
+
+
+def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
+    """Agreement beyond chance of two raters on the same things, −1 to 1 (Cohen, 1960).
+
+    κ = (p_o − p_e) / (1 − p_e): p_o is the share of equal labels, p_e what two raters with these shares of labels
+    would reach by chance. None where nothing was rated, or p_e = 1. Raises `ValueError` for unequal lengths.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} ratings and {len(second)}; both raters must have rated the same things")
+    n = len(first)
+    one, two = Counter(first), Counter(second)
+    # In whole numbers: p_e = 1 is then met exactly, and 1 − p_e never a rounding error.
+    equal = sum(a == b for a, b in zip(first, second, strict=True))
+    chance = sum(one[label] * two[label] for label in one)
+    if n * n == chance:  # n = 0, too
+        return None
+    return (n * equal - chance) / (n * n - chance)
+
+
+def agreements(decisions: Iterable[Decision]) -> list[Agreement]:
+    """Every two reviewers, by name, from the decisions that stand."""
+    by_reviewer: dict[str, dict[str, Decision]] = {}
+    for decision in decisions:
+        by_reviewer.setdefault(decision.reviewer, {})[decision.bag] = decision
+    return [_pair((a, b), by_reviewer[a], by_reviewer[b]) for a, b in combinations(sorted(by_reviewer), 2)]
+
+
+def _pair(names: tuple[str, str], first: dict[str, Decision], second: dict[str, Decision]) -> Agreement:
+    both = [(first[bag], second[bag]) for bag in first if bag in second]
+    kept = [(a, b) for a, b in both if a.verdict == b.verdict == "keep"]
+    return Agreement(
+        reviewers=names,
+        bags=len(both),
+        agreed=sum(a.verdict == b.verdict for a, b in both) / len(both) if both else None,
+        kappa=cohen_kappa([a.verdict for a, _ in both], [b.verdict for _, b in both]),
+        kept=len(kept),
+        facets={
+            facet: cohen_kappa([facet in a.facets for a, _ in kept], [facet in b.facets for _, b in kept])
+            for facet in FACETS
+        },
+    )
+
+
+RULES = ("majority", "all", "any")
+PROVENANCE = "tellapart review"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The exported files and the numbers of bags."""
+
+    folder: Path
+    kept: int
+    dropped: int
+    undecided: int
+    reviewers: tuple[str, ...]
+    kappa: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of ``bags export --json``."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
+    """Write ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (every decision, undone too) to ``out``.
+
+    rule: a bag is kept where more keep than drop it (majority; a tie drops it), where all who decided keep it, or where
+    any one does. Bags that nobody decided on are left out and counted. ``bags.jsonl`` stays one that every command
+    reads; its bags carry their decisions and the facets that somebody who keeps the bag named. Raises `UsageError`
+    where no bag is kept, and where ``out`` would overwrite the bags themselves.
+    """
+    if rule not in RULES:
+        raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
+    file = read_bags(bags)
+    if (out / "bags.jsonl").resolve() == bags.resolve():
+        raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
+    with DecisionStore.open(decisions, create=False) as store:
+        standing, log = store.standing(), store.log()
+    known = {bag_key(bag.ids) for bag in file.bags}
+    of_bag: dict[str, list[Decision]] = {}
+    for decision in standing:
+        if decision.bag in known:
+            of_bag.setdefault(decision.bag, []).append(decision)
+    kept = [bag for bag in file.bags if _keeps(of_bag.get(bag_key(bag.ids), ()), rule)]
+    if not kept:
+        raise UsageError(f"{decisions}: no bag of {bags} is kept, so there is no benchmark; {len(of_bag)} were decided")
+    pairs = agreements([decision for own in of_bag.values() for decision in own])
+    kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
+    exported = Exported(
+        folder=out,
+        kept=len(kept),
+        dropped=len(of_bag) - len(kept),
+        undecided=len(known) - len(of_bag),
+        reviewers=tuple(sorted({decision.reviewer for own in of_bag.values() for decision in own})),
+        kappa=sum(kappas) / len(kappas) if kappas else None,
+    )
+    provenance = {
+        "kind": PROVENANCE,
+        "exported": now(),
+        "rule": rule,
+        "source": {"file": bags.name, "sha256": hashlib.sha256(bags.read_bytes()).hexdigest()},
+        **{name: value for name, value in exported.to_json().items() if name != "folder"},
+        "agreement": [pair.to_json() for pair in pairs],
+    }
+    _write(out, file, kept, of_bag, provenance, log, known)
+    return exported
+
+
+def _keeps(decisions: Sequence[Decision], rule: str) -> bool:
+    keep = sum(decision.verdict == "keep" for decision in decisions)
+    drop = len(decisions) - keep
+    return keep > 0 and {"majority": keep > drop, "all": drop == 0, "any": True}[rule]
+
+
+def _write(
+    out: Path,
+    file: BagsFile,
+    kept: list[Bag],
+    of_bag: dict[str, list[Decision]],
+    provenance: dict[str, Any],
+    log: list[Decision],
+    known: set[str],
+) -> None:
+    _remove_earlier(out)
+    header = replace(file.header, sizes=tuple(sorted({len(bag) for bag in kept})))
+    lines: list[dict[str, Any]] = [{"kind": KIND, "format": FORMAT, **asdict(header), "review": provenance}]
+    for bag in kept:
+        own = of_bag[bag_key(bag.ids)]
+        facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
+        alpha = bag.similarity if bag.similarity == bag.similarity else None  # NaN is not JSON
+        lines.append(
+            {
+                "ids": list(bag.ids),
+                "similarity": alpha,
+                "facets": facets,
+                "decisions": [_decision_entry(d) for d in own],
+            }
+        )
+    write_whole(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    files = [path.name for path in write_truematch(out, kept)]
+    whole = {
+        **provenance,
+        "files": files,
+        "decisions": [
+            {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
+        ],
+    }
+    write_whole(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+
+
+def _ids(decision: Decision) -> list[str]:
+    """The ids of the bag that was decided on."""
+    try:
+        ids = parse_json(decision.bag)
+    except ValueError:
+        ids = None
+    if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
+        raise UsageError(f"decision {decision.id} is damaged: it names no bag; restore the file of decisions")
+    return ids
+
+
+def _remove_earlier(out: Path) -> None:
+    """Sizes of an earlier export that has a 7.json where this one has none would pass for part of this one."""
+    try:
+        earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:
+        for name in earlier.get("files", ()):
+            if str(name).removesuffix(".json").isdecimal():
+                (out / str(name)).unlink(missing_ok=True)
+
+
+def _decision_entry(decision: Decision) -> dict[str, Any]:
+    return {
+        "reviewer": decision.reviewer,
+        "at": decision.at,
+        "verdict": decision.verdict,
+        "facets": list(decision.facets),
+        "note": decision.note,
+    }

@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.hub import check_name
 from tellapart.models.loading import loading_errors
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import torch

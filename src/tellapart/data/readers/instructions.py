@@ -19,7 +19,7 @@ from tellapart.data.images.pictures import content_key
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 # Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.
 WITH_INPUT = (

@@ -33,7 +33,7 @@ from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

@@ -19,7 +19,7 @@ from tellapart.data.images.clips import ClipFile
 from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "")
 SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")

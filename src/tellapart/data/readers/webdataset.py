@@ -27,8 +27,7 @@ from tellapart.data.registry import READERS, Reader
 from tellapart.data.rows import RowPosition, stream_items
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.json_text import parse_json
-from tellapart.utils.text import path_id
+from tellapart.utils.text import parse_json, path_id
 
 BLOCK = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # a place is shard · SHARD + byte

@@ -17,7 +17,7 @@ from tellapart.evaluation.facts.extract import extract
 from tellapart.evaluation.facts.synonyms import Synonyms, two_words
 from tellapart.evaluation.facts.verdict import Span, Verdict
 from tellapart.evaluation.facts.verify_references import name_of
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 ABSENT = "no such object in the references"
 _WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")

@@ -25,8 +25,8 @@ from tellapart.evaluation.judges.prompts import Prompt
 from tellapart.progress import Progress
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
-from tellapart.utils.json_text import parse_json
 from tellapart.utils.messages import say
+from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -19,7 +19,7 @@ from tellapart.evaluation.judges.answers import flags_in, letter_in, number_in, 
 from tellapart.evaluation.judges.judge import Judge, Question
 from tellapart.evaluation.judges.prompts import read_prompt
 from tellapart.types import Picture
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 References = Sequence[Sequence[str]]
 REQUEST = "Describe the following image."  # paper 1, appendix D

@@ -31,7 +31,7 @@ from tellapart.evaluation.meta.judgements import (
     without_reference_captions,
 )
 from tellapart.evaluation.meta.references import PictureReferences, open_references, require_references
-from tellapart.utils.json_text import parse_json
+from tellapart.utils.text import parse_json
 
 _FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
 _ANSWERS = range(1, 11)
