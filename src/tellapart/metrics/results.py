@@ -159,8 +159,8 @@ class Results:
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
         """The heads of the systems' table behind the first, and by metric the cells behind the metric's name."""
-        settings = ("n", "candidates", "chance") if self.candidates else ()
-        settings = tuple(head for head in settings if head not in self.systems)  # --chance has a column of its own
+        heads = ("n", "candidates", "chance") if self.candidates else ()
+        settings = [head for head in heads if head not in self.systems]  # --chance has a column of its own
         return [*settings, *self.systems], {
             metric: [
                 *self._among(metric)[: len(settings)],
