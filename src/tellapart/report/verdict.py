@@ -194,9 +194,8 @@ def statistics(results: Results | None) -> str:
     if key is None or (main := comparison.get(key)) is None:
         return ""
     interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
-    if not main.clear and not (main.low or 0.0) <= 0 <= (main.high or 0.0):
-        interval += f", {main.p_text}"  # of an older result, whose p is why it is not clear
-    return "; ".join(filter(None, [f"{main.by}, {interval}", main.setting]))
+    p = "" if main.clear else main.p_text  # in older results it may be why an interval that leaves zero out is unclear
+    return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, p])), main.setting]))
 
 
 def _doubt(comparison: Comparison, main: Change) -> str:
