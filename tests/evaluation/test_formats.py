@@ -86,7 +86,7 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
         (("--json", "--format", "csv"), "--json and --format csv contradict each other"),
         (("--per-caption", "p.txt"), "p.txt: expected a name that ends in .jsonl or .csv"),
         (("--report", "page.pdf"), "page.pdf: expected a name that ends in .html or .htm"),
-        (("--out", "."), ".: cannot tell the format"),
+        (("--out", "."), "Invalid value for '--out' / '-o': File '.' is a directory"),
     ],
 )
 def test_a_file_that_could_not_be_written_is_told_before_anything_is_read(
