@@ -164,12 +164,23 @@ def test_quiet_leaves_results_and_errors_and_verbose_tells_more(
     assert "contradict" in cli("cache", "--quiet", "--verbose").line
 
 
-def test_the_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = {"COMP_WORDS": "tellapart eval --met", "COMP_CWORD": "2", "_TELLAPART_COMPLETE": "complete_bash"}
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("eval --met", ["--metrics"]),
+        ("eval --metrics cider,ble", ["cider,bleu4"]),
+        ("train scenes_sm", ["scenes_smile"]),
+        ("recipes show scenes_sm", ["scenes_smile"]),
+        ("finetune m p --objective smi", ["smile"]),
+    ],
+)
+def test_the_shell_completes(typed: str, completed: list[str]) -> None:
+    words = f"tellapart {typed}"
+    line = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_TELLAPART_COMPLETE": "complete_bash"}
     done = subprocess.run(
         [sys.executable, "-m", "tellapart"], capture_output=True, text=True, env={**os.environ, **line}, check=True
     )
-    assert done.stdout.split() == ["--metrics"]
+    assert set(completed) <= set(done.stdout.split())
 
 
 @pytest.mark.parametrize(

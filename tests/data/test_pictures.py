@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.data.images.pictures import BytesPicture, FilePicture
+from tellapart.data import open_data
+from tellapart.data.images.pictures import HEIC, BytesPicture, FilePicture
 from tellapart.errors import PictureError
 
 
@@ -190,7 +191,20 @@ def test_formats_that_start_other_programs_stay_shut(tmp_path: Path) -> None:
 
 def test_heic_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 40)
-    assert "HEIC: convert it" in reason(tmp_path / "a.jpg")
+    told = "HEIC: its data is damaged" if HEIC else "HEIC: convert it to JPEG or PNG, or type: pip install 'tellapart[h"
+    assert told in reason(tmp_path / "a.jpg")
+
+
+def test_heic_is_read_with_its_extra(tmp_path: Path) -> None:
+    """As a phone writes it: the orientation is in its EXIF."""
+    heif = pytest.importorskip("pillow_heif")
+    drawn = Image.new("RGB", (64, 32), (200, 30, 30))
+    drawn.paste((30, 30, 200), (32, 0, 64, 32))
+    heif.from_pillow(drawn).save(tmp_path / "IMG_1.HEIC", quality=95)
+    (item,) = open_data(str(tmp_path))
+    image = item.picture.image()
+    assert image.size == (64, 32) and image.mode == "RGB"
+    assert image.getpixel((5, 5))[0] > 150 and image.getpixel((60, 5))[2] > 150
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # pytest undoes the filter of pictures.py

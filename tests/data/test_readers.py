@@ -82,21 +82,21 @@ def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
         draw(tmp_path / name)
     (tmp_path / "2.txt").write_text("\ufeffa dog\n\n  two  dogs \r\n", encoding="utf-8")
     (tmp_path / "10.txt").write_bytes(b"caf\xe9")
-    (tmp_path / "phone.HEIC").write_bytes(b"x")
+    (tmp_path / "phone.JXL").write_bytes(b"x")
     dataset = open_data(str(tmp_path))
     assert ids(dataset) == ["2.JPG", "10.png", "sub/1.webp"]
     assert [item.references for item in dataset] == [("a dog", "two dogs"), (), ()]
     assert dict(dataset.missing) == {
         str(tmp_path / "10.txt"): "references not read: not UTF-8 (byte 3); convert it to UTF-8",
-        str(tmp_path / "phone.HEIC"): "HEIC is not read here: convert it to JPEG or PNG",
+        str(tmp_path / "phone.JXL"): "JXL is not read here: convert it to JPEG or PNG",
     }
 
 
 def test_missing_and_empty_folder(tmp_path: Path) -> None:
     assert "no such folder" in wrong(f"folder:{tmp_path}/nope")
     assert "no pictures in this folder" in wrong(tmp_path)
-    (tmp_path / "a.heic").write_bytes(b"x")
-    assert "HEIC is not read here" in wrong(tmp_path)
+    (tmp_path / "a.jxl").write_bytes(b"x")
+    assert "JXL is not read here" in wrong(tmp_path)
 
 
 def test_unreadable_pictures_are_collected_once_and_shared_with_slices(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import torch
 from command_line import Cli
 from PIL import Image
 
+import tellapart
+from tellapart.captioners import load_captioner
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.cli.caption import caption_decoding
 from tellapart.data import Dataset, open_data
@@ -415,3 +417,50 @@ def test_a_model_that_was_changed_does_not_go_on(
         (model / "chat_template.jinja").write_text("{{ messages }}")
     done = cli(*command)
     assert done.status == 2 and "was begun with another captioner_settings" in done.err
+
+
+def test_the_caption_of_one_picture_is_printed(tiny_captioner: Path, photos: Dataset, cli: Cli) -> None:
+    folder = Path(photos.spec)
+    before = sorted(Path().iterdir())
+    one = cli("-q", "caption", tiny_captioner, folder / "0.png")
+    said = load_captioner(str(tiny_captioner)).caption([folder / "0.png"])
+    assert (one.status, one.out, one.err) == (0, f"{said[0]}\n", "")
+    several = cli("-q", "caption", tiny_captioner, folder / "0.png", "--samples", "3")
+    assert several.status == 0 and several.out.count("\n") == 3
+    assert "-o - to print them" in cli("caption", tiny_captioner, folder / "0.png", folder / "1.png").line
+    assert sorted(Path().iterdir()) == before, "nothing is written"
+
+
+def test_captions_go_to_standard_output_as_to_a_file(tiny_captioner: Path, photos: Dataset, cli: Cli) -> None:
+    """And a quoted pattern stands for its files, as where the shell expands it."""
+    folder, files = Path(photos.spec), sorted(Path(photos.spec).glob("*.png"))
+    assert cli("caption", tiny_captioner, *files, "-o", "captions.jsonl").status == 0
+    printed = cli("-q", "caption", tiny_captioner, folder / "*.png", "-o", "-")
+    assert printed.out == Path("captions.jsonl").read_text() and len(printed.out.splitlines()) == COUNT
+    table = cli("-q", "caption", tiny_captioner, folder / "[0-2].png", "-o", "-", "--format", "csv").out
+    rows = list(csv.DictReader(table.splitlines()))
+    assert [json.loads(line)["caption"] for line in printed.out.splitlines()[:3]] == [row["caption"] for row in rows]
+    assert not Path("-").exists() and not Path("-.settings.json").exists()
+    assert "no such file or folder" in cli("caption", tiny_captioner, folder / "*.jpeg", "-o", "-").line
+
+
+def test_a_prompt_may_be_an_option(tiny_captioner: Path, photos: Dataset, cli: Cli) -> None:
+    picture = Path(photos.spec) / "0.png"
+    prompted = cli("-q", "caption", tiny_captioner, picture, "--prompt", "a red & blue")
+    assert prompted.status == 0 and prompted.out == cli("-q", "caption", f"{tiny_captioner}?prompt=a red %26 blue",
+                                                        picture).out  # fmt: skip
+    assert "leave --prompt out, or that" in cli("caption", f"{tiny_captioner}?prompt=a", picture, "--prompt", "b").line
+
+
+def test_captions_from_python(tiny_captioner: Path, photos: Dataset) -> None:
+    """PIL pictures of any mode, or paths; ``import tellapart`` alone loads neither torch nor transformers."""
+    captioner = tellapart.load_captioner(str(tiny_captioner))  # type: ignore[operator]
+    files = sorted(Path(photos.spec).glob("*.png"))
+    images = [Image.open(file).convert("RGBA") for file in files]
+    texts = captioner.caption(files)
+    assert texts == captioner.caption(images, batch_size=2) and len(texts) == COUNT
+    with pytest.raises(UsageError, match="takes a list of pictures"):
+        captioner.caption(str(files[0]))
+    code = "import sys, tellapart; print(sorted({'torch', 'transformers', 'PIL'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "[]\n"

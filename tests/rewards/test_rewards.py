@@ -216,3 +216,9 @@ class TestCombined:
         reward = Alternating(self.rewards)
         firsts = [reward(told("", "", ""), batch(0, 1, 2, step=step))[0, 0].item() for step in (0, 1, 2, 5)]
         assert firsts == [1.0, 3.0, 1.0, 3.0]
+
+
+def test_self_retrieval_takes_a_scorers_name(tiny_scorer: Path) -> None:
+    images = [Image.new("RGB", (32, 32), color) for color in ("red", "green", "blue")]
+    texts, loaded = ["a red thing", "a green thing", "a blue thing"], load_scorer(str(tiny_scorer))
+    assert torch.equal(self_retrieval(texts, images, str(tiny_scorer)), self_retrieval(texts, images, loaded))

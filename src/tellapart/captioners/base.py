@@ -166,6 +166,29 @@ class Captioner(ABC):
     def parts(self) -> dict[str, torch.nn.Module]:
         """What can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
 
+    def caption(
+        self,
+        images: Sequence[Image.Image | str | Path],
+        decoding: Decoding | None = None,
+        *,
+        batch_size: int = 32,
+    ) -> list[str]:
+        """Captions of pictures, given as PIL images or as paths, in their order.
+
+        decoding: by default five beams and at most 30 tokens, as ``tellapart caption``. Raises `PictureError` for a
+        file that cannot be read.
+        """
+        from tellapart.data.images.pictures import FilePicture, to_rgb
+
+        if isinstance(images, str | Path) or not isinstance(images, Sequence):
+            raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
+        decoding, texts = decoding or Decoding(kind="beam", beams=5, max_tokens=30), []
+        for start in range(0, len(images), batch_size):
+            some = images[start : start + batch_size]
+            photos = [FilePicture(each).image() if isinstance(each, str | Path) else to_rgb(each) for each in some]
+            texts += generate_captions(self, self._encode_frozen(self.pixels(photos)), decoding)
+        return texts
+
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """Raw scores R×T×V of every next token, teacher-forced. What stands on padding means nothing; it is zero where
         the output layer leaves padding out, on a CPU and where there are many scores."""

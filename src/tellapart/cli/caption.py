@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -23,6 +24,7 @@ from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
+    from tellapart.data import Dataset
     from tellapart.models.decoding import Decoding
 
 app = App()
@@ -35,12 +37,17 @@ def caption(
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", "-o", help="captions.jsonl or .csv (with --workers also .parquet, .tar). Not with --format txt."
+            "--out",
+            "-o",
+            help="captions.jsonl or .csv (with --workers also .parquet, .tar); - prints, as one picture does without.",
         ),
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="jsonl, csv, or txt: a .txt beside each picture. Default: as -o ends."),
+        typer.Option(help="jsonl, csv, or txt: a .txt beside each picture, with -o - captions. Default: as -o ends."),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="What the captioner is asked, or begins with; as ?prompt= after its name.")
     ] = None,
     beams: Annotated[int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: 5.")] = None,
     max_tokens: Annotated[
@@ -105,12 +112,14 @@ def caption(
     price: Price = None,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
+    from tellapart.data import open_many
     from tellapart.inference.server import MAX_TOKENS, is_server
     from tellapart.jobs.storage import is_url
 
     options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
-    path = None if out is None else Path(out)
     served = is_server(model)
+    if prompt is not None:
+        model = _with_prompt(model, prompt, served)
     longest = max_tokens or (MAX_TOKENS if served else 30)
     decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus)
     if weight := weight_of_scorer(scorer_weight, scorer, consensus):
@@ -134,11 +143,12 @@ def caption(
             raise UsageError("a server has its own workers; leave out --workers and --ray, or raise --concurrency")
         if out is not None and is_url(out):
             raise UsageError(f"{out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
-        _caption_by_server(model, pictures, path, format, decoding, concurrency, ledger, overwrite)
+        dataset = open_many(pictures)
+        path, format = _destination(out, format, dataset)
+        _caption_by_server(model, dataset, path, format, decoding, concurrency, ledger, overwrite)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners import load_captioner
-    from tellapart.data import open_many
     from tellapart.inference.caption import caption_pictures, nothing_left
     from tellapart.inference.writers import recorded_precision
     from tellapart.models.device import resolve_device, resolve_precision
@@ -149,7 +159,7 @@ def caption(
         for name, typed in whole.items():
             if typed:
                 raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
-        if out is None or format == "txt":
+        if out is None or out == "-" or format == "txt":
             raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
         from tellapart.cli.job_captions import caption_job
 
@@ -161,6 +171,7 @@ def caption(
     if out is not None and is_url(out):
         raise UsageError(f"{out}: an address, to which a job writes; add --workers 1, or name a file on disk")
     dataset = open_many(pictures)
+    path, format = _destination(out, format, dataset)
     place = resolve_device(device)
     if precision == "auto" and not overwrite:
         precision = recorded_precision(path) or precision
@@ -181,7 +192,8 @@ def caption(
         overwrite=overwrite,
         **request,
     )
-    say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
+    if out is not None or path is None:  # else it was printed
+        say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
     for line in dataset.report():
         say(line)
     dataset.refuse_mostly_unreadable()
@@ -189,7 +201,7 @@ def caption(
 
 def _caption_by_server(
     model: str,
-    pictures: list[str],
+    dataset: Dataset,
     out: Path | None,
     format: str | None,
     decoding: Decoding,
@@ -197,12 +209,10 @@ def _caption_by_server(
     ledger: Path | None,
     overwrite: bool,
 ) -> None:
-    from tellapart.data import open_many
     from tellapart.inference.server import CONCURRENCY, caption_by_server
 
     if decoding.kind == "beam":
         decoding = decoding.model_copy(update={"kind": "greedy"})
-    dataset = open_many(pictures)
     options: Any = {"concurrency": concurrency or CONCURRENCY, "ledger": ledger, "overwrite": overwrite}
     summary = caption_by_server(model, dataset, out, decoding=decoding, format=format, **options)
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
@@ -212,6 +222,24 @@ def _caption_by_server(
         say(line)
     summary.refuse_unanswered()
     dataset.refuse_mostly_unreadable()
+
+
+def _with_prompt(model: str, prompt: str, served: bool) -> str:
+    """The captioner's name with its prompt. Raises `UsageError` where it has one already."""
+    from tellapart.captioners.load import quoted
+
+    options = model.partition("?")[2]
+    if any(pair.startswith("prompt=") for pair in options.split("&")):
+        raise UsageError(f"{model} names a prompt; leave --prompt out, or that")
+    value = quote(prompt, safe=" ") if served else quoted(prompt)
+    return f"{model}{'&' if options else '?'}prompt={value}"
+
+
+def _destination(out: str | None, format: str | None, dataset: Dataset) -> tuple[Path | None, str | None]:
+    """The file, and the format; the one caption of a single picture is printed where no file is named."""
+    if out is None and format is None and len(dataset) == 1:
+        return Path("-"), "txt"
+    return (None if out is None else Path(out)), format
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

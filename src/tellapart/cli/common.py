@@ -145,3 +145,23 @@ def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
         if count > 1 and not (param.multiple or param.count or flag):
             names = "/".join((*param.opts[:1], *param.secondary_opts[:1]))
             raise UsageError(f"{names} is typed {count} times and takes one value; leave one of them")
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Recipes that ship with the package, and TOML files and folders that begin so, for the shell's completion."""
+    from pathlib import Path
+
+    from tellapart.recipe.find import shipped
+
+    folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]
+    found = sorted(folder.glob(f"{begun}*")) if folder.is_dir() else []
+    files = [f"{each}/" if each.is_dir() else str(each) for each in found if each.is_dir() or each.suffix == ".toml"]
+    return [name for name in shipped() if name.startswith(incomplete)] + files
+
+
+def metric_names(incomplete: str) -> list[str]:
+    """The names of metrics, the last of several with commas between them, for the shell's completion."""
+    from tellapart.evaluation.registry import METRICS
+
+    before, comma, begun = incomplete.rpartition(",")
+    return [before + comma + name for name in ("all", "list", *METRICS) if name.startswith(begun)]

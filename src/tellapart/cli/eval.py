@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App
+from tellapart.cli.common import MEASURING, App, metric_names
 from tellapart.cli.devices import Device, ExactPrecision
 from tellapart.cli.job_options import (
     CpusPerWorker,
@@ -52,7 +52,8 @@ def evaluate(
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Names, with commas; 'list' shows them, 'all' is all that the inputs allow. Default: five. Repeatable."
+            help="Names, with commas; 'list' shows them, 'all' is all that inputs allow. Default: five. Repeatable.",
+            autocompletion=metric_names,
         ),
     ] = None,
     human: Annotated[

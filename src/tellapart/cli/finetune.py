@@ -17,6 +17,13 @@ from tellapart.errors import UsageError
 app = App()
 
 
+def objectives(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    from tellapart.recipe.presets import objective_names
+
+    return [name for name in objective_names() if name.startswith(incomplete)]
+
+
 class FinetuneCommand(Command):
     """Lists the objectives, those of installed packages included, when its help is printed."""
 
@@ -35,7 +42,9 @@ def finetune(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
-    objective: Annotated[str, typer.Option(help="What to learn.")] = "truthful-self-retrieval",
+    objective: Annotated[
+        str, typer.Option(help="What to learn.", autocompletion=objectives)
+    ] = "truthful-self-retrieval",
     scorer: Annotated[
         str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import TRAINING, App
+from tellapart.cli.common import TRAINING, App, recipe_names
 from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError, nearest
 
@@ -37,7 +37,9 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 
 
 @app.command("show")
-def show_recipe(name: Annotated[str, typer.Argument(help="A recipe's name, such as scenes_smile.")]) -> None:
+def show_recipe(
+    name: Annotated[str, typer.Argument(help="A recipe's name, such as scenes_smile.", autocompletion=recipe_names)],
+) -> None:
     """Print a recipe, to copy and change: tellapart recipes show scenes_smile > mine.toml."""
     from tellapart.recipe.find import shipped, shipped_recipe
 

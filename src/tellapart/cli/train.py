@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import TRAINING, App
+from tellapart.cli.common import TRAINING, App, recipe_names
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.launch import Nproc, in_processes
 from tellapart.cli.output import Json, Overwrite, Settings, show_run
@@ -17,7 +17,12 @@ app = App()
 
 @app.command(rich_help_panel=TRAINING)
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe: a TOML file, or a name that 'tellapart recipes' lists.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe: a TOML file, or a name that 'tellapart recipes' lists.", autocompletion=recipe_names
+        ),
+    ],
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,20 @@ from tellapart.types import Item
 
 def open_data(spec: str) -> Dataset:
     """The data set of a specification (the module's docstring has the grammar). Raises `UsageError`."""
-    return _open(spec)
+    found = expanded([spec])
+    return _open(spec) if found == [spec] else _parts(found, spec)
+
+
+def expanded(specs: Sequence[str]) -> list[str]:
+    """The specifications with a pattern of picture files ('photos/*.jpg') as the files that it matches, in order."""
+    return [each for spec in specs for each in (_pictures_like(spec) or [spec])]
+
+
+def _pictures_like(spec: str) -> list[str]:
+    if not any(mark in spec for mark in "*?[") or Path(spec).exists():
+        return []
+    found = sorted(glob.glob(str(Path(spec).expanduser()), recursive=True))  # noqa: PTH207 (Path.glob takes no "/…")
+    return found if any(is_picture(Path(each)) for each in found) else []
 
 
 def _open(spec: str, empty_part: bool = False) -> Dataset:
@@ -42,12 +56,16 @@ def open_many(specs: Sequence[str]) -> Dataset:
 
     One specification is `open_data`. Of several, the items of a folder without a kind get the path as it was typed
     before their id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
-    One of several parts may be empty.
+    One of several parts may be empty. A pattern such as 'photos/*.jpg' stands for its files.
     """
     if len(specs) == 1:
         return open_data(specs[0])
     if not specs:
         raise UsageError("no pictures were named; type a folder, files, or kind:path")
+    return _parts(expanded(specs), " ".join(specs))
+
+
+def _parts(specs: Sequence[str], typed: str) -> Dataset:
     items: list[Item] = []
     missing = Skipped()
     for spec in specs:
@@ -60,9 +78,9 @@ def open_many(specs: Sequence[str]) -> Dataset:
             items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
         missing.extend(part.missing)
     if not items:
-        raise UsageError(f"{' '.join(specs)}: no items in these parts; name more pictures, or fewer parts")
-    check_unique_ids(items, " ".join(specs))
-    return Dataset(" ".join(specs), items, missing)
+        raise UsageError(f"{typed}: no items in these parts; name more pictures, or fewer parts")
+    check_unique_ids(items, typed)
+    return Dataset(typed, items, missing)
 
 
 def parse(spec: str) -> tuple[str, Path, Options]:

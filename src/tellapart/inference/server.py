@@ -24,7 +24,7 @@ from tellapart.boost.run import ledger_of
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.inference.writers import Written, open_writer
+from tellapart.inference.writers import PRINTED, Written, open_writer
 from tellapart.progress import Progress
 from tellapart.types import Item
 from tellapart.utils.messages import say
@@ -140,7 +140,7 @@ def caption_by_server(
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
         **{"decoding": decoding.model_dump(), "best_of": None, "scorer": None},
     }
-    ledger = ledger or (ledger_of(out) if out is not None else Path("captions.ledger.jsonl"))
+    ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
     stages = caption_stages(backend, prompt, decoding)
     failed, written, unanswered = Skipped(), 0, 0
     writer = open_writer(dataset, out, format, settings, resume, overwrite)

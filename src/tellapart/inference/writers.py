@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, writable_file, write_errors
 from tellapart.utils.messages import say
-from tellapart.utils.text import parse_json
+from tellapart.utils.text import for_terminal, parse_json
 
 FORMATS = ("jsonl", "csv", "txt")
+PRINTED = Path("-")  # in place of a file: standard output
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
 OPTIONS = "captioner_options"  # those that its folder has as well
 READING = "captioner_settings"  # a hash of its configuration, vocabulary and chat template
@@ -70,12 +72,14 @@ def open_writer(
     """The writer for ``out``; its suffix says the format where ``format`` does not."""
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
-    if samples > 1 and chosen != "jsonl":
+    if samples > 1 and chosen != "jsonl" and not (out == PRINTED and chosen in ("", "txt")):
         raise UsageError(
             f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
         )
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if out == PRINTED:
+        return Printed(chosen or "jsonl", settings.get("best_of") is not None)
     if chosen == "txt":
         if out is not None:
             raise UsageError(
@@ -84,7 +88,7 @@ def open_writer(
             )
         return TextFiles.beside(items, overwrite)
     if out is None:
-        raise UsageError("no file to write captions to; type -o captions.jsonl, or --format txt")
+        raise UsageError("no file to write captions to; type -o captions.jsonl, -o - to print them, or --format txt")
     if chosen not in FORMATS:
         raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
     return LineFile.open(out, chosen, settings, items, resume, overwrite)
@@ -95,7 +99,9 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
     if chosen == "txt" and out is None:
         return len(TextFiles.beside(items, False).done) == len(items)
-    if out is None or chosen not in ("jsonl", "csv") or request["captioner_files"] is None or not out.is_file():
+    if out is None or out == PRINTED or not out.is_file():
+        return False
+    if chosen not in ("jsonl", "csv") or request["captioner_files"] is None:
         return False
     try:
         before = parse_json(settings_file(out).read_text(encoding="utf-8"))
@@ -110,6 +116,44 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
     if not pictures_file(out).is_file() and any(isinstance(item.picture, StoredPicture) for item in items):
         return False
     return all(item.id in done for item in items) and not replaced(items, out, done)
+
+
+class Printed:
+    """Captions on standard output, each as soon as it is there: lines of JSON or CSV, or (``txt``) captions alone."""
+
+    def __init__(self, format: str, scored: bool) -> None:
+        self.done: set[str] = set()
+        self._format = format
+        if format == "csv":
+            sys.stdout.write(csv_header(scored))
+
+    def write(self, captions: Sequence[Written]) -> None:
+        line = {"jsonl": json_line, "csv": csv_line, "txt": text_lines}[self._format]
+        for one in captions:
+            sys.stdout.write(line(one))
+        sys.stdout.flush()
+        self.done.update(one.item.id for one in captions)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def text_lines(written: Written) -> str:
+    """The captions of a picture alone, a line each."""
+    texts = written.samples if len(written.samples) > 1 else (written.caption,)
+    return "".join(f"{for_terminal(text)}\n" for text in texts)
+
+
+def csv_header(scored: bool) -> str:
+    return "id,caption,score\n" if scored else "id,caption\n"
+
+
+def csv_line(written: Written) -> str:
+    """The line of a picture in a ``.csv`` file."""
+    text = io.StringIO()
+    score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
+    csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
+    return text.getvalue()
 
 
 def json_line(written: Written) -> str:
@@ -154,7 +198,7 @@ def replaced(items: Iterable[Item], path: Path, done: set[str]) -> set[str]:
 
 def recorded_precision(out: Path | None) -> str | None:
     """The precision in which the captions of this file were begun; None where none were."""
-    if out is None or not out.is_file():
+    if out is None or out == PRINTED or not out.is_file():
         return None
     try:
         before = parse_json(settings_file(out).read_text(encoding="utf-8"))
@@ -313,13 +357,10 @@ class LineFile:
         self.done -= ids
 
     def _line(self, written: Written) -> str:
-        if self.format == "csv":
-            score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
-            return _csv_line([_one_line(written.item.id), written.caption, *score])
-        return json_line(written)
+        return csv_line(written) if self.format == "csv" else json_line(written)
 
     def _header(self) -> str:
-        return ("id,caption,score\n" if self._scored else "id,caption\n") if self.format == "csv" else ""
+        return csv_header(self._scored) if self.format == "csv" else ""
 
     def _take_up(self) -> None:
         """Remove a half-written last line and read the ids that are there."""

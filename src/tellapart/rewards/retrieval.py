@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -28,7 +29,7 @@ Score = Literal["log_prob", "accuracy", "cosine"]
 def self_retrieval(
     texts: Sequence[str],
     images: Sequence[Image.Image] | torch.Tensor,
-    scorer: ScorerLike,
+    scorer: ScorerLike | str,
     *,
     score: Score = "log_prob",
     bag_B: torch.Tensor | None = None,
@@ -39,6 +40,7 @@ def self_retrieval(
 
     texts: R = B·S captions, the S captions of a picture side by side. images: the B pictures, or their features B×D as
     ``scorer.image_features`` gives them, which need not be made anew at each step.
+    scorer: a scorer, or a name that `tellapart.scorers.load_scorer` takes, which is loaded once.
     score: ``log_prob`` is log p(picture | caption) under the softmax of the matches, in nats, at most 0 (chance
     is −log K for K pictures), where a match is the scorer's cosine times its learned scale; ``accuracy`` is 1 where
     no other picture matches better, ties counted as hits, else 0; ``cosine`` is the cosine alone.
@@ -55,6 +57,7 @@ def self_retrieval(
             f"{len(texts)} captions of {len(images)} pictures; expected equally many of each, those of a picture side "
             "by side"
         )
+    scorer = _scorer(scorer) if isinstance(scorer, str) else scorer
     with torch.no_grad():
         features = images if isinstance(images, torch.Tensor) else scorer.image_features(scorer.pixels(images))
         images_BD = features.to(scorer.device)
@@ -90,6 +93,13 @@ def retrieval_reward(
         return (own_R >= best_R - TIE).float()
     match_RN = (scale * cosine_RN).masked_fill(~candidate_RN, -torch.inf)
     return match_RN.log_softmax(dim=1).gather(1, target_R[:, None]).squeeze(1)
+
+
+@functools.lru_cache(maxsize=2)
+def _scorer(name: str) -> ScorerLike:
+    from tellapart.scorers import load_scorer
+
+    return load_scorer(name)
 
 
 def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import importlib.util
 import io
 import os
 import stat
@@ -30,22 +31,27 @@ if TYPE_CHECKING:
 # What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write into .jpg, comes with JPEG.)
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+HEIC = ("heic", "heif", "hif") if importlib.util.find_spec("pillow_heif") else ()  # with the extra of that name
 SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
         *("jpg", "jpeg", "jpe", "jfif", "png", "apng", "gif", "webp", "bmp", "dib", "tif", "tiff"),
-        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif"),
+        *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif", *HEIC),
     )
 )
 # Picture formats that people have, and that this package does not read: reported, never passed over.
-UNSUPPORTED_SUFFIXES = frozenset(
-    f".{suffix}"
-    for suffix in (
-        *("heic", "heif", "jxl", "svg", "psd", "eps"),
-        *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
+UNSUPPORTED_SUFFIXES = (
+    frozenset(
+        f".{suffix}"
+        for suffix in (
+            *("heic", "heif", "hif", "jxl", "svg", "psd", "eps"),
+            *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
+        )
     )
+    - SUFFIXES
 )
+NO_HEIC = "convert it to JPEG or PNG, or type: pip install 'tellapart[heic]'"
 MAX_FILE_BYTES = 1 << 30
 MAX_PIXELS = 178_956_970  # Pillow's own bound: beyond it a file is taken for a decompression bomb
 
@@ -289,6 +295,10 @@ def _pillow() -> Any:
     # damaged metadata name no file, so they help nobody in a job over many.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
+    if HEIC:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     Image.init()  # all plug-ins at once: which of them there are depends on how Pillow was built
     return Image
 
@@ -324,7 +334,7 @@ def _decode_reason(error: Exception, data: bytes) -> str:
 def _guess_format(data: bytes) -> str:
     head = data[:512]
     if head[4:8] == b"ftyp" and head[8:12] in (b"heic", b"heix", b"mif1", b"msf1", b"heif"):
-        return "HEIC: convert it to JPEG or PNG"
+        return "HEIC: its data is damaged" if HEIC else f"HEIC: {NO_HEIC}"
     if head.startswith((b"%PDF", b"%!PS")):
         return "PDF or PostScript: convert it to PNG"
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")):

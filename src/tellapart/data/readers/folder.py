@@ -28,7 +28,7 @@ from tellapart.data.base import (
 from tellapart.data.caption_files import read_metadata
 from tellapart.data.dataset import Skipped
 from tellapart.data.images.clips import CLIP_SUFFIXES, picture_file
-from tellapart.data.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.images.pictures import NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.records import REFERENCE_KEYS
 from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
@@ -81,10 +81,14 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
             elif suffix in TEXT_SUFFIXES:
                 texts.add(name)
             elif suffix in UNSUPPORTED_SUFFIXES:
-                missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: convert it to JPEG or PNG")
+                missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: {_instead(suffix)}")
             elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
                 missing.add(str(root / name), "its download was interrupted")
     return pictures, texts
+
+
+def _instead(suffix: str) -> str:
+    return NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
 
 
 def _stem(name: str) -> str:
