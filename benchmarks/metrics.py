@@ -21,7 +21,7 @@ from benchmarks import process
 from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
 from tellapart.metrics import CiderD, ptb_tokenize
-from tellapart.metrics.meteor_index import open_tables
+from tellapart.metrics.meteor_tables import open_tables
 from tellapart.progress import Progress
 from tellapart.utils.messages import say
 

@@ -2,7 +2,7 @@
 
 A `Statistic` is a measure of one arm with one seed, as a function of how often each picture is drawn. So one bootstrap
 serves means, ratios of sums and counts of distinct words, and differences between arms on the same pictures are
-paired. With one seed the interval is over pictures only. It differs from `tellapart.metrics.significance`, which
+paired. With one seed the interval is over pictures only. It differs from `tellapart.metrics.statistics`, which
 compares two systems once, in that seeds are resampled, too.
 """
 
@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replication.multiple import ALPHA, part_p
-from tellapart.metrics.resampling import bootstrap_weights
-from tellapart.metrics.significance import RESAMPLES
+from tellapart.metrics.statistics import RESAMPLES, bootstrap_weights
 
 
 @dataclass(frozen=True)

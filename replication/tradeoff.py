@@ -39,7 +39,7 @@ from replication.verdict import RECORDS
 from replication.worker_pool import Task, WorkerPool
 from tellapart.features.nearest import Vectors
 from tellapart.inference.best_of import BestOf
-from tellapart.metrics.significance import LEVEL, RESAMPLES
+from tellapart.metrics.statistics import LEVEL, RESAMPLES
 
 FOLDER = Path("runs") / "tradeoff"
 VERDICT_FILE = "tradeoff.json"

@@ -17,7 +17,7 @@ from replication.replay import ClaimResult
 from replication.seeds import VERDICTS
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
-from tellapart.metrics.significance import LEVEL, RESAMPLES
+from tellapart.metrics.statistics import LEVEL, RESAMPLES
 from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.messages import say
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.evaluation.facts.claims import Extraction
-from tellapart.evaluation.facts.extract import extract
+from tellapart.evaluation.facts.extract import Extraction, extract
 
 pytest.importorskip("HanTa")
 

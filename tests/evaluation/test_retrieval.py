@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.evaluation.retrieval import (
+from tellapart.evaluation.test_sets import (
     CandidateSets,
     chance,
     lookalike_sets,

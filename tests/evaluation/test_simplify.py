@@ -14,7 +14,7 @@ from tellapart.cli.app import whole_app
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_references
 from tellapart.errors import UsageError
-from tellapart.evaluation.simplify import simplify, simplify_all
+from tellapart.evaluation.facts.extract import simplify, simplify_all
 
 pytest.importorskip("HanTa")
 

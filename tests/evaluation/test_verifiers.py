@@ -13,13 +13,19 @@ from real_data import DATA
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.facts.chair import Chair, read_instances
-from tellapart.evaluation.facts.synonyms import read_synonyms
-from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.evaluation.facts.verify_references import verify_references
-from tellapart.evaluation.facts.verify_scenes import verify_scene
-from tellapart.evaluation.facts.verify_scorer import verify_scorer, whole_sentences
-from tellapart.metrics.correlation import spearman
+from tellapart.evaluation.facts.verify import (
+    Chair,
+    Verdict,
+    rate_statistic,
+    rates,
+    read_instances,
+    read_synonyms,
+    verify_references,
+    verify_scene,
+    verify_scorer,
+    whole_sentences,
+)
+from tellapart.metrics.statistics import spearman
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 

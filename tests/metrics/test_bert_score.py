@@ -15,9 +15,9 @@ from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
-from tellapart.evaluation.text_encoder import TextEncoder, load_text_encoder
+from tellapart.evaluation.text_models import TextEncoder, load_text_encoder
 from tellapart.metrics import bertscore
-from tellapart.metrics.bert_score import TokenFeatures
+from tellapart.metrics.embedding import TokenFeatures
 
 CAPTIONS = ["a red circle", "a dog on the grass", "two blue squares left of a star", "snow"]
 REFERENCES = [["the red circle", "a circle"], ["a dog runs"], ["two squares", "a blue star"], ["a big snow field"]]

@@ -11,16 +11,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tellapart.evaluation.comparison import MetricTests
-from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.facts.verdict import rate_statistic
-from tellapart.evaluation.metrics.scenes import percentage
+from tellapart.evaluation.context import Corpus, Measurement
+from tellapart.evaluation.evaluate import MetricTests, evaluate
+from tellapart.evaluation.facts.verify import rate_statistic
+from tellapart.evaluation.metrics.facts import percentage
 from tellapart.evaluation.registry import METRICS
-from tellapart.evaluation.retrieval import lookalike_sets, random_pools, retrieve, whole_sets
-from tellapart.evaluation.slots import Corpus, Measurement
-from tellapart.metrics.draws import Draws
+from tellapart.evaluation.test_sets import lookalike_sets, random_pools, retrieve, whole_sets
 from tellapart.metrics.results import Results
-from tellapart.metrics.significance import UNBOUNDED, Bounds, mean_interval, paired_difference
+from tellapart.metrics.statistics import UNBOUNDED, Bounds, Draws, mean_interval, paired_difference
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05
@@ -101,7 +99,7 @@ def retrieval_intervals(seed: int) -> Intervals:
 
 def ratio_intervals(seed: int) -> Intervals:
     """Rates (attribute precision and its like), corpus perplexity, and means of skewed values (perplexity)."""
-    from tellapart.evaluation.metrics.perplexity import corpus_perplexity
+    from tellapart.evaluation.metrics.text_models import corpus_perplexity
 
     rng = np.random.default_rng(seed)
     below_N = rng.poisson(2.5, 150).astype(float)

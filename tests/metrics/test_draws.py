@@ -7,20 +7,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.evaluation.comparison import MetricTests
-from tellapart.evaluation.slots import Corpus, Measurement
+from tellapart.evaluation.context import Corpus, Measurement
+from tellapart.evaluation.evaluate import MetricTests
 from tellapart.metrics import bleu
-from tellapart.metrics.draws import Draws
 from tellapart.metrics.overlap import bleu_statistic
-from tellapart.metrics.resampling import (
+from tellapart.metrics.statistics import (
+    Difference,
+    Draws,
     GrowingStatistic,
+    Interval,
     MeanStatistic,
     SummedStatistic,
     bootstrap_weights,
     evaluate_many,
     random_swaps,
 )
-from tellapart.metrics.significance import Difference, Interval
 
 N, RESAMPLES, SEED = 90, 120, 3
 RNG = np.random.default_rng(0)
@@ -130,7 +131,7 @@ def test_means_weights_and_abstentions_share_one_pass(monkeypatch: pytest.Monkey
         drawn.append(n)
         return bootstrap_weights(n, resamples, seed)
 
-    monkeypatch.setattr("tellapart.metrics.draws.bootstrap_weights", counting)
+    monkeypatch.setattr("tellapart.metrics.statistics.bootstrap_weights", counting)
     weight_N = RNG.integers(1, 4, N)
     means = [{name: RNG.random(N) for name in "ab"} for _ in range(4)]
     means[3]["b"][:7] = np.nan
@@ -176,8 +177,8 @@ def test_blocks_of_weights_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     statistic = SummedStatistic(RNG.random((N, 3)), lambda sums: sums[..., 0] / sums[..., 2])
     values = []
     for cells in (2_000_000, 700):
-        monkeypatch.setattr("tellapart.metrics.resampling._BLOCK_CELLS", cells)
-        monkeypatch.setattr("tellapart.metrics.resampling._KEPT_CELLS", 0)
+        monkeypatch.setattr("tellapart.metrics.statistics._BLOCK_CELLS", cells)
+        monkeypatch.setattr("tellapart.metrics.statistics._KEPT_CELLS", 0)
         draws = Draws(RESAMPLES, SEED)
         drawn = draws.bootstrap(statistic, N)
         draws.run()

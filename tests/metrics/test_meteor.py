@@ -26,10 +26,8 @@ from test_overlap import PUBLISHED, published
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.metrics import meteor, meteor_align, meteor_index, ptb_tokenize
-from tellapart.metrics.meteor_align import Match, align, covered
-from tellapart.metrics.meteor_score import meteor_counts, meteor_statistic, score
-from tellapart.metrics.meteor_text import normalise
+from tellapart.metrics import meteor, meteor_score, meteor_tables, ptb_tokenize
+from tellapart.metrics.meteor_score import Match, align, covered, meteor_counts, meteor_statistic, normalise, score
 
 pytest.importorskip("snowballstemmer", reason="the extra 'meteor' is not installed")
 needs_package = pytest.mark.skipif(
@@ -42,7 +40,7 @@ METEORS = [27.50, 18.43, 13.29]  # of the rows of PUBLISHED, as the papers print
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An index of a few words, in a cache of its own."""
     sources = write_tables(tmp_path / "tables")
-    monkeypatch.setattr(meteor_index, "_sources", lambda: sources)
+    monkeypatch.setattr(meteor_tables, "_sources", lambda: sources)
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "meteor"
 
@@ -227,7 +225,7 @@ def test_words_with_many_matches_are_aligned_as_others(caption: list[str], refer
     ]
     usual = align(rows, len(caption))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(meteor_align, "_MANY", 0)
+        patch.setattr(meteor_score, "_MANY", 0)
         assert align(rows, len(caption)) == usual
 
 
@@ -263,22 +261,22 @@ def test_normalisation(text: str, words: str) -> None:
 
 
 def test_the_index_is_built_once_and_mended_where_it_is_damaged(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    meteor_index.open_tables()
+    meteor_tables.open_tables()
     (folder,) = small.iterdir()
     written = folder.stat().st_mtime_ns
-    monkeypatch.setattr(meteor_index, "_write", lambda *_: pytest.fail("built again"))
-    meteor_index.open_tables()
+    monkeypatch.setattr(meteor_tables, "_write", lambda *_: pytest.fail("built again"))
+    meteor_tables.open_tables()
     assert folder.stat().st_mtime_ns == written
     monkeypatch.undo()
 
 
 def test_a_damaged_index_is_built_again(small: Path) -> None:
-    first = meteor_index.open_tables().paraphrases.value.copy()
+    first = meteor_tables.open_tables().paraphrases.value.copy()
     (folder,) = small.iterdir()
     for name in ("paraphrases.value.npy", "meta.json"):
         file = folder / name
         file.write_bytes(file.read_bytes()[:-20])
-        again = meteor_index.open_tables()
+        again = meteor_tables.open_tables()
         assert (again.paraphrases.value == first).all() and again.function_words
     assert [path.name for path in small.iterdir()] == [folder.name]
 
@@ -289,21 +287,21 @@ def test_a_build_that_fails_leaves_nothing(small: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(TellapartError, match=r"No space left on device\); set TELLAPART_CACHE"):
-        meteor_index.open_tables()
+        meteor_tables.open_tables()
     assert list(small.iterdir()) == []
 
 
 def test_other_tables_are_another_index(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert meteor(["sofa"], [["bench"]])[0] == 0
     other = write_tables(tmp_path / "other", [("sofa", "bench")])
-    monkeypatch.setattr(meteor_index, "_sources", lambda: other)
+    monkeypatch.setattr(meteor_tables, "_sources", lambda: other)
     assert meteor(["sofa"], [["bench"]])[0] == pytest.approx(0.6)
     assert len(list(small.iterdir())) == 2
 
 
 def test_the_index_is_of_the_cache_and_what_else_lies_there_is_not(small: Path, cli: Cli) -> None:
-    meteor_index.open_tables()
-    held = sum(file.stat().st_size for file in meteor_index.index_folder().iterdir())
+    meteor_tables.open_tables()
+    held = sum(file.stat().st_size for file in meteor_tables.index_folder().iterdir())
     (small / ".making-killed").mkdir()
     (small / "my-own").mkdir()
     told = json.loads(cli("cache", "--json").out)
@@ -331,7 +329,7 @@ def test_a_stemmer_that_stems_otherwise_is_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(snowballstemmer, "stemmer", lambda language: Newer())
     with pytest.raises(TellapartError, match=r"snowballstemmer>=2\.2,<3"):
-        meteor_index.english_stemmer.__wrapped__()
+        meteor_tables.english_stemmer.__wrapped__()
 
 
 # -- command
@@ -460,7 +458,7 @@ def _as_the_jar(jar: Jar, pairs: list[tuple[str, list[str]]]) -> None:
 def _paraphrases() -> list[tuple[str, str]]:
     """Pairs of the real table, as many of each pair of lengths, up to seven words."""
     by_size: dict[tuple[int, int], list[tuple[str, str]]] = {}
-    with gzip.open(meteor_index._sources()[1], "rt", encoding="utf-8") as lines:
+    with gzip.open(meteor_tables._sources()[1], "rt", encoding="utf-8") as lines:
         for _ in itertools.islice(lines, 150_000):
             pair = next(lines).strip(), next(lines).strip()
             if all(word.isalpha() and word.isascii() for word in " ".join(pair).split()):

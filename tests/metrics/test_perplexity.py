@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tellapart.cli.app import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
-from tellapart.evaluation.language_model import LanguageModel, load_language_model
+from tellapart.evaluation.text_models import LanguageModel, load_language_model
 from tellapart.metrics import ppl
 from tellapart.metrics.perplexity import token_losses
 

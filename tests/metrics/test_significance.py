@@ -10,11 +10,12 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from tellapart.metrics.resampling import MeanStatistic, SummedStatistic
-from tellapart.metrics.significance import (
+from tellapart.metrics.statistics import (
     PERCENT,
     UNBOUNDED,
     Interval,
+    MeanStatistic,
+    SummedStatistic,
     format_p,
     mean_interval,
     paired_difference,
@@ -73,8 +74,8 @@ def test_equal_seeds_draw_equal_intervals():
 def test_blocks_do_not_change_the_draws(monkeypatch):
     value_N = np.random.default_rng(2).random(50)
     whole = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
-    monkeypatch.setattr("tellapart.metrics.resampling._BLOCK_CELLS", 170)
-    monkeypatch.setattr("tellapart.metrics.resampling._KEPT_CELLS", 0)
+    monkeypatch.setattr("tellapart.metrics.statistics._BLOCK_CELLS", 170)
+    monkeypatch.setattr("tellapart.metrics.statistics._KEPT_CELLS", 0)
     parts = mean_interval(value_N), paired_difference(value_N, value_N[::-1])
     for part, all_at_once in zip(parts, whole, strict=True):
         assert astuple(part) == pytest.approx(astuple(all_at_once), abs=1e-12)

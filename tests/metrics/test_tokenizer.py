@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from real_data import DATA
 
 from tellapart.metrics import ptb_tokenize
-from tellapart.metrics.ptb_rules import SPECIAL_WORDS
+from tellapart.metrics.ptb import SPECIAL_WORDS
 
 KNOWN = {
     "A man riding a motor-cycle, on a dirt road.": "a man riding a motor-cycle on a dirt road",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.metrics.resampling import bootstrap_weights
+from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.study.agreement import fleiss_kappa, krippendorff_alpha, option_counts_of
 from tellapart.study.analysis import harmonic
 from tellapart.study.bootstrap import Ratings, difference, interval, means, resampled_means, student_quantile

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tellapart.metrics.cider import length_penalty
 from tellapart.metrics.ngrams import ORDERS, GramTable
-from tellapart.metrics.tfidf import length_penalty
-from tellapart.metrics.tokenizer import ptb_tokenize
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.consensus import word_shares
 
 

@@ -60,8 +60,7 @@ def card_table(card: Card) -> Table:
 def write_card(card: Card, folder: Path) -> None:
     """Write card.md and card.html."""
     from tellapart.bags.file import write_whole
-    from tellapart.evaluation.benchmark_card import markdown
-    from tellapart.evaluation.card_page import page
+    from tellapart.evaluation.benchmark_card import markdown, page
 
     write_whole(folder / "card.md", markdown(card))
     write_whole(folder / "card.html", page(card))

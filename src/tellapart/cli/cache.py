@@ -97,7 +97,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
 
 
 def _meteor(home: Path) -> list[Path]:
-    """The folders of `tellapart.metrics.meteor_index`, unfinished ones included; other files there are not ours."""
+    """The folders of `tellapart.metrics.meteor_tables`, unfinished ones included; other files there are not ours."""
     inside = (home / "meteor").glob("*")
     return [path for path in inside if path.is_dir() and re.fullmatch(r"[0-9a-f]{20}|\.making-.+", path.name)]
 

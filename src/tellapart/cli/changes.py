@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from tellapart.evaluation.changes import Changes
+    from tellapart.evaluation.gallery import Changes
 
 app = App()
 
@@ -38,9 +38,9 @@ def changes(
 
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file
-    from tellapart.evaluation.caption_inputs import lists_of, match_files, read_references, references_of
-    from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
-    from tellapart.evaluation.facts.words import check_tagger
+    from tellapart.evaluation.facts.extract import check_tagger
+    from tellapart.evaluation.gallery import Changes, OnlyRight, check_top, find_falls, find_only_right
+    from tellapart.evaluation.inputs import lists_of, match_files, read_references, references_of
     from tellapart.utils.messages import say
 
     dataset = open_data(data)

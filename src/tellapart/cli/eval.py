@@ -132,7 +132,7 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.evaluate import run_eval
-    from tellapart.evaluation.judges.inputs import JudgeInputs
+    from tellapart.evaluation.judges.judge import JudgeInputs
     from tellapart.evaluation.selection import main_metrics
     from tellapart.metrics.results import WORDS
 
@@ -210,7 +210,7 @@ def evaluate(
     if per_caption is not None:
         formats.write(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
-        from tellapart.evaluation.page import write_eval_page
+        from tellapart.evaluation.formats import write_eval_page
 
         write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":

@@ -40,7 +40,7 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
-    from tellapart.evaluation.read_results import read_results
+    from tellapart.evaluation.formats import read_results
 
     value, results = read_results(folder)
     show(value, lambda: results.table(without=("human", "chance")), as_json)

@@ -44,8 +44,8 @@ def judges(
     as_json: Json = False,
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
-    from tellapart.evaluation.judges.inputs import JudgeInputs
-    from tellapart.evaluation.meta.judge_metrics import agreement_with_people
+    from tellapart.evaluation.judges.judge import JudgeInputs
+    from tellapart.evaluation.meta.agreement import agreement_with_people
     from tellapart.utils.messages import say
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
@@ -81,8 +81,8 @@ def arena(
     as_json: Json = False,
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
-    from tellapart.evaluation.judges.caption_files import run_arena
-    from tellapart.evaluation.judges.inputs import JudgeInputs
+    from tellapart.evaluation.judges.arena import run_arena
+    from tellapart.evaluation.judges.judge import JudgeInputs
     from tellapart.utils.messages import say
 
     judge = JudgeInputs(llm_judge, ledger, prompts).open()

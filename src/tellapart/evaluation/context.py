@@ -2,27 +2,396 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
-from tellapart.evaluation.facts.synonyms import Synonyms
-from tellapart.evaluation.scorer_texts import ScorerTexts
+from tellapart.errors import UsageError
+from tellapart.evaluation.facts.verify import Synonyms
+from tellapart.metrics.statistics import MeanStatistic, Statistic
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.judges.judge import Judge
-    from tellapart.evaluation.judges.measures import ChoiceQuestion
-    from tellapart.evaluation.language_model import LanguageModel
-    from tellapart.evaluation.protocols import EvalScorer, TokenScorer
-    from tellapart.evaluation.retrieval import CandidateSets, Retrieval
-    from tellapart.evaluation.slots import Slot
-    from tellapart.evaluation.text_encoder import TextEncoder
-    from tellapart.metrics.bert_score import BERTScore
+    import torch
+    from PIL import Image
+
+    from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+    from tellapart.evaluation.test_sets import CandidateSets, Retrieval
+    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.metrics.embedding import BERTScore, EMScore
+    from tellapart.models.protocols import Tokenizer
     from tellapart.scenes.truth import ClaimCounts
-    from tellapart.types import Item
+    from tellapart.types import Encoder, Item, Picture
+
+
+# What an evaluation needs of the models that it asks: a scorer, a language model, a text encoder.
+
+
+class EvalScorer(Protocol):
+    """A scorer with stored image features. Its text features are L2-normalised, N×D."""
+
+    name: str
+
+    @property
+    def frames(self) -> int:
+        """Frames of a video file that it sees; other pictures need none."""
+        ...
+
+    @property
+    def encoder(self) -> Encoder: ...
+
+    @property
+    def window(self) -> int:
+        """The longest text in tokens, start and end included."""
+        ...
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, start and end included, before it is cut."""
+        ...
+
+    def text_features(self, texts: Sequence[str]) -> torch.Tensor: ...
+
+
+class TokenScorer(EvalScorer, Protocol):
+    """A scorer that also has features of single tokens, as EMScore needs them."""
+
+    tokenizer: Tokenizer
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, start and end included, cut at the window."""
+        ...
+
+    def token_features(self, texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
+        """Of each text the ids of its T tokens and their normalised features, T×D."""
+        ...
+
+
+class TextModel(Protocol):
+    """A model of texts: what a signature says of it, and how many texts it had to cut."""
+
+    name: str
+    window: int
+    cut_texts: int
+
+    @property
+    def signature(self) -> str: ...
+
+
+# What a metric reads and what it gives back. Captions come as slots: every picture's first one, every second one, …
+#
+# A metric of one caption is measured slot by slot; `merge_slots` makes one measurement of a system's slots.
+
+HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
+HUMAN_CHOICES = ("first", "random", "mean")
+
+
+@dataclass(eq=False)
+class Slot:
+    """One caption for each picture, in the order of the ids, and the references of each."""
+
+    captions: list[str]
+    references: list[list[str]] | None = None
+    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A number of all captions together: one row of material per picture, and what makes a statistic of rows."""
+
+    rows: list[Any]
+    build: Callable[[list[Any]], Statistic]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed.
+
+    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
+    """
+
+    value_N: np.ndarray | None
+    corpus: Corpus | None = None
+    weight_N: np.ndarray | None = None
+
+
+def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[Slot]:
+    """A system's captions as slots: every picture's first ones, every picture's second ones, and so on.
+
+    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
+    """
+    width = max(map(len, lists))
+    return [
+        Slot(
+            [texts[number % len(texts)] for texts in lists],
+            all_references,
+            np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
+        )
+        for number in range(width)
+    ]
+
+
+def caption_lists(slots: Sequence[Slot]) -> list[list[str]]:
+    """All captions of each picture, those that a slot only says again left out."""
+    kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
+    return [
+        [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
+        for number in range(len(slots[0].captions))
+    ]
+
+
+def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[Slot]:
+    """People's captions as a system, each scored against the picture's other references."""
+    if choice not in HUMAN_CHOICES:
+        raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
+    if all_references is None:
+        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
+    if choice == "first":
+        return [_human_slot(all_references, [0] * len(all_references), 0)]
+    if choice == "random":
+        rng = np.random.default_rng(seed)
+        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
+    return [
+        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
+        for slot in range(max(map(len, all_references)))
+    ]
+
+
+def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> Slot:
+    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
+    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
+    return Slot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
+
+
+def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[Slot]) -> Measurement:
+    """A system's measurement: that of its captions, or the mean over several captions of a picture."""
+    values = [measured.value_N for measured in measured_S if measured.value_N is not None]
+    value_N = values[0] if values else None
+    if len(values) > 1:
+        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
+        value_SN = np.array([_unless(slot.repeats, own_N) for slot, own_N in zip(slots, values, strict=True)])
+        count_N = np.count_nonzero(~np.isnan(value_SN), axis=0)
+        value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
+    corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
+    if not corpora:
+        return Measurement(value_N, weight_N=measured_S[0].weight_N)
+    rows = list(zip(*[corpus.rows for corpus in corpora], strict=True))
+    return Measurement(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
+
+
+def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:
+    return value_N if repeats_N is None else np.where(repeats_N, np.nan, value_N)
+
+
+def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ...]]) -> Statistic:
+    statistics = [build(list(column)) for column in zip(*rows, strict=True)]
+    return statistics[0] if len(statistics) == 1 else MeanStatistic(statistics)
+
+
+# Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
+
+LONG_TEXTS = ("truncate", "sentences")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class ScorerTexts:
+    """Features of texts by one scorer. ``long_texts``: what happens to those beyond its window, one of `LONG_TEXTS`."""
+
+    def __init__(self, scorer: EvalScorer, long_texts: str) -> None:
+        self.scorer, self.long_texts = scorer, long_texts
+        self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
+        self._long: dict[str, int] = {}  # texts beyond the window, and pieces of them that were cut
+
+    def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
+        """Normalised text features N×D float32, each distinct text encoded once, with progress.
+
+        A text beyond the scorer's window is cut there, or, with ``long_texts`` "sentences", stands for its sentences:
+        its row is the mean of theirs, so that its cosine with a picture is the mean of the sentences' cosines.
+        """
+        known = self._known.setdefault(prefix, {})
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            pieces = [[prefix + piece for piece in parts] for parts in self.pieces(new, prefix)]
+            feature_UD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
+            if len(feature_UD) > len(pieces):
+                start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
+                size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
+                feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
+            known.update(zip(new, feature_UD, strict=True))
+            if len(new) == len(texts):
+                return feature_UD  # `known` has views of it
+        found_ND = np.stack([known[text] for text in texts])
+        known.update(zip(texts, found_ND, strict=True))  # views of the last copy: one is kept, not two
+        return found_ND
+
+    def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
+        """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
+        sizes = self.scorer.lengths([prefix + text for text in unique])
+        pieces = []
+        for text, size in zip(unique, sizes, strict=True):
+            parts = [text]
+            if size > self.scorer.window:
+                if self.long_texts == "sentences":
+                    parts = [part for part in _SENTENCE_END.split(text) if part.strip()] or [text]
+                over = sum(n > self.scorer.window for n in self.scorer.lengths([prefix + part for part in parts]))
+                self._long[text] = max(over, self._long.get(text, 0))
+            pieces.append(parts)
+        return pieces
+
+    def long_note(self) -> str | None:
+        """What became of the texts that were longer than the scorer's window; None where there were none."""
+        if not self._long:
+            return None
+        over = sum(self._long.values())
+        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
+        line = f"{len(self._long)} distinct texts are longer than {window}"
+        if self.long_texts == "sentences":
+            return f"{line}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
+        return f"{line}; cut there (--long-texts sentences scores them by sentence)"
+
+
+def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
+    from tellapart.progress import track
+
+    block, feature_ND = 1024, np.zeros((0, 0), np.float32)
+    starts = range(0, len(texts), block)
+    for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
+        part_BD = scorer.text_features(texts[start : start + block]).float().cpu().numpy()
+        if not start:
+            feature_ND = np.empty((len(texts), part_BD.shape[1]), np.float32)
+        feature_ND[start : start + block] = part_BD
+    return feature_ND
+
+
+# Clips in an evaluation: features of their frames, and EMScore's inputs.
+
+# Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
+EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
+EMSCORE_IDF = ("references", "captions")
+
+
+@dataclass
+class ClipInputs:
+    """What metrics read of an evaluation's clips, computed once.
+
+    ``emscore_idf``: where the weights of EMScore's tokens come from, one of `EMSCORE_IDF`; None: all are alike.
+    """
+
+    items: Sequence[Item]
+    scorer: TokenScorer
+    texts: ScorerTexts
+    references: Sequence[Sequence[str]]
+    emscore_idf: str | None = None
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def frames_of(self, item: Item) -> int:
+        """How many frames of an item the scorer sees, see `frames_seen`."""
+        return frames_seen(item, self.scorer)
+
+    @cached_property
+    def frame_features(self) -> list[np.ndarray]:
+        """Normalised features of the frames of each clip, F×D each."""
+        from tellapart.features.store import FeatureStore
+
+        count_N = [self.frames_of(item) for item in self.items]
+        frames = [
+            replace(item, picture=Frame(item.picture, number, count))
+            for item, count in zip(self.items, count_N, strict=True)
+            for number in range(count)
+        ]
+        flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
+        return np.split(flat_FD, np.cumsum(count_N)[:-1])
+
+    def emscore(self, slot: Slot) -> EMScore:
+        """Precision, recall and F of a slot's captions against the frames of their clips."""
+        from tellapart.metrics.embedding import emscore
+
+        key = ("scores", id(slot))
+        if key not in self._kept:
+            self._kept[key] = emscore(*self._emscore_inputs(slot))
+        found: EMScore = self._kept[key]
+        return found
+
+    def emscore_ranks(self, slot: Slot) -> np.ndarray:
+        """How many clips EMScore's F holds for likelier than a caption's own, of each of N captions; NaN: no F."""
+        from tellapart.evaluation.test_sets import TIE
+        from tellapart.metrics.embedding import emscore_f_rows
+
+        key = ("ranks", id(slot))
+        if key not in self._kept:
+            rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
+            ranks = [np.nan if np.isnan(row_M[own]) else float((row_M > row_M[own] + TIE).sum()) for own, row_M in rows]
+            self._kept[key] = np.array(ranks)
+        rank_N: np.ndarray = self._kept[key]
+        return rank_N
+
+    def _emscore_inputs(self, slot: Slot) -> EMScoreInputs:
+        """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
+        parts = self.texts.pieces(slot.captions, "")
+        flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
+        ids, token_TD, at = [], [], 0
+        for pieces in parts:
+            ids.append([token for row, _ in flat[at : at + len(pieces)] for token in row])
+            token_TD.append(np.concatenate([feature_TD for _, feature_TD in flat[at : at + len(pieces)]]))
+            at += len(pieces)
+        weight = self._token_weights(slot)
+        weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
+        return self.texts.encode(slot.captions), token_TD, self.frame_features, weight_T
+
+    def _token_weights(self, slot: Slot) -> Mapping[int, float] | None:
+        from tellapart.metrics.embedding import token_idf
+
+        if self.emscore_idf is None:
+            return None
+        texts = slot.captions
+        if self.emscore_idf == "references":
+            texts = [text for texts in self.references for text in texts]
+        key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
+        if key not in self._kept:
+            end = self.scorer.tokenizer.eos_token_id
+            assert end is not None, "a text tower such as CLIP's has an end token"
+            self._kept[key] = token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window)
+        found: Mapping[int, float] = self._kept[key]
+        return found
+
+
+def frames_seen(item: Item, scorer: EvalScorer) -> int:
+    """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
+    from tellapart.data.images.clips import is_clip
+
+    if not is_clip(item.picture):
+        return 1
+    return int(getattr(item.picture, "length", scorer.frames))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a clip, as a picture of its own."""
+
+    clip: Picture
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.clip.name
+
+    def key(self) -> str:
+        return f"{self.clip.key()}-frame{self.number}of{self.count}"
+
+    def image(self) -> Image.Image:
+        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # its type is no Hashable, it is
+
+
+@lru_cache(maxsize=2)
+def _frames(clip: Picture, count: int) -> list[Image.Image]:
+    """The frames of a clip, decoded once for consecutive calls."""
+    from tellapart.data.images.clips import sample_frames
+
+    return sample_frames(clip, count)
+
 
 T = TypeVar("T")
 
@@ -109,7 +478,7 @@ class EvalContext:
         return self.once(("sets", pools), lambda: self._make_sets(pools))
 
     def _make_sets(self, pools: str) -> CandidateSets:
-        from tellapart.evaluation.retrieval import lookalike_sets, random_pools, whole_sets
+        from tellapart.evaluation.test_sets import lookalike_sets, random_pools, whole_sets
 
         if pools in self.file_sets:
             return self.file_sets[pools]
@@ -163,7 +532,7 @@ class EvalContext:
 
     def bertscore(self, slot: Slot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""
-        from tellapart.metrics.bert_score import bertscore
+        from tellapart.metrics.embedding import bertscore
 
         references = slot.references or []
         return self.once(
@@ -178,7 +547,7 @@ class EvalContext:
 
     def retrieval(self, slot: Slot, pools: str) -> Retrieval:
         """The scorer's ranks for a slot's captions."""
-        from tellapart.evaluation.retrieval import retrieve
+        from tellapart.evaluation.test_sets import retrieve
 
         assert self.image_ND is not None
         image_ND, n = self.image_ND, len(self.ids)

@@ -6,64 +6,237 @@ metric needs, stands in the table of `tellapart.evaluation.registry`.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart import __version__
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.caption_inputs import (
-    lists_of,
-    match_files,
-    name_systems,
-    open_optional,
-    read_references,
-    references_of,
-    same_ids,
-    with_ids,
-)
-from tellapart.evaluation.comparison import PAIRS, Comparison
-from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.gallery import gallery, keep_sets
-from tellapart.evaluation.inputs import CandidateInputs, read_inputs
-from tellapart.evaluation.judges.inputs import JudgeInputs
-from tellapart.evaluation.model_inputs import (
-    check_named,
-    check_scorer_options,
-    features_of,
-    hardware_of,
-    load_language_model_from,
-    load_scorers,
-    load_text_encoder_from,
-    notes_on_cut_texts,
-)
-from tellapart.evaluation.needs import NEEDS
-from tellapart.evaluation.object_inputs import ObjectInputs, marks_of, notes_on_instances, read_object_inputs
-from tellapart.evaluation.registry import Metric
-from tellapart.evaluation.selection import choose
-from tellapart.evaluation.slots import (
+from tellapart.evaluation.context import (
     CHANCE,
     HUMAN,
     HUMAN_CHOICES,
+    EvalContext,
     Measurement,
     caption_lists,
     human_slots,
     system_slots,
 )
-from tellapart.metrics.results import WORDS, Results
+from tellapart.evaluation.gallery import gallery, keep_sets
+from tellapart.evaluation.inputs import (
+    CandidateInputs,
+    ObjectInputs,
+    check_named,
+    check_scorer_options,
+    features_of,
+    hardware_of,
+    lists_of,
+    load_language_model_from,
+    load_scorers,
+    load_text_encoder_from,
+    marks_of,
+    match_files,
+    name_systems,
+    notes_on_cut_texts,
+    notes_on_instances,
+    open_optional,
+    read_inputs,
+    read_object_inputs,
+    read_references,
+    references_of,
+    same_ids,
+    with_ids,
+)
+from tellapart.evaluation.judges.judge import JudgeInputs
+from tellapart.evaluation.registry import NEEDS, Metric
+from tellapart.evaluation.selection import choose
+from tellapart.metrics.results import WORDS, Pair, Results
+from tellapart.metrics.statistics import (
+    UNBOUNDED,
+    Bounds,
+    Difference,
+    Drawn,
+    Draws,
+    Interval,
+    MeanTest,
+    Resampled,
+    Statistic,
+    bounds_of_difference,
+    difference_of,
+    paired_values,
+)
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.judges.judge import Judge
-    from tellapart.evaluation.judges.measures import ChoiceQuestion
-    from tellapart.evaluation.language_model import LanguageModel
-    from tellapart.evaluation.protocols import EvalScorer
-    from tellapart.evaluation.slots import Slot
-    from tellapart.evaluation.text_encoder import TextEncoder
+    from tellapart.evaluation.context import EvalScorer, Slot
+    from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.types import Item
+
+
+# Systems side by side: intervals of what was measured, and the paired differences, picture by picture.
+
+PAIRS = ("first", "all")
+
+
+class Comparison:
+    """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
+
+    captions: how many each system has of a picture. human: what a signature says of people's captions. pairs: "first"
+    compares each system with the first one, "all" every two systems.
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        captions: Mapping[str, int],
+        *,
+        resamples: int = 1000,
+        seed: int = 0,
+        human: str = "",
+        pairs: str = "first",
+    ) -> None:
+        self.results, self.captions, self.human, self.pairs = results, captions, human, pairs
+        self.resamples, self.seed = resamples, seed
+        self._found: dict[str, tuple[Mapping[str, Measurement], Bounds]] = {}
+
+    def add(
+        self,
+        metric: Metric,
+        context: EvalContext,
+        measured: dict[str, Measurement],
+        *,
+        scorer: str = "",
+        chance: bool = False,
+    ) -> None:
+        """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
+        scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
+        key = f"{metric.name}@{scorer}" if scorer else metric.name
+        if chance and metric.chance is not None:
+            questions_N = next((one.weight_N for one in measured.values()), None)
+            measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
+        self._describe(metric, key, context, measured, scorer)
+        self._found[key] = measured, metric.bounds_in(context)
+        for system, one in measured.items():
+            if one.value_N is not None:
+                self.results.values.setdefault(system, {})[key] = one.value_N
+
+    def finish(self) -> None:
+        """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
+        started = time.monotonic()
+        draws = Draws(self.resamples, self.seed)
+        tests = {
+            key: MetricTests(draws, measured, self._pairs(measured), bounds)
+            for key, (measured, bounds) in self._found.items()
+        }
+        draws.run()
+        for key, test in tests.items():
+            for system, interval in test.intervals().items():
+                self.results.systems.setdefault(system, {})[key] = interval
+            self.results.pairs += [Pair(a, b, key, difference) for (a, b), difference in test.differences().items()]
+        detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
+
+    def _describe(
+        self, metric: Metric, key: str, context: EvalContext, measured: Mapping[str, Measurement], scorer: str
+    ) -> None:
+        """The metric's signature, its candidate sets, and what reports say of it."""
+        captions = {count for system, count in self.captions.items() if system in measured and system != HUMAN} - {1}
+        self.results.signatures[key] = (
+            f"{metric.short or metric.name}|{metric.variant(context)}"
+            f"|bootstrap:{self.resamples}@{self.seed}|tellapart:{__version__}"
+            + (self.human if HUMAN in measured else "")
+            + (f"|captions:{','.join(map(str, sorted(captions)))}" if captions else "")
+        )
+        candidates = metric.candidates(context)
+        if candidates is not None:
+            self.results.candidates[key] = candidates
+        self.results.formats[key] = metric.digits
+        self.results.metrics[key] = metric.info(candidates, scorer)
+
+    def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
+        systems = [system for system in measured if system != CHANCE]
+        return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
+
+
+class MetricTests:
+    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``.
+
+    bounds: the least and the greatest value of a picture.
+    """
+
+    def __init__(
+        self,
+        draws: Draws,
+        measured: Mapping[str, Measurement],
+        pairs: Iterable[tuple[str, str]],
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
+        self._measured, self._draws, self._bounds = measured, draws, bounds
+        self._corpora = {
+            system: (one.corpus, one.corpus.build(one.corpus.rows))
+            for system, one in measured.items()
+            if one.corpus is not None
+        }
+        self._drawn = {
+            system: draws.bootstrap(statistic, len(corpus.rows))
+            for system, (corpus, statistic) in self._corpora.items()
+        }
+        self._means = {
+            system: MeanTest(draws, one.value_N, one.weight_N, bounds=bounds)
+            for system, one in measured.items()
+            if one.corpus is None and one.value_N is not None
+        }
+        self._pairs = {(a, b): self._paired(a, b) for a, b in pairs}
+
+    def intervals(self) -> dict[str, Interval]:
+        """By system; call it after `Draws.run`, as `differences`."""
+        return {
+            system: self._resampled(system).interval() if system in self._corpora else self._means[system].interval()
+            for system in self._measured
+        }
+
+    def differences(self) -> dict[tuple[str, str], Difference]:
+        """System b minus system a, by pair."""
+        return {
+            (a, b): test.difference()
+            if isinstance(test, MeanTest)
+            else difference_of(self._resampled(b), self._resampled(a), test)
+            for (a, b), test in self._pairs.items()
+        }
+
+    def _paired(self, a: str, b: str) -> MeanTest | Drawn:
+        base, system = self._measured[a], self._measured[b]
+        if a not in self._corpora or b not in self._corpora:
+            assert base.value_N is not None and system.value_N is not None
+            difference_N = paired_values(system.value_N, base.value_N)
+            bounds = bounds_of_difference(self._bounds)
+            return MeanTest(self._draws, difference_N, system.weight_N, paired=True, bounds=bounds)
+        (base_corpus, base_statistic), (corpus, statistic) = self._corpora[a], self._corpora[b]
+
+        def pooled() -> Statistic:
+            rows, base_rows = _as_wide(corpus.rows, base_corpus.rows)
+            return corpus.build(rows + base_rows)
+
+        return self._draws.swap(statistic, base_statistic, len(corpus.rows), pooled)
+
+    def _resampled(self, system: str) -> Resampled:
+        corpus, statistic = self._corpora[system]
+        n = len(corpus.rows)
+        value, drawn_R = statistic(np.ones(n)), self._drawn[system].values_R
+        return Resampled(statistic, n, value, drawn_R, self._measured[system].value_N, self._draws.seed)
+
+
+def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Rows of equally many slots: a system with fewer captions of a picture says them again."""
+    width = math.lcm(len(rows[0]), len(base[0]))
+    return [row * (width // len(row)) for row in rows], [row * (width // len(row)) for row in base]
+
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
 
@@ -156,7 +329,7 @@ def evaluate(
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
-        from tellapart.metrics.words import associated_words, tagger_signature
+        from tellapart.metrics.lexical import associated_words, tagger_signature
 
         texts_by_system = {
             name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
@@ -236,7 +409,7 @@ def run_eval(
     model folders or names. Captions and pictures or references are matched by id, file name, stem or place
     (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and
     the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
-    `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.candidate_sets`),
+    `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.test_sets`),
     ``distractors`` the specification of pictures beyond these that every caption has to be told from as well.
     ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``,
     ``judge`` a judge and the questions for it. Torch is
@@ -253,7 +426,7 @@ def run_eval(
     objects = read_object_inputs(synonyms, instances)
     check_named(metrics, {"--synonyms": (synonyms, "chair_i,chair_s"), "--llm-judge": (judge and judge.spec, "clair")})
     if words:
-        from tellapart.metrics.words import check_words
+        from tellapart.metrics.lexical import check_words
 
         check_words(len(captions) + (human is not None))
     check_scorer_options(scorer, long_texts, emscore_idf)

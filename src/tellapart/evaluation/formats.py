@@ -6,14 +6,89 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
+from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
+from tellapart.evaluation.selection import base_of, metric_of_key
+from tellapart.metrics.lexical import Association
+from tellapart.metrics.results import PAIR_HEADS, Candidates, MetricInfo, Pair, Results
+from tellapart.metrics.statistics import Difference, Interval
+from tellapart.report.folder import Gallery, Log, RunFolder, RunInfo
+from tellapart.report.folder import Results as Shown
+from tellapart.report.page import render
 from tellapart.utils.files import replace_text, writable_file
-from tellapart.utils.text import for_terminal, json_text
+from tellapart.utils.text import for_terminal, json_text, parse_json
+
+if TYPE_CHECKING:
+    from tellapart.metrics.results import Results
+    from tellapart.types import Item
+
+
+# Results that were printed as JSON, read again.
+
+
+def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
+    """``results.json`` of a run's folder, as it is and as results; without any where it was not measured.
+
+    Raises `UsageError` where it is damaged.
+    """
+    path = folder / "results.json"
+    value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
+    try:
+        value = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else value
+        return value, results_from_json(value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
+            "with --resume): it is measured anew"
+        ) from error
+
+
+def results_from_json(value: Mapping[str, Any]) -> Results:
+    """Results as they are printed, from their fixed JSON; what each picture contributed is not in it."""
+
+    def interval(found: Mapping[str, Any]) -> Interval:
+        numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
+        return Interval(**numbers)
+
+    def pair(found: Mapping[str, Any]) -> Pair:
+        inner: dict[str, Any] = {
+            key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
+        }
+        difference = math.nan if found["difference"] is None else found["difference"]
+        return Pair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
+
+    systems = {
+        name: {metric: interval(found) for metric, found in metrics.items()}
+        for name, metrics in value["systems"].items()
+    }
+    count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
+    metrics = {key: MetricInfo(**info) for key, info in value.get("metrics", {}).items()}
+    formats = {key: metric.digits for key in value["signatures"] if (metric := metric_of_key(base_of(key))) is not None}
+    pairs = [pair(found) for found in value["pairs"]]
+    signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
+    words = {name: [Association(**word) for word in found] for name, found in value.get("words", {}).items()}
+    candidates = {key: Candidates(**found) for key, found in value.get("candidates", {}).items()}
+    pictures = value.get("pictures", {"n": count, "ids": ""})
+    return Results(
+        [str(i) for i in range(pictures["n"])],
+        systems,
+        pairs,
+        signatures,
+        notes,
+        formats=formats,
+        candidates=candidates,
+        metrics=metrics,
+        words=words,
+        ids_digest=pictures["ids"],
+    )
+
 
 TABLE = "table"
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex", ".txt": TABLE}
@@ -202,3 +277,30 @@ def _tex(text: str) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
+
+
+# ``tellapart eval --report``: the page of any caption files, with the machinery of a run's report.
+
+
+def write_eval_page(results: Results, out: Path, command: str, items: Sequence[Item] | None = None) -> None:
+    """One HTML page at ``out``: what changed, the numbers, and where there are pictures (``items``) a gallery.
+
+    Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
+    page again. Raises `TellapartError` where the page cannot be written.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        found = None
+        if items is not None:
+            sets = gallery(results, items)
+            sets = sets if sets["sets"] else caption_gallery(results, items)
+            found = Gallery.model_validate({**sets, "pictures": save_pictures(folder, sets, items)})
+        info = RunInfo(
+            name=", ".join(results.captions),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            versions={"tellapart": __version__},
+        )
+        shown = Shown.model_validate(results.to_json())
+        page = render([RunFolder(folder, info, Log(), results=shown, gallery=found, evaluation=True)], command)
+    write(out, page)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.metrics.resampling import bootstrap_weights
+from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.models.decoding import Decoding
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds

@@ -2,19 +2,273 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.caption_files import CaptionFile, preview_ids, read_reference_file
+from tellapart.data.caption_matching import (
+    KnownIds,
+    align_lists,
+    check_overlap,
+    match_captions,
+    report_problems,
+    with_text,
+)
 from tellapart.errors import UsageError
+from tellapart.evaluation.context import CHANCE, EMSCORE_IDF, HUMAN, LONG_TEXTS, EvalContext, EvalScorer
+from tellapart.evaluation.facts.verify import Synonyms, read_synonyms
+from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.candidate_sets import FileSets
-    from tellapart.evaluation.protocols import EvalScorer
+    import torch
+
+    from tellapart.data import Dataset
+    from tellapart.evaluation.context import EvalContext, EvalScorer, Slot
+    from tellapart.evaluation.facts.verify import Verdict
+    from tellapart.evaluation.test_sets import FileSets
+    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.scorers import Scorer
     from tellapart.types import Item
+
+
+# Caption files, references and data of an evaluation, matched by the ids that all have.
+
+
+def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
+    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
+    paths = [Path(path) for path in paths]
+    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
+        names = {name_of(path): path for path in paths}
+        if len(names) == len(paths):
+            return names
+    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
+    """The references of every id, of all files together; None where there is no file."""
+    files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
+    files.sort(key=lambda file: file.numbered)  # those with ids first: lines are matched with them by their place
+    if len(files) < 2:
+        return files[0] if files else None
+    whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
+    for file in files:
+        matched = match_captions(
+            file, KnownIds("the references", list(whole.texts), whole.files, whole.numbered), file.name
+        )
+        for id_, texts in (matched if whole.texts else file).texts.items():
+            whole.texts.setdefault(id_, []).extend(texts)
+        whole.files.update(file.files)
+    return whole
+
+
+def open_optional(data: str | None) -> Dataset | None:
+    if data is None:
+        return None
+    from tellapart.data import open_data
+
+    return open_data(data)
+
+
+def match_files(
+    systems: Mapping[str, CaptionFile],
+    references: CaptionFile | None,
+    dataset: Dataset | None,
+    allow_missing: bool,
+    min_overlap: float,
+) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
+    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
+
+    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
+    pictures differently were matched.
+    """
+    notes = dataset.report() if dataset is not None else []
+    if references is not None:
+        references = replace(references, texts=with_text(references.texts))
+    known_references = None if references is None else references.texts
+    if dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
+        if references is not None:
+            matched = match_captions(references, known, "references")
+            known_references, notes = matched.texts, notes + _note(matched.how)
+    else:
+        first = references or next(iter(systems.values()), CaptionFile("", {}))
+        whose = "the references" if references is not None else "the first caption file"
+        known = KnownIds(whose, list(first.texts), first.files, first.numbered)
+    ids = [key for key in known.ids if known_references is None or known_references.get(key)]
+    if known_references is not None:
+        if dataset is not None:
+            check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
+        lacking = [key for key in known.ids if not known_references.get(key)]
+        what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
+        notes += report_problems({what: lacking}, "references", allow_missing)
+    matches = {name: match_captions(file, known, name) for name, file in systems.items()}
+    if dataset is not None and (lost := _unreadable(dataset, ids, [own.texts for own in matches.values()])):
+        notes.append(dataset.unreadable.line(len(dataset)) or "")
+        ids = [key for key in ids if key not in lost]
+        matches = {name: replace(own, texts=_without(own.texts, lost)) for name, own in matches.items()}
+    kept = {}
+    for name, file in systems.items():
+        matched = matches[name]
+        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
+        kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap)
+        notes += [*_note(matched.how), *more]
+    common = [key for key in ids if all(key in captions for captions in kept.values())]
+    if not common and systems:
+        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    for name, own in kept.items():
+        check_overlap(len(common), len(own), name, "the other systems", min_overlap)
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
+
+
+def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
+    """The ids that some system has no caption of because the picture cannot be read: `caption` left them out.
+
+    Pictures are opened only where most have captions: else the files are about other ones, which is said elsewhere.
+    """
+    lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
+    if 2 * len(lacking) > len(ids):
+        return set()
+    return {item.id for item in dataset if item.id in lacking and dataset.load_image(item) is None}
+
+
+def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]:
+    return {key: own for key, own in texts.items() if key not in ids}
+
+
+def _files(dataset: Dataset) -> dict[str, str]:
+    """The file of each picture that is one."""
+    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
+    return {id_: str(path) for id_, path in paths if path is not None}
+
+
+def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    if dataset is None:
+        return None
+    wanted = set(ids)
+    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
+
+
+def _note(how: str | None) -> list[str]:
+    """How a file was matched, as a note; nothing where its ids were those of the other side."""
+    return [] if how is None else [how]
+
+
+def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(
+                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
+            )
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def references_of(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    all_references = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
+    if without:
+        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
+    return all_references, []
+
+
+def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
+        raise UsageError(
+            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
+        )
+    return lists
+
+
+# Synonyms and instances of objects for an evaluation, and which words of captions its metrics could not verify.
+
+_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
+
+
+@dataclass(frozen=True)
+class ObjectInputs:
+    """What CHAIR and facts know of objects beside the references."""
+
+    synonyms: Synonyms = field(default_factory=Synonyms)
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of an `EvalContext`."""
+        return {"synonyms": self.synonyms, "instances": self.instances}
+
+
+def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectInputs:
+    """The files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
+    if instances is not None and synonyms is None:
+        raise UsageError(
+            "--instances names objects as COCO does; add --synonyms FILE, which says what captions call them"
+        )
+    known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
+    if instances is None:
+        return ObjectInputs(known)
+    from tellapart.evaluation.facts.verify import read_instances
+
+    return ObjectInputs(known, read_instances(instances, known))
+
+
+def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """What COCO's instances call each picture: its id or its file, by path, name or stem; "" where they lack it."""
+    files = [""] * len(ids) if items is None else [item.picture.name for item in items]
+    names = []
+    for id_, file in zip(ids, files, strict=True):
+        ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
+        names.append(next((way for way in ways if way and way in instances), ""))
+    return names
+
+
+def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """How many pictures the instances do not have. `UsageError` where they have none of them."""
+    if not objects.instances:
+        return []
+    names = names_in(objects.instances, ids, items)
+    lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
+    if len(lacking) == len(ids):
+        raise UsageError(
+            f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
+            f"{preview_ids(list(objects.instances))}); give the file of the same pictures, or leave it out"
+        )
+    few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
+    return [f"{few}: their objects are those of the references alone"] if lacking else []
+
+
+def marks_of(context: EvalContext, slot: Slot) -> Sequence[Verdict]:
+    """The verdicts on a slot's captions that a metric has made; () where none was computed."""
+    found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
+    return next((verdicts for verdicts in found if verdicts is not None), ())
 
 
 @dataclass(frozen=True)
@@ -53,7 +307,7 @@ def read_inputs(
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
     from tellapart.data import open_data
     from tellapart.data.distinct import beside
-    from tellapart.evaluation.candidate_sets import hard_pool, read_sets
+    from tellapart.evaluation.test_sets import hard_pool, read_sets
 
     captioned = set(ids)
     sets = [own for path in bags for own in read_sets(path)]
@@ -75,3 +329,114 @@ def read_inputs(
     if double := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two of the files have sets called {double[0]}; evaluate them one after the other")
     return CandidateInputs(sets, candidates)
+
+
+# The models of an evaluation: scorers with their features of the pictures, a language model, a text encoder.
+
+
+def load_scorers(
+    names: Sequence[str],
+    items: Sequence[Item] | None,
+    notes: list[str],
+    device: str | torch.device = "auto",
+    precision: str = "auto",
+) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
+    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    if not names or items is None:
+        return [], items
+    from tellapart.data import Skipped
+    from tellapart.features.store import FeatureStore
+    from tellapart.models.loading import warn_outside_scenes
+    from tellapart.scorers import load_scorer
+
+    detail(f"{len(items)} pictures; loading {', '.join(names)}")
+    store, skipped, whole = FeatureStore(), Skipped(), len(items)
+    scorers = [load_scorer(name, device, precision) for name in names]
+    for scorer in scorers:
+        warn_outside_scenes(scorer.name, items, "scorer")
+        items = store.readable(items, scorer.encoder, skipped=skipped)
+    if not items:
+        raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
+    notes += [line for line in [skipped.line(whole)] if line]
+    return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
+
+
+def load_language_model_from(
+    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
+) -> LanguageModel | None:
+    if name is None:
+        return None
+    from tellapart.evaluation.text_models import load_language_model
+
+    return load_language_model(name, device, precision)
+
+
+def load_text_encoder_from(
+    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
+) -> TextEncoder | None:
+    if name is None:
+        return None
+    from tellapart.evaluation.text_models import load_text_encoder
+
+    return load_text_encoder(name, device, precision)
+
+
+def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | None]) -> dict[str, str]:
+    """The device and the precision that these models ran on; empty where there are none."""
+    loaded = [found.model for found in models if found is not None]
+    if not loaded:
+        return {}
+    from tellapart.models.device import hardware
+
+    return hardware(*loaded)
+
+
+def notes_on_cut_texts(
+    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
+) -> list[str]:
+    """Which texts were too long for a scorer, for the language model or for the text encoder."""
+    notes = [note for where in contexts for note in [where.long_note()] if note]
+    if language_model is not None and language_model.cut_texts:
+        notes.append(
+            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
+            f"{language_model.name}; their perplexity is of what fits"
+        )
+    if text_encoder is not None and text_encoder.cut_texts:
+        notes.append(
+            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
+            f"{text_encoder.name}; their BERTScore is of what fits"
+        )
+    return notes
+
+
+def features_of(
+    scorer: EvalScorer | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
+) -> np.ndarray | None:
+    """The scorer's features of the items: those given, else from the feature store."""
+    if scorer is None or given_ND is not None or items is None:
+        return given_ND
+    from tellapart.features.store import FeatureStore
+
+    return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:
+    """Raise `UsageError` for an option of metrics that are computed where they are named only, where none is.
+
+    options: what was given for it, and metrics that read it.
+    """
+    for option, (given, some) in options.items():
+        if metrics is None and given is not None:
+            raise UsageError(
+                f"{option} is of metrics that are computed where they are named; add --metrics {some}, or leave it out"
+            )
+
+
+def check_scorer_options(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
+    """Raise `UsageError` for values that are none, and for options of a scorer where there is no scorer."""
+    if long_texts not in LONG_TEXTS:
+        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
+    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
+        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
+    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
+        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")

@@ -2,20 +2,162 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.metric_names import normalized, resolve, suggestion
-from tellapart.evaluation.metrics.retrieval import mean_rank, recall
-from tellapart.evaluation.needs import NEEDS
-from tellapart.evaluation.registry import METRICS, Metric, in_order
-from tellapart.evaluation.several import SUFFIXES, with_choices
-from tellapart.metrics.results import Candidates, MetricInfo
+from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.registry import METRICS, NEEDS, CaptionSetMetric, Metric, in_order
+from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.models.plugins import is_dotted, load_allowed
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line
+
+# Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
+
+SUFFIXES = (ORACLE, BEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenCaption(Metric):
+    """A metric of one caption chosen for each picture: ``choose(context, slots) -> Measurement``."""
+
+    choose: Callable[[EvalContext, Sequence[Slot]], Measurement]
+
+    def measure(self, context: EvalContext, slots: Sequence[Slot]) -> Measurement | None:
+        """The metric of a system; None where it has one caption of each picture."""
+        return self.choose(context, slots) if len(slots) > 1 else None
+
+
+def with_choices(metric: Metric) -> list[ChosenCaption]:
+    """``METRIC.oracle`` and ``METRIC.best`` of a metric of one caption; none of a metric of several."""
+    return [] if isinstance(metric, CaptionSetMetric) else [oracle(metric), best(metric)]
+
+
+def oracle(metric: Metric) -> ChosenCaption:
+    """The best of a picture's captions by the metric itself: what a perfect choice among them would score.
+
+    The mean over pictures of the best caption's own number, also where the metric's corpus number is no mean.
+    """
+
+    def choose(context: EvalContext, slots: Sequence[Slot]) -> Measurement:
+        measured = [metric.of_slot(context, slot) for slot in slots]
+        values = [one.value_N for one in measured if one.value_N is not None]
+        if not values:
+            raise UsageError(f"{metric.name} has no number for a single caption, so no caption is the best by it")
+        extreme = np.fmin if (metric.direction or metric.oracle) == "lower" else np.fmax
+        return Measurement(extreme.reduce(values), weight_N=measured[0].weight_N)
+
+    return _chosen(
+        metric,
+        ORACLE,
+        choose,
+        signature=lambda context: f"best-of-captions,mean-of-pictures|{metric.variant(context)}",
+        label=f"{metric.title}, best caption",
+        help=f"{metric.help}; of the best of each picture's captions by it",
+        needs=(*metric.needs, "several"),
+    )
+
+
+def best(metric: Metric) -> ChosenCaption:
+    """The metric of the caption that the scorer matches best with the picture: best-of-n, as a reranker would score.
+
+    A further scorer (``eval_scorers``) measures the captions that the first one prefers.
+    """
+
+    def choose(context: EvalContext, slots: Sequence[Slot]) -> Measurement:
+        return metric.of_slot(context, preferred(context, slots))
+
+    return _chosen(
+        metric,
+        BEST,
+        choose,
+        signature=lambda context: f"best-by:{(context.primary or context).scorer_name()}|{metric.variant(context)}",
+        label=f"{metric.title}, the scorer’s choice",
+        help=f"{metric.help}; of the caption of each picture that the scorer prefers",
+        needs=tuple(dict.fromkeys((*metric.needs, "pictures", "scorer", "several"))),
+    )
+
+
+def preferred(context: EvalContext, slots: Sequence[Slot]) -> Slot:
+    """Of each picture's captions the one with the highest cosine with it by the first scorer; the earlier of equals."""
+    first = context.primary or context
+
+    def choose() -> Slot:
+        score_SN = np.stack([np.einsum("nd,nd->n", first.text_features(slot), first.images) for slot in slots])
+        choice = [slots[slot] for slot in score_SN.argmax(0)]
+        captions = [slot.captions[row] for row, slot in enumerate(choice)]
+        references = [slot.references[row] for row, slot in enumerate(choice) if slot.references is not None]
+        return Slot(captions, references if len(references) == len(captions) else None)
+
+    return first.once(("preferred", *map(id, slots)), choose)
+
+
+def _chosen(
+    metric: Metric,
+    suffix: str,
+    choose: Callable[[EvalContext, Sequence[Slot]], Measurement],
+    *,
+    signature: Callable[[EvalContext], str],
+    label: str,
+    help: str,
+    needs: tuple[str, ...],
+) -> ChosenCaption:
+    return ChosenCaption(
+        name=metric.name + suffix,
+        factory=metric.factory,
+        choose=choose,
+        signature=signature,
+        label=label,
+        help=help,
+        needs=needs,
+        direction=metric.direction,
+        digits=metric.digits,
+        group=metric.group,
+        check=metric.check,
+        bounds=metric.bounds,
+        short=metric.short,
+    )
+
+
+# What people call a metric: its key in any case, the COCO tools' name, the papers' name.
+
+_ALIKE = 0.75  # below this, two names are no misspelling of each other: 'choir' is not 'cider'
+_SHORTEST_START = 4  # letters of a name that may stand for the whole in a suggestion
+
+
+def normalized(name: str) -> str:
+    """A name without what people spell differently: case, blanks, hyphens, underscores, brackets."""
+    return re.sub(r"[\s_(){}-]+", "", name.lower())
+
+
+def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
+    """The keys that a name stands for, in the order of the table; empty where it is no metric's name."""
+    if name in table:
+        return [name]
+    wanted = normalized(name)
+    if family := [key for key, metric in table.items() if wanted in metric.families and not key.endswith(SUFFIXES)]:
+        return family
+    suffix = next((suffix for suffix in SUFFIXES if wanted.endswith(suffix)), "")
+    base = wanted.removesuffix(suffix)
+    found = (key for key, metric in table.items() if base in (normalized(key), *metric.aliases))
+    return [key + suffix for key in found if key + suffix in table][:1]
+
+
+def suggestion(name: str, table: Mapping[str, Metric]) -> str:
+    """A hint at the metric that was meant, such as ``; did you mean 'meteor'?``; else how to see them all."""
+    wanted = normalized(name)
+    names = {normalized(key): key for key in table}
+    names |= {alias: key for key, metric in table.items() for alias in metric.aliases}
+    starts = [known for known in names if len(wanted) >= _SHORTEST_START and known.startswith(wanted)]
+    close = sorted(starts) or difflib.get_close_matches(wanted, names, n=1, cutoff=_ALIKE)
+    return f"; did you mean '{names[close[0]]}'?" if close else "; type --metrics list to see them all"
+
 
 _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
@@ -34,7 +176,7 @@ def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, 
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
     """The metrics to compute by name, and notes on those that the data are too few for.
 
-    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.metric_names`) and
+    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.selection`) and
     dotted paths of functions. `UsageError` for an unknown name (with the nearest) and for a metric that lacks something
     (with the option to add).
     """

@@ -13,8 +13,8 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts_of_tokens, bleus_of_counts
-from tellapart.metrics.resampling import SummedStatistic
-from tellapart.metrics.tokenizer import VERSION, ptb_tokenize
+from tellapart.metrics.ptb import VERSION, ptb_tokenize
+from tellapart.metrics.statistics import SummedStatistic
 
 CaptionLists = Sequence[Sequence[str]]
 

@@ -8,20 +8,455 @@ score is their harmonic mean, less a penalty for chunks. The best reference coun
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
-from operator import mul
+import itertools
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from operator import itemgetter, mul
+from typing import NamedTuple
 
 import numpy as np
 
 from tellapart.errors import MissingExtra
-from tellapart.metrics.meteor_align import BEAM, NARROW, WEIGHTS, Match, align
-from tellapart.metrics.meteor_index import index_folder, open_tables
-from tellapart.metrics.meteor_matches import Pairs, Sentence
-from tellapart.metrics.meteor_words import DELTA, Lexicon
-from tellapart.metrics.recent import recent
-from tellapart.metrics.resampling import SummedStatistic
-from tellapart.metrics.tokenizer import VERSION, tokenized
+from tellapart.metrics.meteor_tables import (
+    LONGEST,
+    PLACES,
+    Tables,
+    bases,
+    english_stemmer,
+    index_folder,
+    open_tables,
+    word_hash,
+)
+from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.statistics import SummedStatistic
 from tellapart.progress import track
+
+# METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
+#
+# A tokenizer in the manner of Moses: signs stand alone, a hyphen between two letters is a blank, "n't" becomes
+# "n 't", "t.v." becomes "tv", and a full stop stays on an abbreviation. Its rules were found by comparing outputs
+# with the real tool.
+
+_LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # Latin and Cyrillic only: any other sign stands alone
+_WORD = "0-9" + _LETTER
+_EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
+_BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
+_HAS_LETTER = re.compile(f"[{_LETTER}]")
+# In this order. A match eats its neighbours, so of "a-b-c" only the first hyphen becomes a blank, as in the tool.
+_RULES = [
+    (re.compile(pattern), result)
+    for pattern, result in (
+        ("[“”]", '"'),
+        ("[‘’`]", "'"),
+        ("''", '"'),
+        ("–", " - "),
+        (rf"([^{_WORD}\s.'\-,])", r" \1 "),
+        (r"(\.{2,})", r" \1 "),
+        (r"([^0-9]),([^0-9])", r"\1 , \2"),
+        (r"([0-9]),([^0-9])", r"\1 , \2"),
+        (r"([^0-9]),([0-9])", r"\1 , \2"),
+        ("--", "-"),
+        (rf"([{_WORD}.])-([{_WORD}])", r"\1 \2"),
+        (rf"([^{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
+        (rf"([^{_WORD}])'([{_LETTER}])", r"\1 ' \2"),
+        (rf"([{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
+        (rf"([{_LETTER}])'([{_LETTER}])", r"\1 '\2"),
+        (r"([0-9])'s", r"\1 's"),
+    )
+]
+
+
+def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> list[str]:
+    """The words of a text that the PTB tokenizer has cut, in lower case.
+
+    ``abbreviations`` keep their full stop (given without it), ``before_numbers`` only before a number.
+    """
+    if _EASY.fullmatch(text):
+        return text.split(" ")
+    text = f" {text} "
+    for pattern, result in _RULES:
+        text = pattern.sub(result, text)
+    chunks = [chunk for chunk in _BLANKS.split(text) if chunk]
+    words = []
+    for chunk, following in itertools.zip_longest(chunks, chunks[1:], fillvalue=""):
+        stem = chunk[:-1]
+        if not stem or chunk[-1] != "." or stem[-1] == ".":
+            words.append(chunk)
+        elif "." in stem and _HAS_LETTER.search(stem):
+            words.append(chunk.replace(".", ""))  # "t.v." is "tv"
+        else:
+            abbreviated = stem in abbreviations or (stem in before_numbers and "0" <= following[:1] <= "9")
+            words += [chunk] if abbreviated or "a" <= following[:1] <= "z" else [stem, "."]
+    return [word.lower() for word in words]
+
+
+# What METEOR knows of the words and phrases of some sentences: stems, synonyms, function words, paraphrases.
+#
+# Each distinct word is looked up once and called by a number.
+
+DELTA = 0.75  # the share of a content word in precision and recall; the rest is a function word's
+Span = tuple[int, int, int]  # first word, number of words, row in the table of paraphrases
+
+
+class Lexicon:
+    """Words by number: ``stem``, ``synsets``, ``function`` and ``share`` are lists over the numbers."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.number: dict[str, int] = {}
+        self.stem: list[int] = []
+        self.synsets: list[frozenset[int]] = []
+        self.function: list[bool] = []
+        self.share: list[float] = []
+        self._hash: list[int] = []
+
+    def sentence(self, text: str) -> list[str]:
+        """The words of a text that the PTB tokenizer has cut."""
+        return normalise(text, self.tables.abbreviations, self.tables.before_numbers)
+
+    def numbers(self, sentences: Sequence[Sequence[str]]) -> list[list[int]]:
+        """The words' numbers. New words are looked up all at once."""
+        new = [word for word in dict.fromkeys(itertools.chain(*sentences)) if word not in self.number]
+        for word in new:
+            self.number[word] = len(self.number)
+        hashes = [word_hash(word) for word in new]
+        self._hash += hashes
+        self.function += [word in self.tables.function_words for word in new]
+        self.share += [1 - DELTA if word in self.tables.function_words else DELTA for word in new]
+        known_W = self.tables.words.find(np.array(hashes, np.uint64))
+        stem_W = self.tables.stem_W[known_W] if len(self.tables.stem_W) else known_W
+        for word, row, stem in zip(new, known_W.tolist(), stem_W.tolist(), strict=True):
+            self.stem.append(stem if row >= 0 else word_hash(english_stemmer()(word)))
+            self.synsets.append(frozenset(self.tables.words.row(row) if row >= 0 else self._synsets(word)))
+        return [[self.number[word] for word in words] for words in sentences]
+
+    def spans(self, sentences: Sequence[Sequence[int]]) -> list[list[Span]]:
+        """Of each sentence all phrases that the table of paraphrases knows, by first word and number of words."""
+        length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        number_W = np.fromiter(itertools.chain(*sentences), np.int64, int(length_N.sum()))
+        hash_W = np.array(self._hash, np.uint64)[number_W]
+        left_W = np.repeat(np.cumsum(length_N), length_N) - np.arange(len(number_W))  # words to the sentence's end
+        hash_P = np.zeros(len(hash_W), np.uint64)
+        first_P = np.arange(len(hash_W))
+        sizes: list[tuple[np.ndarray, np.ndarray]] = []
+        for size in range(1, LONGEST + 1):
+            kept = left_W[first_P] >= size
+            first_P, hash_P = first_P[kept], hash_P[kept] + hash_W[first_P[kept] + size - 1] * PLACES[size - 1]
+            sizes.append((first_P, hash_P))
+        first_S, hash_S = (np.concatenate(column) for column in zip(*sizes, strict=True))
+        size_S = np.repeat(np.arange(1, LONGEST + 1), [len(first) for first, _ in sizes])
+        distinct, where_S = np.unique(hash_S, return_inverse=True)
+        row_S = self.tables.paraphrases.find(distinct)[where_S]
+        order = np.flatnonzero(row_S >= 0)
+        order = order[np.argsort(first_S[order], kind="stable")]  # sizes stay in order
+        first_S, size_S, row_S = first_S[order], size_S[order], row_S[order]
+        begin_N = np.cumsum(length_N) - length_N
+        cut = np.searchsorted(first_S, np.append(begin_N, len(number_W)))
+        first_S = first_S - np.repeat(begin_N, np.diff(cut))
+        spans = list(zip(first_S.tolist(), size_S.tolist(), row_S.tolist(), strict=True))
+        return [spans[a:b] for a, b in itertools.pairwise(cut.tolist())]
+
+    def paraphrases(self, spans: Sequence[Sequence[Span]]) -> dict[int, dict[int, int]]:
+        """Of the phrases in ``spans`` those that have paraphrases among them: each of these with its place there."""
+        table = self.tables.paraphrases
+        rows = {span[2] for own in spans for span in own}
+        row_D = np.sort(np.fromiter(rows, np.int64, len(rows)))
+        begin_D = table.start[row_D].astype(np.int64)
+        many_D = table.start[row_D + 1] - begin_D
+        place_E = np.arange(int(many_D.sum())) - np.repeat(np.cumsum(many_D) - many_D, many_D)
+        other_E = table.value[place_E + np.repeat(begin_D, many_D)]
+        asked = np.zeros(len(table.key), dtype=bool)
+        asked[row_D] = True
+        hit = np.flatnonzero(asked[other_E])
+        row_E = np.repeat(row_D, many_D)[hit]
+        found: dict[int, dict[int, int]] = {}
+        for row, other, place in zip(row_E.tolist(), other_E[hit].tolist(), place_E[hit].tolist(), strict=True):
+            found.setdefault(row, {})[other] = place
+        return found
+
+    def _synsets(self, word: str) -> list[int]:
+        """Of a word that is in none of the tables: those of its base form."""
+        rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
+        return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
+
+
+# METEOR's alignment of a caption with a reference (Denkowski & Lavie 2011, section 2), with the tool's own choices.
+#
+# The papers ask for the most covered words, then the fewest chunks, then the least distance. The real tool differs in
+# four ways, found by comparing outputs, and they are part of the number:
+#
+# 1. A match whose words have no other match is taken as it is; only the rest is searched, by a beam of 40.
+# 2. What the search counts as covered is cut to whole numbers, each side of a match alone: 0 for a stem or a synonym, 1
+#    for an exact match, ⌊n/2⌋ for a paraphrase of n words. So in the search a stem, a synonym or a paraphrase of one
+#    word
+#    is taken only where it costs no chunk.
+# 3. The distance of a match counts where it was free to take and passed over, not where it is taken.
+# 4. Ties keep the order in which paths were made: exact, stem, synonym, paraphrase; not matching a word comes last.
+
+WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
+BEAM = 40
+NARROW = 4  # for texts of thousands of words
+_MANY = 4 * BEAM  # matches of one word: from here on, those that no path can keep are not made
+_CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer orders paths: covered words, then chunks, then distance
+
+# stage, first word and number of words in the caption, the same in the reference
+Match = tuple[int, int, int, int, int]
+_Node = tuple[Match, "_Node | None"]
+# cost, next word of an open chunk or −1, first word of the reference that is free again, taken words (bits), matches
+_Path = tuple[int, int, int, int, "_Node | None"]
+_cost = itemgetter(0)
+
+
+def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BEAM) -> list[Match]:
+    """The matches that the tool takes, by their place in the reference.
+
+    ``matches`` has for each word of the reference the matches that begin there, in the tool's order. The tool's beam
+    is `BEAM`.
+    """
+    alone = _alone(matches, caption_words)
+    if all(alone):
+        return [row[0] for row in matches if row]
+    paths: list[_Path] = [(0, -1, 0, 0, None)]
+    for at, row in enumerate(matches):
+        grow = _grow if len(row) < _MANY else _grow_many
+        grown = grow(paths, row, at, skipping=not (row and alone[at]))
+        if len(grown) > 1:
+            grown.sort(key=_cost)
+        paths = grown[:beam]
+    best = min(paths, key=lambda path: path[0] + (_CHUNK if path[1] >= 0 else 0))
+    taken, node = [], best[4]
+    while node is not None:
+        taken.append(node[0])
+        node = node[1]
+    return taken[::-1]
+
+
+def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
+    """Where a reference's word begins no match, or one whose words, on both sides, have no other."""
+    covered_C, covered_R = [0] * caption_words, [0] * len(matches)
+    for row in matches:
+        for _, first, size, at, width in row:
+            for place in range(first, first + size):
+                covered_C[place] += 1
+            for place in range(at, at + width):
+                covered_R[place] += 1
+    found = []
+    for row in matches:
+        if len(row) == 1:
+            _, first, size, at, width = row[0]
+            found.append(sum(covered_C[first : first + size]) == size and sum(covered_R[at : at + width]) == width)
+        else:
+            found.append(not row)
+    return found
+
+
+def covered(stage: int, words: int) -> int:
+    """What the search counts for one side of a match of so many words."""
+    return words // 2 if stage == 3 else int(WEIGHTS[stage]) * words
+
+
+def _gain(match: Match) -> int:
+    stage, _, size, _, width = match
+    return _COVERED_WORD * (covered(stage, size) + covered(stage, width))
+
+
+def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
+    """All ways on from ``paths`` at one word of the reference: each match that is free, and none (``skipping``)."""
+    options = []
+    for match in row:
+        _, first, size, _, width = match
+        mask = ((1 << size) - 1) << first
+        options.append((match, first, mask, _gain(match), abs(first - at), first + size, at + width))
+    grown: list[_Path] = []
+    for path in paths:
+        cost, following, until, taken, node = path
+        if until > at:
+            grown.append(path)
+            continue
+        ended = cost + _CHUNK if following >= 0 else cost
+        for match, first, mask, gain, distance, following_then, until_then in options:
+            if not taken & mask:
+                base = cost if following == first else ended
+                grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
+                cost, ended = cost + distance, ended + distance  # for all that pass it over
+        if skipping:
+            grown.append((ended, -1, until, taken, node))
+    return grown
+
+
+def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
+    """`_grow` for a word with thousands of matches, without the ways on that sorting would drop.
+
+    Among the matches of one path that gain as much, costs rise in their order: a chunk that goes on apart, only the
+    first `BEAM` that are free can be kept.
+    """
+    gains = [_gain(match) for match in row]
+    passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance of those before
+    alike: defaultdict[int, list[int]] = defaultdict(list)
+    covering: defaultdict[int, list[int]] = defaultdict(list)
+    starting: defaultdict[int, list[int]] = defaultdict(list)
+    for number, (_, first, size, _, _) in enumerate(row):
+        alike[gains[number]].append(number)
+        starting[first].append(number)
+        for place in range(first, first + size):
+            covering[place].append(number)
+    grown: list[_Path] = []
+    for path in paths:
+        cost, following, until, taken, node = path
+        if until > at:
+            grown.append(path)
+            continue
+        blocked = {number for place in _places(node) for number in covering.get(place, ())}
+        free = (itertools.islice((n for n in numbers if n not in blocked), BEAM) for numbers in alike.values())
+        going_on = (n for n in starting.get(following, ()) if n not in blocked)
+        lost = sorted((number, abs(row[number][1] - at)) for number in blocked)
+        chunk = _CHUNK if following >= 0 else 0
+        not_passed, rest = 0, iter((*lost, (len(row), 0)))
+        before, distance = next(rest)
+        for number in sorted({*going_on, *itertools.chain.from_iterable(free)}):
+            while before < number:
+                not_passed += distance
+                before, distance = next(rest)
+            match = row[number]
+            _, first, size, _, width = match
+            base = cost + passed[number] - not_passed + (chunk if following != first else 0)
+            mask = ((1 << size) - 1) << first
+            grown.append((base - gains[number], first + size, at + width, taken | mask, (match, node)))
+        if skipping:
+            grown.append((cost + passed[-1] - sum(gap for _, gap in lost) + chunk, -1, until, taken, node))
+    return grown
+
+
+def _places(node: _Node | None) -> Iterable[int]:
+    """The caption's words that a path has taken."""
+    while node is not None:
+        (_, first, size, _, _), node = node
+        yield from range(first, first + size)
+
+
+# What can match between a caption and its references: METEOR's four stages, in the order of the tool's lists.
+
+Places = list[tuple[int, int]]
+
+CROWDED = 500_000  # matches of a caption with a reference; captions of a thousand ordinary words stay below it
+_NEAR = 2  # in a crowd, matches of one kind that a word keeps on either side of its own place
+
+
+class Sentence(NamedTuple):
+    """Words by number, and the phrases among them that have paraphrases."""
+
+    words: list[int]
+    spans: list[Span]
+
+
+class Pairs:
+    """What can match between a caption and its references, found for all of them at once.
+
+    ``paraphrases`` is what `Lexicon.paraphrases` says of a corpus that they are part of.
+    """
+
+    def __init__(
+        self,
+        caption: Sentence,
+        references: Sequence[Sentence],
+        lexicon: Lexicon,
+        paraphrases: Mapping[int, Mapping[int, int]],
+    ) -> None:
+        self.caption, self.references, self.lexicon = caption, references, lexicon
+        self._places: dict[int, list[int]] = {}
+        for place, word in enumerate(caption.words):
+            self._places.setdefault(word, []).append(place)
+        self._word: dict[int, list[tuple[int, int]]] = {}
+        self._stem: dict[int, list[int]] = {}
+        for word in self._places:
+            self._stem.setdefault(lexicon.stem[word], []).append(word)
+        self._meaning: dict[int, list[int]] = {}
+        for word in self._places:
+            for synset in lexicon.synsets[word]:
+                self._meaning.setdefault(synset, []).append(word)
+        phrases: dict[int, Places] = {}
+        for first, size, row in caption.spans:
+            phrases.setdefault(row, []).append((first, size))
+        self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
+
+    def crowded(self, reference: Sentence) -> bool:
+        """Whether there are so many matches that only near ones are searched: the tool itself takes minutes there."""
+        return sum(len(self._look_up(word)) for word in reference.words) > CROWDED
+
+    def near_matches(self, reference: Sentence) -> list[list[Match]]:
+        """`matches`, of each kind those near a word's own place only."""
+        found: list[list[Match]] = []
+        for at, word in enumerate(reference.words):
+            known = self._look_up(word)
+            kept = [pair for stage in range(3) for pair in _near(known, (stage, -1), (stage, at), (stage + 1, -1))]
+            found.append([(stage, place, 1, at, 1) for stage, place in kept])
+        in_order = {row: (sorted(pair[0]), sorted(pair[1])) for row, pair in self._phrase.items()}
+        end = (len(self.caption.words), 0)
+        for at, width, row in reference.spans:
+            for places in in_order.get(row, ()):
+                found[at] += [(3, first, size, at, width) for first, size in _near(places, (-1, 0), (at, 0), end)]
+        return found
+
+    def matches(self, reference: Sentence) -> list[list[Match]]:
+        """For each word of the reference the matches that begin there: by stage, then in the caption's order.
+
+        Paraphrases come in two parts: those of the reference's phrase, in the table's order, and then those of
+        which the reference's phrase is a paraphrase. A pair that stands in the table both ways is there twice.
+        """
+        found: list[list[Match]] = [
+            [(stage, place, 1, at, 1) for stage, place in self._look_up(word)]
+            for at, word in enumerate(reference.words)
+        ]
+        late: dict[int, list[Match]] = {}
+        for at, width, row in reference.spans:
+            pair = self._phrase.get(row)
+            if pair is not None:
+                found[at] += [(3, first, size, at, width) for first, size in pair[0]]
+                late.setdefault(at, []).extend((3, first, size, at, width) for first, size in pair[1])
+        for at, matches in late.items():
+            found[at] += sorted(matches)
+        return found
+
+    def _look_up(self, word: int) -> list[tuple[int, int]]:
+        """Stage and place of the caption's words that match a word."""
+        found = self._word.get(word)
+        if found is not None:
+            return found
+        lexicon, places = self.lexicon, self._places
+        found = [(0, place) for place in places.get(word, ())]
+        same = self._stem.get(lexicon.stem[word])
+        if same is not None:
+            found += sorted((1, place) for other in same if other != word for place in places[other])
+        others = {other for synset in lexicon.synsets[word] for other in self._meaning.get(synset, ())} - {word}
+        found += sorted((2, place) for other in others for place in places[other])
+        self._word[word] = found
+        return found
+
+
+def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
+    """Of the places from ``begin`` to ``end`` those nearest ``at``."""
+    middle = bisect_left(ordered, at)
+    first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
+    return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
+
+
+def _phrase_pairs(
+    caption: dict[int, Places], reference: set[int], paraphrases: Mapping[int, Mapping[int, int]]
+) -> dict[int, tuple[Places, Places]]:
+    """For a reference's phrase the caption's phrases that are its paraphrases, and those that it is one of."""
+    found: dict[int, tuple[Places, Places]] = {}
+    for row in reference & paraphrases.keys():
+        known = paraphrases[row]
+        hits = known.keys() & caption.keys()
+        if hits:
+            found[row] = ([place for other in sorted(hits, key=known.__getitem__) for place in caption[other]], [])
+    for row in caption.keys() & paraphrases.keys():
+        for other in paraphrases[row].keys() & reference:
+            found.setdefault(other, ([], []))[1].extend(caption[row])
+    return found
+
 
 References = Sequence[Sequence[str]]
 

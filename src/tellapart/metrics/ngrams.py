@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
+
+from tellapart.metrics.ptb import BLOCK, recent
 
 ORDERS = 4  # a power of two: the last bits of a number are its length
 TEXTS = 16384  # texts that are cut into words at a time
@@ -269,3 +272,58 @@ def _counted(sentence_S: np.ndarray, gram_S: np.ndarray, length_M: np.ndarray, g
     first_I = np.searchsorted(group_M, np.arange(int(group_M[-1]) + 1 if many else 0))
     sentence_E = first_I[group_E] + (key_E & ((1 << low) - 1))
     return Counts(sentence_E, (key_E >> low) & ((1 << middle) - 1), count_E, length_M)
+
+
+# References as counted n-grams, a block of pictures at a time, shared by BLEU and CIDEr.
+
+
+class CountedBlock(NamedTuple):
+    """The counted references of some pictures: ``image_R`` counts these pictures from 0."""
+
+    pictures: slice
+    counts: Counts
+    image_R: np.ndarray
+
+
+class Counted:
+    """All pictures' references as n-grams of one table, counted a block of pictures at a time.
+
+    The counts of a single block are kept; of several each is counted when it is its turn, from the numbers of the
+    n-grams, so that memory grows by 16 bytes a word. ``table`` is shared: look up in it, do not add.
+    """
+
+    def __init__(self, references: list[list[str]]) -> None:
+        self.table = GramTable()
+        self.pictures = len(references)
+        self._size_N = np.array([len(texts) for texts in references], dtype=np.int64)
+        flat = [text for texts in references for text in texts]
+        self._whole: CountedBlock | None = None
+        if self.pictures <= BLOCK:
+            image_R = np.repeat(np.arange(self.pictures), self._size_N)
+            self._whole = CountedBlock(slice(0, self.pictures), self.table.add_texts(flat, image_R), image_R)
+        else:
+            self._numbered = self.table.number_texts(flat)
+
+    @property
+    def in_one_block(self) -> bool:
+        """Whether the counts are kept."""
+        return self._whole is not None
+
+    def blocks(self) -> Iterator[CountedBlock]:
+        """The references of all pictures, block by block."""
+        if self._whole is not None:
+            yield self._whole
+            return
+        end_N = np.cumsum(self._size_N)
+        for start in range(0, self.pictures, BLOCK):
+            pictures = slice(start, min(start + BLOCK, self.pictures))
+            size_B = self._size_N[pictures]
+            image_R = np.repeat(np.arange(len(size_B)), size_B)
+            texts = slice(int(end_N[pictures][0] - size_B[0]), int(end_N[pictures][-1]))
+            yield CountedBlock(pictures, self._numbered.counts(texts, image_R), image_R)
+
+
+@recent
+def counted(references: list[list[str]]) -> Counted:
+    """The n-grams of references that are already tokenised."""
+    return Counted(references)

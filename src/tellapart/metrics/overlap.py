@@ -11,11 +11,9 @@ from functools import partial
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.counted import CountedBlock, counted
-from tellapart.metrics.ngrams import ORDERS, GramTable, sorted_unique
-from tellapart.metrics.recent import recent
-from tellapart.metrics.resampling import SummedStatistic
-from tellapart.metrics.tokenizer import VERSION, tokenized
+from tellapart.metrics.ngrams import ORDERS, CountedBlock, GramTable, counted, sorted_unique
+from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.statistics import SummedStatistic
 
 References = Sequence[Sequence[str]]
 

@@ -15,7 +15,7 @@ _TOKENS_AT_ONCE = 2048
 def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple[float, np.ndarray]:
     """exp of the mean negative log-likelihood of a caption's tokens (nats): the mean, and one number per caption.
 
-    ``model`` is a `tellapart.evaluation.language_model.LanguageModel`. At least 1; lower is more fluent, and very low
+    ``model`` is a `tellapart.evaluation.text_models.LanguageModel`. At least 1; lower is more fluent, and very low
     is dull.
     The corpus number is the **mean of the captions' perplexities** (what Hugging Face's ``perplexity`` metric
     prints). A caption without a token that can be scored is NaN.

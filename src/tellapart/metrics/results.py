@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.metrics.significance import Difference, Interval, format_p, places_for
+from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
 from tellapart.utils.registry import Direction
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from tellapart.metrics.words import Association
+    from tellapart.metrics.lexical import Association
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
@@ -147,7 +147,7 @@ class Results:
         if pairs:
             parts.append(self._pairs_table(pairs))
         if self.words:
-            from tellapart.metrics.words import words_tables
+            from tellapart.metrics.lexical import words_tables
 
             parts.extend(words_tables(self.words))
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)

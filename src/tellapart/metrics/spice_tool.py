@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.metrics.recent import recent
-from tellapart.metrics.tokenizer import VERSION, tokenized
+from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
+from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.utils.messages import say
 
 References = Sequence[Sequence[str]]
@@ -158,3 +158,18 @@ def _number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
+
+
+# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, where SPICE's tool is there.
+
+SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
+
+
+def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """SPIDEr: (SPICE + CIDEr-D) / 2 of each caption, 0 to 5.5, and their mean.
+
+    A caption without a SPICE number is NaN and not in the mean. Raises what `spice` raises where its tool is missing.
+    """
+    score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
+    kept_N = score_N[~np.isnan(score_N)]
+    return (float(kept_N.mean()) if len(kept_N) else float("nan")), score_N

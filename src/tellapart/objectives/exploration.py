@@ -108,7 +108,7 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
     """
     from tellapart.metrics.overlap import bleus
-    from tellapart.metrics.tokenizer import ptb_tokenize
+    from tellapart.metrics.ptb import ptb_tokenize
 
     texts, S = rollout.texts, rollout.samples
     first, second = sample_pairs(len(texts), S)
@@ -128,7 +128,7 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
     """Words to insert, delete or replace between two samples, over those of the longer one: 0 (equal) to 1."""
-    from tellapart.metrics.tokenizer import ptb_tokenize
+    from tellapart.metrics.ptb import ptb_tokenize
 
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
     couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)

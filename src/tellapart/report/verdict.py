@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tellapart.metrics.significance import format_p, is_clear
+from tellapart.metrics.statistics import format_p, is_clear
 from tellapart.report.folder import Estimate, Pair, Results
 from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
 

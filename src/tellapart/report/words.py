@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tellapart.metrics.results import GROUPS, OTHER
-from tellapart.metrics.significance import places_for
+from tellapart.metrics.statistics import places_for
 from tellapart.report.folder import Candidates, Estimate, MetricInfo, Results
 
 MINUS = "\u2212"

@@ -17,7 +17,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Pair
-from tellapart.metrics.significance import Interval
+from tellapart.metrics.statistics import Interval
 from tellapart.study.agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
 from tellapart.study.bootstrap import Draws, Floats, Ratings, difference, interval, means, resampled_means
 from tellapart.study.design import CONTROL, ITEM, Study

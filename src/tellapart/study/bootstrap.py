@@ -16,8 +16,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from tellapart.metrics.resampling import bootstrap_weights
-from tellapart.metrics.significance import Difference, Interval
+from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")

@@ -11,7 +11,7 @@ from tellapart.data import open_many
 from tellapart.data.caption_files import CaptionFile, read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
-from tellapart.evaluation.caption_inputs import name_systems, read_references
+from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.study.create import Material
 from tellapart.utils.messages import say
 

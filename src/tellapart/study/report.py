@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.metrics.significance import Interval, format_p
+from tellapart.metrics.statistics import Interval, format_p
 from tellapart.study.analysis import ACCURACY, F1, Agreement, Person, StudyResults
 from tellapart.study.design import CONTROL, ITEM, PRACTICE
 from tellapart.study.questions import ASPECTS, MORE, WRONG

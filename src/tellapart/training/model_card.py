@@ -10,7 +10,7 @@ from typing import Any
 from tellapart import __version__
 from tellapart.captioners.load import saved_options
 from tellapart.data.specification import parse
-from tellapart.evaluation.read_results import read_results
+from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models.loading import model_folder
 from tellapart.models.plugins import OPTION

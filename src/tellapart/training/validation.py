@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tellapart.captioners import generate_captions
-from tellapart.evaluation.retrieval import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks

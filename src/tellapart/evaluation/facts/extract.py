@@ -8,13 +8,221 @@ words, and reads names, negation and pronouns across sentences poorly (blind spo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
-from tellapart.evaluation.facts.claims import Attribute, Extraction, Mention, Relation
-from tellapart.evaluation.facts.phrases import RELATIVE, complex_preposition, content_run, phrase_end, split_head
-from tellapart.evaluation.facts.words import Word, sentences
+from tellapart.errors import MissingExtra
+from tellapart.metrics.lexical import WORD_PATTERN, tag_words
+from tellapart.progress import Progress
+
+# What a caption claims: objects, their attributes, and relations between them.
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A word of an object: "red", or "jump left" of "jumps left". ``action``: it is a verb's."""
+
+    text: str
+    lemma: str
+    spans: tuple[tuple[int, int], ...]
+    action: bool = False
+
+
+@dataclass(slots=True)
+class Mention:
+    """An object that the caption names. ``count`` is the numeral's ("two dogs": 2)."""
+
+    text: str
+    lemma: str
+    spans: list[tuple[int, int]]
+    attributes: list[Attribute] = field(default_factory=list)
+    count: int = 1
+    count_span: tuple[int, int] | None = None
+
+    def add(self, attribute: Attribute) -> None:
+        """Add an attribute, or another place where it is stated."""
+        for number, own in enumerate(self.attributes):
+            if own.lemma == attribute.lemma:
+                self.attributes[number] = Attribute(own.text, own.lemma, own.spans + attribute.spans, own.action)
+                return
+        self.attributes.append(attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``text`` as the caption has it, ``lemma`` without auxiliaries; mentions by number. "between" has two objects."""
+
+    text: str
+    lemma: str
+    subject: int
+    objects: tuple[int, ...]
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What a caption claims. ``loose``: attributes bound to no object."""
+
+    mentions: tuple[Mention, ...]
+    relations: tuple[Relation, ...]
+    loose: tuple[Attribute, ...] = ()
+
+
+# A caption as tagged words with their places, sentence by sentence.
+#
+# Tags and lemmas are HanTa's (the extra ``words``), in CLAWS 5: NN1 a noun, AJ0 an adjective, VVG a participle, PRP a
+# preposition.
+
+_SENTENCE = re.compile(r"[^.!?;\n]+")
+_BREAKS = ',:()"“”–—'
+_DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word in lower case, its lemma and tag, and where it stands in the caption, in characters.
+
+    ``after_break``: a comma, a colon or a bracket stands before it.
+    """
+
+    text: str
+    lemma: str
+    tag: str
+    start: int
+    end: int
+    after_break: bool = False
+
+    def is_a(self, *starts: str) -> bool:
+        """Whether its tag starts with one of these."""
+        return self.tag.startswith(starts)
+
+
+def check_tagger() -> None:
+    """`MissingExtra` where there is no tagger; nothing is loaded."""
+    from importlib.util import find_spec
+
+    if find_spec("HanTa") is None:
+        raise MissingExtra("words", "the extraction of claims")
+
+
+def sentences(caption: str) -> list[list[Word]]:
+    """The words of each sentence. Text of any kind is read; an empty caption has no sentence."""
+    plain = _DECIMAL.sub("0", caption.replace("’", "'").replace("_", " "))
+    found = []
+    for sentence in _SENTENCE.finditer(plain):
+        matches = [match for match in WORD_PATTERN.finditer(sentence[0]) if match[0] not in _BREAKS]
+        # A capital at the start of a sentence makes a name of any noun.
+        tagged = tag_words([match[0] if number else match[0].lower() for number, match in enumerate(matches)])
+        words, last = [], 0
+        for match, (lemma, tag) in zip(matches, tagged, strict=True):
+            start, end = sentence.start() + match.start(), sentence.start() + match.end()
+            broken = any(sign in _BREAKS for sign in sentence[0][last : match.start()])
+            words.append(Word(match[0].lower(), lemma, tag, start, end, broken))
+            last = match.end()
+        if words:
+            found.append(words)
+    return found
+
+
+# Noun phrases and complex prepositions, by rules over tags: where they begin and end, and which noun is the head.
+
+# Several words that act as one preposition; the noun in them is no object.
+_SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
+_COMPLEX = {
+    *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
+      for tail in ("of", "from", "side of", "hand side of")),
+    *(f"{lead} {side} of" for side in _SIDES for lead in ("in", "on", "at", "along", "by")),
+    *("next to", "close to", "near to", "adjacent to", "similar to", "due to", "opposite to", "attached to"),
+    *("in between", "out of", "away from", "inside of", "outside of", "on to", "up to", "such as", "as well as"),
+    *("higher than", "lower than", "larger than", "smaller than", "taller than", "bigger than"),
+    *("along with", "together with", "full of", "filled with", "covered in", "surrounded by", "made of"),
+}  # fmt: skip
+_LONGEST = max(len(phrase.split()) for phrase in _COMPLEX)
+RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
+
+
+def complex_preposition(words: Sequence[Word], at: int) -> int:
+    for length in range(min(_LONGEST, len(words) - at), 1, -1):
+        if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
+            return length
+    return 0
+
+
+def phrase_end(words: Sequence[Word], at: int) -> int:
+    """Where a noun phrase that starts here can end at most; 0 where none starts."""
+    word = words[at]
+    if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in RELATIVE):
+        return 0
+    end = at + 1
+    while end < len(words) and not words[end].after_break and not complex_preposition(words, end):
+        if not words[end].is_a(*_INSIDE) and not _adverb_inside(words, end):
+            break
+        if words[end].is_a("AT", "DPS") and not words[end - 1].is_a("DT0"):
+            break
+        end += 1
+    return end
+
+
+_INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VVG", "VVB", "VVZ")
+
+
+def _adverb_inside(words: Sequence[Word], at: int) -> bool:
+    """Whether an adverb stands within a phrase: "a very large dog"."""
+    if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
+        return False
+    if words[at - 1].is_a("NN"):
+        return words[at + 1].is_a("NN1")
+    before = words[at - 1].is_a("AT", "DT", "DPS", "CRD", "AJ", "AV0")
+    return before and words[at + 1].is_a("AJ", "NN", "AV0", "VVN", "VVD", "VVG")
+
+
+def content_run(words: Sequence[Word], start: int, end: int) -> tuple[list[Word], int, Word | None]:
+    """The content words of one phrase, where it ends, and the verb there that the tagger took for a noun.
+
+    A verb behind a noun is no part of the phrase.
+    """
+    singular = start > 0 and words[start - 1].text in ("a", "an", "one", "another")
+    noun = False
+    for at in range(start, end):
+        word = words[at]
+        following = words[at + 1] if at + 1 < end else None
+        if word.is_a("VV"):
+            modifies = following is not None and following.is_a("NN", "AJ", "NP", "VVN", "VVD")
+            if word.is_a("VVG"):
+                modifies = modifies and not noun
+            elif noun:
+                modifies = modifies and following is not None and following.is_a("NN1", "NN0", "AJ") and singular
+            if word.is_a("VVZ", "VVB") or not modifies:
+                return list(words[start:at]), at, None
+        elif noun and singular and word.is_a("NN2") and words[at - 1].is_a("NN1"):
+            return list(words[start:at]), at, word  # "a disk floats": its "noun" is a verb
+        noun = noun or word.is_a("NN", "NP")
+    return list(words[start:end]), end, None
+
+
+def split_head(run: Sequence[Word], article: bool) -> tuple[Word | None, list[Word]]:
+    """The object's noun and the words before it; None for adjectives alone.
+
+    Behind an article something is named, though the tagger saw adjectives only.
+    """
+    run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
+    nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
+    if not nouns and article and run:
+        nouns = [len(run) - 1]
+    if not nouns:
+        return None, list(run)
+    last = nouns[-1] if nouns[-1] == len(run) - 1 or nouns[-1] > 0 else len(run) - 1
+    head = run[last]
+    return head, [word for word in run[:last] if not word.is_a("ORD")] + list(run[last + 1 :])
+
+
+def _is_attribute(run: Sequence[Word], place: int) -> bool:
+    """An adverb right before a noun is an adjective that the tagger missed; before an adjective it says how much."""
+    return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
+
 
 # "A photo of a dog" and "the image shows a dog" are about a dog.
 _ABOUT = frozenset(
@@ -303,3 +511,99 @@ _AMONG = frozenset(
 def _relation(lemma: str, link: Sequence[Word], subject: int, objects: tuple[int, ...]) -> Relation:
     text = " ".join(word.text for word in link)
     return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
+
+
+# The simplest captions that a caption contains, as in figure 4b of paper 1: its subject, or subject, verb and object.
+#
+# Paper 1 (section 3.4) makes Simplest-COCO ("a girl") and Simpler-COCO ("a man working") of COCO's captions with
+# spaCy's
+# parser. Here the words are tagged by HanTa and parsed by the rules of `tellapart.evaluation.facts.extract`.
+
+Keep = Literal["subject", "svo"]
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """texts: by id, those without a subject left out. dropped: captions without one. words: mean length."""
+
+    texts: dict[str, list[str]]
+    captions: int
+    dropped: int
+
+    @property
+    def words(self) -> float:
+        lengths = [len(text.split()) for own in self.texts.values() for text in own]
+        return sum(lengths) / len(lengths) if lengths else 0.0
+
+
+def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
+    """Every caption simplified; the order of ids and captions stays. An id without a caption left is left out."""
+    found: dict[str, list[str]] = {}
+    with Progress(len(texts), "ids") as progress:
+        for id_, own in texts.items():
+            if short := [one for text in own if (one := simplify(text, keep))]:
+                found[id_] = short
+            progress.advance()
+    captions = sum(map(len, texts.values()))
+    return Simplified(found, captions, captions - sum(map(len, found.values())))
+
+
+def simplify(caption: str, keep: Keep) -> str:
+    """ "a girl" (subject), "a man riding a wave" or "a dog running" (svo); empty where the caption names nothing.
+
+    The verb has the form that the caption gives it, without "is" and "are"; without a verb the subject is left.
+    """
+    extraction = extract(caption)
+    if not extraction.mentions:
+        return ""
+    words = [word for sentence in sentences(caption) for word in sentence]
+    subject = _with_article(extraction, 0, words)
+    if keep == "subject":
+        return subject
+    return " ".join((subject, *_predicate(extraction, words)))
+
+
+def _predicate(extraction: Extraction, words: Sequence[Word]) -> Iterator[str]:
+    """The first verb of the subject in the caption, and its object where it has one."""
+    action = next((one for one in extraction.mentions[0].attributes if one.action), None)
+    relation = next((one for one in extraction.relations if one.subject == 0 and _verb(one, words)), None)
+    if relation is not None and (action is None or relation.span < action.spans[0]):
+        yield str(_verb(relation, words))
+        yield _with_article(extraction, relation.objects[0], words)
+    elif action is not None:
+        yield _verbs_between(words, *action.spans[0]) or action.text
+
+
+def _verb(relation: Relation, words: Sequence[Word]) -> str:
+    """The verb of a relation where it is one with a direct object; empty for "on" and for "sitting on"."""
+    inside = [word for word in words if relation.span[0] <= word.start and word.end <= relation.span[1]]
+    return inside[-1].text if inside and _is_verb(inside[-1]) else ""
+
+
+def _verbs_between(words: Sequence[Word], start: int, end: int) -> str:
+    return " ".join(word.text for word in words if start <= word.start and word.end <= end and _is_verb(word))
+
+
+def _is_verb(word: Word) -> bool:
+    return word.is_a("VV", "VD", "VH") or (word.is_a("AJ0", "NN1") and word.text.endswith("ing"))
+
+
+def _with_article(extraction: Extraction, number: int, words: Sequence[Word]) -> str:
+    """The noun of a mention, with "a" or "an" where it is singular."""
+    mention = extraction.mentions[number]
+    start, end = mention.spans[0]
+    at = next((n for n in reversed(range(len(words))) if start <= words[n].start and words[n].end <= end), None)
+    noun = mention.text.split()[-1] if at is None else words[at].text
+    if mention.count > 1 or (at is not None and _is_plural(words, at)):
+        return noun
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def _is_plural(words: Sequence[Word], at: int) -> bool:
+    """Whether the noun is plural: by its tag, unless "a" or "an" leads its phrase, which the tagger may overlook."""
+    lead = at
+    while lead and words[lead - 1].is_a("AJ", "NN", "VVG", "VVN", "AV"):
+        lead -= 1
+    if lead and words[lead - 1].text in ("a", "an"):
+        return words[at].lemma == "people"
+    return words[at].is_a("NN2") or (words[at].is_a("NN0") and words[at].lemma == "people")

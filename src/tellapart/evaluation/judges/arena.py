@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.judges.answers import letter_in
-from tellapart.evaluation.judges.judge import Judge, Question
-from tellapart.evaluation.judges.prompts import read_prompt
-from tellapart.metrics.resampling import bootstrap_weights
+from tellapart.evaluation.inputs import match_files, name_systems, open_optional, with_ids
+from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
+from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tellapart.evaluation.judges.judge import Judge
+
 
 ELO = 400 / np.log(10)  # points of a factor e in the odds; 1,000 is the mean of all systems
 MEAN = 1000.0
@@ -150,3 +154,28 @@ def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
     log_S: np.ndarray = np.log(strength_S)
     elo_S: np.ndarray = MEAN + ELO * (log_S - log_S.mean())
     return elo_S
+
+
+# ``tellapart study arena``: caption files against each other.
+
+
+def run_arena(
+    captions: Sequence[Path],
+    data: str,
+    judge: Judge,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    allow_missing: bool = False,
+) -> ArenaResult:
+    """The first caption of every picture of each file, in the arena. Raises `UsageError`."""
+    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
+    dataset = open_optional(data)
+    kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)
+    items = with_ids(dataset, list(next(iter(kept.values()))))
+    assert items is not None
+    ids = [item.id for item in items]
+    texts = {name: [own[id_][0] for id_ in ids] for name, own in kept.items()}
+    found = arena(judge, texts, ids, [item.picture for item in items], resamples=resamples, seed=seed)
+    found.notes = notes + found.notes
+    return found

@@ -8,20 +8,27 @@ model was asked: a served model changes, so the days are part of a metric's name
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
+from string import Template
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tellapart.boost.estimate import estimate
 from tellapart.boost.job import Job, Tally, read_text
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
-from tellapart.errors import PictureError, TellapartError
-from tellapart.evaluation.judges.prompts import Prompt
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.evaluation.facts.verify import Verdict
 from tellapart.progress import Progress
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
@@ -30,6 +37,138 @@ from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+# The judges' prompts: files with ``$places``, those of the package or one's own.
+
+# By name: how many tokens an answer may have, and the places that the text must have.
+PROMPTS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "clair": (256, ("candidate", "references")),
+    "dcscore_units": (2048, ("caption",)),
+    "dcscore_verify": (2048, ("units", "references")),
+    "dcscore_match": (2048, ("units", "facts")),
+    "rating": (512, ("request", "reference", "candidate")),
+    "arena": (512, ("first", "second")),
+    "captionqa": (64, ("caption", "question", "options")),
+}
+_OURS = Path(__file__).parent / "texts"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt's whole text. ``own``: it is the user's."""
+
+    name: str
+    text: str
+    max_tokens: int
+    own: bool = False
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The text with its places filled; what is filled in is taken as it stands."""
+        return Template(self.text).substitute(values).strip()
+
+    @property
+    def signature(self) -> str:
+        """Whose prompt, and which: part of a metric's signature."""
+        digest = hashlib.blake2b(self.text.encode(), digest_size=4).hexdigest()
+        return f"prompt:{'own' if self.own else 'tellapart'}@{digest}"
+
+
+def read_prompt(name: str, folder: Path | None = None) -> Prompt:
+    """``NAME.txt`` of a folder where it is there, else the package's. Raises `UsageError` for a place that it lacks."""
+    own = folder is not None and (folder / f"{name}.txt").is_file()
+    path = folder / f"{name}.txt" if folder is not None and own else _OURS / f"{name}.txt"
+    max_tokens, places = PROMPTS[name]
+    text = path.read_text(encoding="utf-8")
+    found = set(Template(text).get_identifiers())
+    if found != set(places):
+        raise UsageError(
+            f"{path}: has the places {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
+            f"{', '.join(f'${place}' for place in places)} (a dollar sign itself is $$)"
+        )
+    return Prompt(name, text, max_tokens, own)
+
+
+def check_folder(folder: Path | None) -> None:
+    """Raise `UsageError` for a folder of prompts with none of ours."""
+    if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
+        raise UsageError(f"{folder}: has none of {', '.join(f'{name}.txt' for name in PROMPTS)}")
+
+
+# What a judge's answer says: JSON in it, a number, a letter.
+
+_LETTER = re.compile(r"\b([A-Z])\b")
+_LED = re.compile(r"^\W*(?:[Aa]nswer\W*)?([A-Z])[.)]\W*\w")  # "B. A red car": the option is repeated
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+def json_in(text: str) -> Any:
+    """The first JSON object or list in an answer, past words and code fences; None where there is none."""
+    decoder = json.JSONDecoder()
+    for match in re.finditer(r"[\[{]", text):
+        try:
+            return decoder.raw_decode(text[match.start() :])[0]
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
+    """The number under ``key``, else the only one in the answer; None where it is outside ``low`` … ``high``.
+
+    JSON that is damaged still names its ``key``. Several numbers without a name are no answer.
+    """
+    value = json_in(text)
+    found = value.get(key) if isinstance(value, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        rest = text if found is None else ""
+        named = re.search(rf'"{re.escape(key)}"\W*?(-?\d+(?:\.\d+)?)', rest)
+        numbers = _NUMBER.findall(re.sub(r"(?<=\d)\s*(?:/|(?:out )?of)\s*\d+", "", rest))  # "85/100" is 85
+        found = named[1] if named else numbers[0] if len(numbers) == 1 else None
+    try:
+        number = float(found) if found is not None else None
+    except ValueError:
+        return None
+    return number if number is not None and low <= number <= high else None
+
+
+def strings_in(text: str) -> list[str] | None:
+    """A list of distinct texts, in order; None where the answer is no such list."""
+    value = json_in(text)
+    if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+        return None
+    return list(dict.fromkeys(part.strip() for part in value if part.strip()))
+
+
+def flags_in(text: str, count: int) -> list[bool] | None:
+    """``count`` times true or false; None where the answer is no such list."""
+    value = json_in(text)
+    whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
+    return value if whole else None
+
+
+def places_in(text: str, count: int, most: int) -> list[int] | None:
+    """``count`` whole numbers from 0 to ``most``; None where the answer is no such list."""
+    value = json_in(text)
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    return value if all(type(part) is int and 0 <= part <= most for part in value) else None
+
+
+def letter_in(text: str, options: int) -> int | None:
+    """The place of the option that an answer names by its letter; None where it names none.
+
+    The last line counts first: models that explain themselves end with the letter.
+    """
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    for line in reversed(lines):
+        line = line.upper() if len(line) <= 4 else line
+        led = _LED.match(line)
+        letters = [led[1]] if led else _LETTER.findall(line)
+        if found := [place for letter in letters if (place := ord(letter) - ord("A")) < options]:
+            return found[-1]
+    return None
+
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
 Check = Callable[[str], bool]  # whether an answer can be read
@@ -182,3 +321,253 @@ def _item(id_: str, question: Question) -> Item:
 
 def _today() -> str:
     return datetime.now(UTC).date().isoformat()
+
+
+# What judges measure of one caption: CLAIR, DCScore, a rating from 1 to 10, and answers to questions from it.
+#
+# NaN where the judge abstains, everywhere. The prompts' wording is ours, or that of ``Judge.prompts``.
+
+References = Sequence[Sequence[str]]
+REQUEST = "Describe the following image."  # paper 1, appendix D
+CANNOT = "Cannot answer from the caption"
+_CANNOT_BONUS = 0.05
+_YES_NO = frozenset(
+    (
+        "is",
+        "are",
+        "was",
+        "were",
+        "do",
+        "does",
+        "did",
+        "have",
+        "has",
+        "had",
+        "can",
+        "could",
+        "will",
+        "would",
+        "should",
+        "shall",
+        "may",
+        "might",
+        "must",
+    )
+)
+
+
+def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
+    """CLAIR (Chan et al. 2023): how likely the caption describes the references' picture, 0..1, N."""
+    questions = [
+        Question(id_, {"candidate": f"- {caption}", "references": _bullets(texts)})
+        for id_, caption, texts in zip(ids, captions, references, strict=True)
+    ]
+    read = partial(number_in, low=0, high=100)
+    answers = judge.ask(read_prompt("clair", judge.prompts), questions, lambda text: read(text) is not None)
+    return np.array([np.nan if text is None else (read(text) or 0.0) / 100 for text in answers])
+
+
+def rating(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
+    """The rating by GPT-4 of paper 1's appendix B, 1..10, N: the caption against the first reference as the answer of
+    another assistant, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation)."""
+    questions = [
+        Question(id_, {"request": REQUEST, "reference": texts[0], "candidate": caption})
+        for id_, caption, texts in zip(ids, captions, references, strict=True)
+    ]
+    read = partial(number_in, low=1, high=10)
+    answers = judge.ask(read_prompt("rating", judge.prompts), questions, lambda text: read(text) is not None)
+    return np.array([np.nan if text is None else read(text) for text in answers], dtype=float)
+
+
+def dcscore(
+    judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References, pictures: Sequence[Picture]
+) -> list[Verdict | None]:
+    """DCScore (Ye et al. 2025): the caption's units of information, which of them are true of the picture, and which of
+    the references' units they say. None where the judge abstains at any step.
+
+    Precision is true units / units; recall (Q + T) / (O + T), with O the references' units, Q those that a true unit
+    says, and T the true units that say none of them.
+    """
+    prompt = read_prompt("dcscore_units", judge.prompts)
+    texts = [text for text in dict.fromkeys([*captions, *map(_bullets, references)]) if text.strip()]
+    answers = judge.ask(prompt, [Question(str(n), {"caption": text}) for n, text in enumerate(texts)], _is_list)
+    units_of: dict[str, list[str] | None] = {text: [] for text in captions if not text.strip()}
+    units_of |= {
+        text: None if answer is None else strings_in(answer) for text, answer in zip(texts, answers, strict=True)
+    }
+    rows = [
+        (number, units, known)
+        for number, (caption, own) in enumerate(zip(captions, references, strict=True))
+        if (units := units_of[caption]) is not None and (known := units_of[_bullets(own)]) is not None
+    ]
+    asked = [row for row in rows if row[1]]
+    verify = [
+        Question(ids[n], {"units": _numbered(units), "references": _bullets(references[n])}, pictures[n])
+        for n, units, _ in asked
+    ]
+    match = [
+        Question(ids[n], {"units": _numbered(units), "facts": _numbered(known)}) for n, units, known in asked if known
+    ]
+    true = iter(judge.ask(read_prompt("dcscore_verify", judge.prompts), verify, _is_list))
+    marked = iter(judge.ask(read_prompt("dcscore_match", judge.prompts), match, _is_list))
+    found: list[Verdict | None] = [None] * len(captions)
+    for number, units, known in rows:
+        if not units:
+            found[number] = Verdict(0, 0, len(known), 0)
+            continue
+        flags = flags_in(next(true) or "", len(units))
+        places = places_in(next(marked) or "", len(known), len(units)) if known else []
+        if flags is not None and places is not None:
+            found[number] = _dcscore(flags, places)
+    judge.abstained["dcscore"] += sum(verdict is None for verdict in found)
+    judge.questions["dcscore"] += len(found)
+    return found
+
+
+def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
+    matched = {place - 1 for place in places if place}
+    stated = sum(1 for place in places if place and true[place - 1])
+    beyond = sum(1 for number, flag in enumerate(true) if flag and number not in matched)
+    return Verdict(len(true), sum(true), len(places) + beyond, stated + beyond)
+
+
+@dataclass(frozen=True)
+class ChoiceQuestion:
+    """A question of CaptionQA: its choices, and the place of the right one."""
+
+    question: str
+    choices: tuple[str, ...]
+    answer: int
+
+
+def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
+    """CaptionQA's file: ``{picture: [{"question", "choices", "answer"}]}``, the answer as one of the choices.
+
+    Raises `UsageError` for anything else.
+    """
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+        found = {
+            str(picture): [_question(path, str(picture), entry) for entry in entries]
+            for picture, entries in value.items()
+        }
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected CaptionQA's questions") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path}: {type(error).__name__}: {error}; expected {{picture: [{{question, choices, answer}}]}}"
+        ) from None
+    if not any(found.values()):
+        raise UsageError(f"{path}: has no question")
+    return found
+
+
+def _question(path: Path, picture: str, entry: Mapping[str, object]) -> ChoiceQuestion:
+    given = entry["choices"]
+    if not isinstance(given, list):
+        raise TypeError("choices is no list")
+    choices = tuple(str(choice["text"] if isinstance(choice, dict) else choice).strip() for choice in given)
+    answer = str(entry["answer"]).strip()
+    if answer not in choices or len(choices) < 2:
+        raise UsageError(f"{path}: the answer '{answer}' about {picture} is none of the choices {', '.join(choices)}")
+    return ChoiceQuestion(str(entry["question"]), choices, choices.index(answer))
+
+
+def captionqa(
+    judge: Judge,
+    ids: Sequence[str],
+    captions: Sequence[str],
+    questions: Mapping[str, Sequence[ChoiceQuestion]],
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """CaptionQA (Yang et al. 2025): what a reader of the caption alone answers. Two arrays N: score and accuracy.
+
+    A right answer scores 1; "cannot answer from the caption", which is offered except for yes-no questions, 1 over the
+    number of choices plus 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
+    """
+    asked: list[Question] = []
+    keys: list[tuple[int, ChoiceQuestion, list[str]]] = []
+    for number, (id_, caption) in enumerate(zip(ids, captions, strict=True)):
+        for place, question in enumerate(questions.get(id_, ())):
+            options = [*question.choices, *(() if _is_yes_no(question) else (CANNOT,))]
+            random.Random(f"{seed}/{id_}/{place}").shuffle(options)
+            lines = "\n".join(f"{chr(ord('A') + n)}. {text}" for n, text in enumerate(options))
+            values = {"caption": caption, "question": question.question, "options": lines}
+            asked.append(Question(f"{id_}#{place}", values))
+            keys.append((number, question, options))
+    most = max((len(options) for *_, options in keys), default=0)
+    prompt = read_prompt("captionqa", judge.prompts)
+    answers = judge.ask(prompt, asked, lambda text: letter_in(text, most) is not None)
+    score: list[list[float]] = [[] for _ in captions]
+    right: list[list[float]] = [[] for _ in captions]
+    for (number, question, options), text in zip(keys, answers, strict=True):
+        picked = None if text is None else letter_in(text, len(options))
+        if picked is None:
+            continue
+        correct = options[picked] == question.choices[question.answer]
+        unknown = 1 / len(question.choices) + _CANNOT_BONUS if options[picked] == CANNOT else 0.0
+        score[number].append(1.0 if correct else unknown)
+        right[number].append(float(correct))
+    return _means(score), _means(right)
+
+
+def _is_yes_no(question: ChoiceQuestion) -> bool:
+    words = {choice.lower() for choice in question.choices}
+    return {"yes", "no"} <= words or question.question.lower().split(" ", 1)[0] in _YES_NO
+
+
+def _means(values: Sequence[Sequence[float]]) -> np.ndarray:
+    return np.array([np.mean(own) if own else np.nan for own in values])
+
+
+def _is_list(text: str) -> bool:
+
+    return isinstance(json_in(text), list)
+
+
+def _bullets(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _numbered(texts: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
+
+
+# A judge for an evaluation: its specification, its ledger and prompts, and CaptionQA's questions.
+
+LEDGER = Path("judge.ledger.jsonl")  # in the folder of the command
+
+
+@dataclass(frozen=True)
+class JudgeInputs:
+    """What the command line says of a judge; nothing is opened or read before it is needed."""
+
+    spec: str | None = None
+    ledger: Path = LEDGER
+    prompts: Path | None = None
+    questions: Path | None = None
+    in_flight: int = 16
+
+    def open(self) -> Judge | None:
+        """The judge; None where none is named. Raises `UsageError`."""
+        if self.spec is None:
+            if self.prompts is not None:
+                raise UsageError("--prompts are of a judge; add --llm-judge openai:MODEL@URL")
+            return None
+        from tellapart.boost.backends import open_backend
+
+        check_folder(self.prompts)
+        return Judge(open_backend(self.spec), self.ledger, self.prompts, self.in_flight)
+
+    def read_questions(self, ids: Sequence[str]) -> Mapping[str, Sequence[ChoiceQuestion]]:
+        """CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
+        if self.questions is None:
+            return {}
+
+        found = read_questions(self.questions)
+        by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}
+        matched = {id_: own for id_ in ids if (own := found.get(id_) or by_stem.get(PurePosixPath(id_).stem))}
+        if not matched:
+            first = next(iter(found))
+            raise UsageError(f"{self.questions}: none of its pictures (such as '{first}') has a caption")
+        return matched

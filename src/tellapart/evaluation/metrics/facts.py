@@ -10,15 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts.verdict import Verdict, rate_statistic, rates
-from tellapart.evaluation.facts.words import check_tagger
-from tellapart.evaluation.object_inputs import names_in
+from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.facts.extract import check_tagger
+from tellapart.evaluation.facts.verify import Verdict, rate_statistic, rates
+from tellapart.evaluation.inputs import names_in
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
-from tellapart.evaluation.slots import Corpus, Measurement, Slot
-from tellapart.metrics.resampling import Statistic
 from tellapart.metrics.results import CLOSE, TRUTH
-from tellapart.metrics.significance import PERCENT
+from tellapart.metrics.statistics import PERCENT, Statistic, SummedStatistic
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, Slot], list[Verdict]]
@@ -28,14 +26,14 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 def by_references(context: EvalContext, slot: Slot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
-    from tellapart.evaluation.facts.verify_references import verify_references
+    from tellapart.evaluation.facts.verify import verify_references
 
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
 
 
 def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
-    from tellapart.evaluation.facts.chair import Chair
+    from tellapart.evaluation.facts.verify import Chair
 
     if not context.synonyms:
         check_tagger()
@@ -46,7 +44,7 @@ def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
     """The exact truth of `scenes`."""
-    from tellapart.evaluation.facts.verify_scenes import verify_scene
+    from tellapart.evaluation.facts.verify import verify_scene
     from tellapart.progress import track
 
     assert context.items is not None
@@ -59,7 +57,7 @@ def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
     """A claim is as likely true as it is likelier here than at the other pictures."""
-    from tellapart.evaluation.facts.verify_scorer import verify_scorer
+    from tellapart.evaluation.facts.verify import verify_scorer
 
     return context.once(
         ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.texts.encode)
@@ -68,7 +66,7 @@ def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
     """As `by_scorer`, of the caption's sentences."""
-    from tellapart.evaluation.facts.verify_scorer import verify_scorer, whole_sentences
+    from tellapart.evaluation.facts.verify import verify_scorer, whole_sentences
 
     return context.once(
         ("verdicts", "sentences", id(slot)),
@@ -104,7 +102,7 @@ def capture_like(context: EvalContext, slot: Slot) -> Measurement:
 
     The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
     """
-    from tellapart.evaluation.facts.verify_references import verify_references
+    from tellapart.evaluation.facts.verify import verify_references
 
     value_N = np.zeros(len(slot.captions))
     for kind, weight in _CAPTURE_WEIGHTS.items():
@@ -234,3 +232,99 @@ _register(
     "per cent of the objects of the references (and instances) that captions name", CLOSE, "higher",
     ("coverage", "cover"), _nothing_missing,
 )  # fmt: skip
+
+
+# Captions against the exact truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
+
+
+def truth_rate(above: str, below: str, context: EvalContext, slot: Slot) -> Measurement:
+    """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
+    counts_N2 = np.array([(getattr(c, above), getattr(c, below)) for c in context.claim_counts(slot)], dtype=float)
+    with np.errstate(invalid="ignore"):
+        value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
+    return Measurement(value_N, Corpus(list(counts_N2), percentage))
+
+
+def percentage(rows: list[np.ndarray]) -> SummedStatistic:
+    """100 · summed first count / summed second count of rows of two counts; NaN where the second is 0."""
+    return SummedStatistic(np.array(rows), _percent, bounds=(0.0, 100.0))
+
+
+def _percent(counts_R2: np.ndarray) -> np.ndarray:
+    above_R, below_R = counts_R2[..., 0], counts_R2[..., 1]
+    return np.where(below_R > 0, 100 * above_R / np.where(below_R > 0, below_R, 1), np.nan)
+
+
+def scene_graph_f(context: EvalContext, slot: Slot) -> Measurement:
+    """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
+    from tellapart.scenes.truth import scene_graph_f
+
+    assert context.items is not None
+    pairs = zip(slot.captions, context.items, strict=True)
+    return Measurement(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
+
+
+def _register_rate(
+    name: str, above: str, below: str, label: str, help: str, direction: Direction, aliases: tuple[str, ...] = ()
+) -> None:
+    METRICS.register(
+        ContextMetric(
+            name=name,
+            factory=partial(truth_rate, above, below),
+            needs=("truth",),
+            signature=f"sum({above})/sum({below})|truth:scenes",
+            label=label,
+            help=help,
+            direction=direction,
+            group=TRUTH,
+            aliases=aliases,
+        )
+    )
+
+
+_register_rate(
+    "attribute_precision",
+    "correct",
+    "claims",
+    "attribute precision",
+    "per cent of what captions claim that is true of the picture",
+    "higher",
+)
+_register_rate(
+    "attribute_recall",
+    "recalled",
+    "attributes",
+    "attribute recall",
+    "per cent of what is to be seen that captions name",
+    "higher",
+)
+_register_rate(
+    "hallucination_rate",
+    "hallucinations",
+    "claims",
+    "hallucination",
+    "per cent of what captions claim that is not in the picture",
+    "lower",
+    aliases=("hallucination",),
+)
+_register_rate(
+    "binding_error_rate",
+    "binding_errors",
+    "bound",
+    "wrong bindings",
+    "per cent of attributes that are there, but on another object",
+    "lower",
+)
+METRICS.register(
+    ContextMetric(
+        name="scene_graph_f",
+        factory=scene_graph_f,
+        needs=("truth",),
+        signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
+        label="scene graph, F",
+        help="objects, attributes and relations that caption and picture share, out of 100",
+        direction="higher",
+        group=TRUTH,
+        bounds=PERCENT,
+    )
+)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import EvalContext, Measurement, Slot
 from tellapart.evaluation.registry import METRICS, ContextMetric
-from tellapart.evaluation.slots import Measurement, Slot
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.significance import PERCENT, Bounds
+from tellapart.metrics.statistics import PERCENT, Bounds
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.facts.verdict import Verdict
+    from tellapart.evaluation.facts.verify import Verdict
 
 _RATES = ("precision", "recall", "f")
 
@@ -33,7 +32,7 @@ class JudgeMetric(ContextMetric):
 
     def variant(self, context: EvalContext) -> str:
         """What it computes, its prompts, the judge and the days."""
-        from tellapart.evaluation.judges.prompts import read_prompt
+        from tellapart.evaluation.judges.judge import read_prompt
 
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
@@ -47,14 +46,14 @@ class JudgeMetric(ContextMetric):
 
 def clair(context: EvalContext, slot: Slot) -> Measurement:
     """CLAIR × 100."""
-    from tellapart.evaluation.judges.measures import clair
+    from tellapart.evaluation.judges.judge import clair
 
     return Measurement(100 * clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
 def rating(context: EvalContext, slot: Slot) -> Measurement:
     """Paper 1's rating, 1 to 10."""
-    from tellapart.evaluation.judges.measures import rating
+    from tellapart.evaluation.judges.judge import rating
 
     return Measurement(rating(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
@@ -65,7 +64,7 @@ def dcscore(rate: str, context: EvalContext, slot: Slot) -> Measurement:
 
 
 def _verdicts(context: EvalContext, slot: Slot) -> list[Verdict | None]:
-    from tellapart.evaluation.judges.measures import dcscore
+    from tellapart.evaluation.judges.judge import dcscore
 
     assert context.items is not None
     pictures = [item.picture for item in context.items]
@@ -77,7 +76,7 @@ def _verdicts(context: EvalContext, slot: Slot) -> list[Verdict | None]:
 
 def captionqa(which: int, context: EvalContext, slot: Slot) -> Measurement:
     """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
-    from tellapart.evaluation.judges.measures import captionqa
+    from tellapart.evaluation.judges.judge import captionqa
 
     questions, judge = context.questions, context.loaded_judge
     found = context.once(

@@ -10,12 +10,115 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext
-from tellapart.evaluation.metrics.clips import emscore_variant
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext, Measurement, Slot
 from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
-from tellapart.evaluation.slots import Measurement, Slot
-from tellapart.metrics.results import APART
-from tellapart.metrics.significance import PERCENT
+from tellapart.metrics import embedding
+from tellapart.metrics.embedding import CLIPSCORE_PREFIX
+from tellapart.metrics.results import APART, CLOSE
+from tellapart.metrics.statistics import PERCENT
+
+# EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
+
+_PARTS = {
+    "emscore_p": ("precision", "precision", "likeness of the caption's words to their nearest frames"),
+    "emscore_r": ("recall", "recall", "likeness of the clip's frames to their nearest words"),
+    "emscore_f": ("f", "F", "harmonic mean of EMScore's two matchings of words and frames"),
+}
+
+
+def emscore(part: str, context: EvalContext, slot: Slot) -> Measurement:
+    """One of precision, recall and F (`tellapart.metrics.emscore`)."""
+    return Measurement(100 * getattr(context.clips.emscore(slot), part)[1])
+
+
+def emscore_variant(context: EvalContext) -> str:
+    """How EMScore is computed here, for signatures."""
+    assert context.items is not None
+    frames = ",".join(sorted({str(context.clips.frames_of(item)) for item in context.items}))
+    idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
+    return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
+
+
+for _name, (_part, _label, _help) in _PARTS.items():
+    METRICS.register(
+        ContextMetric(
+            name=_name,
+            factory=partial(emscore, _part),
+            needs=("pictures", "clips", "scorer", "tokens"),
+            signature=lambda context: f"(coarse+fine)/2x100|{emscore_variant(context)}|scorer:{context.scorer_name()}",
+            label=f"EMScore, {_label}",
+            help=_help,
+            direction="higher",
+            group=CLOSE,
+            families=("emscore",),
+        )
+    )
+
+
+# Caption against picture: CLIPScore, RefCLIPScore and ClipSc, by the features of a scorer.
+
+_PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
+
+
+def clipscore(context: EvalContext, slot: Slot) -> Measurement:
+    """CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
+    text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
+    return Measurement(100 * embedding.clipscore(text_ND, context.images)[1])
+
+
+def refclipscore(context: EvalContext, slot: Slot) -> Measurement:
+    """RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
+    text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
+    references = context.reference_features(slot, CLIPSCORE_PREFIX)
+    return Measurement(100 * embedding.refclipscore(text_ND, context.images, references)[1])
+
+
+def clipsc(context: EvalContext, slot: Slot) -> Measurement:
+    """100 · cosine (`tellapart.metrics.clipsc`)."""
+    return Measurement(embedding.clipsc(context.text_features(slot), context.images)[1])
+
+
+METRICS.register(
+    ContextMetric(
+        name="clipscore",
+        factory=clipscore,
+        needs=("pictures", "scorer"),
+        signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
+        label="CLIPScore",
+        help="likeness of caption and picture to the scorer: 250 · max(cosine, 0)",
+        direction="higher",
+        group=CLOSE,
+        aliases=("clips",),
+    )
+)
+METRICS.register(
+    ContextMetric(
+        name="refclipscore",
+        factory=refclipscore,
+        needs=("pictures", "scorer", "references"),
+        signature=lambda context: (
+            f"hmean(clipscore,max(cos(reference),0))x100|{_PREFIX}|scorer:{context.scorer_name()}"
+        ),
+        label="RefCLIPScore",
+        help="CLIPScore and likeness to the nearest reference, harmonic mean",
+        direction="higher",
+        group=CLOSE,
+        aliases=("refclips",),
+    )
+)
+METRICS.register(
+    ContextMetric(
+        name="clipsc",
+        factory=clipsc,
+        needs=("pictures", "scorer"),
+        signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
+        label="ClipSc",
+        help="likeness of caption and picture to the scorer: 100 · cosine",
+        direction="higher",
+        group=CLOSE,
+    )
+)
+
 
 Measure = Callable[[EvalContext, Slot], Measurement]
 
@@ -69,7 +172,7 @@ def mean_rank(pools: str) -> ContextMetric:
         return Measurement(found.rank_N + 1, weight_N=found.questions_N)
 
     def chance(context: EvalContext) -> np.ndarray:
-        from tellapart.evaluation.retrieval import over_questions
+        from tellapart.evaluation.test_sets import over_questions
 
         sets = context.sets(pools)
         return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
@@ -143,7 +246,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
 
 
 def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
-    from tellapart.evaluation.retrieval import chance
+    from tellapart.evaluation.test_sets import chance
 
     return 100 * chance(context.sets(pools), len(context.ids), k)
 

@@ -1,4 +1,4 @@
-"""Agreement with references: BLEU, ROUGE-L, CIDEr, METEOR, SPICE and SPIDEr, ×100 as the papers print them."""
+"""The words of captions: length, diversity, vocabulary, repetition."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.evaluation.registry import METRICS, Metric, Signature
-from tellapart.metrics import cider, overlap
+from tellapart.evaluation.context import Corpus
+from tellapart.evaluation.registry import METRICS, CaptionSetMetric, Metric, Signature
+from tellapart.metrics import cider, lexical, overlap
+from tellapart.metrics.diversity import DIV_SIGNATURE, MBLEU_SIGNATURE, div1, div2, mbleu, mbleu_counts, mbleu_of_counts
 from tellapart.metrics.ngrams import ORDERS
-from tellapart.metrics.resampling import Statistic
-from tellapart.metrics.results import CLOSE
-from tellapart.metrics.significance import PERCENT
+from tellapart.metrics.results import CLOSE, LANGUAGE
+from tellapart.metrics.statistics import PERCENT, Statistic
+
+# Agreement with references: BLEU, ROUGE-L, CIDEr, METEOR, SPICE and SPIDEr, ×100 as the papers print them.
 
 References = Sequence[Sequence[str]]
 Scores = tuple[float, np.ndarray]
@@ -80,14 +83,14 @@ def find_spice() -> object:
 
 def spider(captions: Sequence[str], references: References) -> Scores:
     """SPIDEr, the mean of SPICE and CIDEr-D (`tellapart.metrics.spider`)."""
-    from tellapart.metrics.spider_score import spider
+    from tellapart.metrics.spice_tool import spider
 
     return spider(captions, references)
 
 
 def spider_signature(context: object) -> str:
     """The variant of SPIDEr."""
-    from tellapart.metrics.spider_score import SPIDER_SIGNATURE
+    from tellapart.metrics.spice_tool import SPIDER_SIGNATURE
 
     return SPIDER_SIGNATURE
 
@@ -165,3 +168,110 @@ _register(
     check=find_spice,
 )
 _register("spider", spider, spider_signature, "SPIDEr", "mean of SPICE and CIDEr-D", check=find_spice)
+
+
+# Diversity of several captions of a picture: Div-1, Div-2 and mBLEU, 0 to 1 as paper 4 prints them.
+
+
+def mbleu_rows(caption_lists: list[list[str]]) -> Corpus:
+    """What mBLEU's corpus number is made of."""
+    return Corpus(list(mbleu_counts(caption_lists)), mbleu_of_counts)
+
+
+METRICS.register(
+    CaptionSetMetric(
+        name="div1",
+        factory=div1,
+        needs=("several",),
+        signature=DIV_SIGNATURE,
+        digits=2,
+        label="Div-1",
+        help="distinct words over all words in the captions of a picture",
+        direction="higher",
+        group=LANGUAGE,
+        families=("div",),
+    )
+)
+METRICS.register(
+    CaptionSetMetric(
+        name="div2",
+        factory=div2,
+        needs=("several",),
+        signature=DIV_SIGNATURE,
+        digits=2,
+        label="Div-2",
+        help="distinct pairs of words over all words in the captions of a picture",
+        direction="higher",
+        group=LANGUAGE,
+        families=("div",),
+    )
+)
+METRICS.register(
+    CaptionSetMetric(
+        name="mbleu",
+        factory=mbleu,
+        corpus_rows=mbleu_rows,
+        needs=("several",),
+        signature=MBLEU_SIGNATURE,
+        digits=2,
+        label="mBLEU",
+        help="BLEU-4 of each caption of a picture against its others",
+        direction="lower",
+        group=LANGUAGE,
+        aliases=("selfbleu",),
+    )
+)
+
+
+METRICS.register(
+    Metric(
+        name="length",
+        factory=lexical.length,
+        signature="words:punctuation-stripped",
+        label="length",
+        help="words per caption",
+        group=LANGUAGE,
+        aliases=("captionlength", "avglength"),
+    )
+)
+METRICS.register(
+    Metric(
+        name="lexical_diversity",
+        factory=lexical.lexical_diversity,
+        statistic=lexical.lexical_diversity_statistic,
+        signature="distinct/1000|words:punctuation-stripped,case-kept",
+        digits=2,
+        label="lexical diversity",
+        help="distinct words in all captions together, in thousands",
+        direction="higher",
+        group=LANGUAGE,
+        aliases=("lexdiversity", "lexicaldiv"),
+    )
+)
+METRICS.register(
+    Metric(
+        name="vocabulary",
+        factory=lexical.vocabulary,
+        statistic=lexical.vocabulary_statistic,
+        signature="frequency>=5|words:punctuation-stripped,lower-case",
+        digits=0,
+        label="vocabulary",
+        help="distinct words that are used at least five times",
+        group=LANGUAGE,
+        aliases=("vocab", "vocabularysize"),
+    )
+)
+METRICS.register(
+    Metric(
+        name="repetition_rate",
+        factory=lexical.repetition_rate,
+        signature="percent-of-words|runs:adjacent,6+,unseparated",
+        bounds=PERCENT,
+        digits=2,
+        label="repetition",
+        help="per cent of words that repeat earlier words of the caption",
+        direction="lower",
+        group=LANGUAGE,
+        aliases=("repetition", "rep"),
+    )
+)

@@ -1,0 +1,591 @@
+"""CHAIR (Rohrbach et al. 2018): objects that captions name and pictures do not have; and coverage, its counterpart.
+
+With a file of synonyms (the authors' ``synonyms.txt``), an object is a word of that file, found as the authors' program
+finds it: lower case, singular, two-word objects first. Without one, an object is what the generic extractor finds. The
+picture's objects are those of its references, and of COCO's instances where a file of them is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.facts.extract import Attribute, Extraction, Mention, extract
+from tellapart.metrics.statistics import SummedStatistic
+from tellapart.scenes.claim_counts import check_claims
+from tellapart.scenes.lexicon import Sense, senses
+from tellapart.scenes.parser import ClaimWords, ParsedCaption, token_spans, tokens
+from tellapart.scenes.parser import Mention as SceneMention
+from tellapart.utils.text import parse_json
+
+if TYPE_CHECKING:
+    from tellapart.scenes.world import Scene
+
+
+# What a verifier says of one caption: how many of its claims are true, and how much of what is true it states.
+
+Span = tuple[int, int, str]  # start and end in characters, and the reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Counts for one caption. A verifier that knows no whole truth has ``expected`` 0: there is no recall then.
+
+    claims: those that the verifier can check. correct: the true ones; a graded verifier gives parts of one. expected:
+    facts that a full description states. recalled: those that the caption states. false: places of false words.
+    """
+
+    claims: float
+    correct: float
+    expected: float = 0.0
+    recalled: float = 0.0
+    false: tuple[Span, ...] = ()
+
+    @property
+    def precision(self) -> float:
+        """0..1; NaN for a caption without a claim."""
+        return self.correct / self.claims if self.claims else float("nan")
+
+    @property
+    def recall(self) -> float:
+        """0..1; NaN where the verifier knows no whole truth."""
+        return self.recalled / self.expected if self.expected else float("nan")
+
+    @property
+    def f(self) -> float:
+        """Harmonic mean of precision and recall; 0 for a caption without a claim."""
+        if not self.expected:
+            return float("nan")
+        both = (self.precision if self.claims else 0.0) + self.recall
+        return 2 * self.precision * self.recall / both if self.claims and both else 0.0
+
+    def counts(self) -> tuple[float, float, float, float]:
+        """``(correct, claims, recalled, expected)``."""
+        return (self.correct, self.claims, self.recalled, self.expected)
+
+
+def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
+    """Precision, recall and F of each caption, N×3, 0..1."""
+    return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
+
+
+def rate_statistic(counts_N4: np.ndarray, which: int) -> SummedStatistic:
+    """Precision (0), recall (1) or F (2) of a corpus × 100: counts are summed over captions before dividing."""
+
+    def number(counts_R4: np.ndarray) -> np.ndarray:
+        correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision, recall = correct / claims, recalled / expected
+            f = 2 * precision * recall / (precision + recall)
+        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as of one caption
+        found: np.ndarray = 100 * (precision, recall, f)[which]
+        return found
+
+    return SummedStatistic(counts_N4, number, bounds=(0.0, 100.0))
+
+
+# Words that name the same object: from a file in the layout of the CHAIR authors' ``synonyms.txt``.
+#
+# A line is one object: its name, then its synonyms, with commas. "person, girl, boy, man, woman, kid".
+
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two words that are one object, and words that only say
+# which: a "baby bird" is no person.
+_TWO_WORDS = [
+    "motor bike",
+    "motor cycle",
+    "air plane",
+    "traffic light",
+    "street light",
+    "traffic signal",
+    "stop light",
+    "fire hydrant",
+    "stop sign",
+    "parking meter",
+    "suit case",
+    "sports ball",
+    "baseball bat",
+    "baseball glove",
+    "tennis racket",
+    "wine glass",
+    "hot dog",
+    "cell phone",
+    "mobile phone",
+    "teddy bear",
+    "hair drier",
+    "potted plant",
+    "bow tie",
+    "laptop computer",
+    "stove top oven",
+    "home plate",
+]
+_ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "animal", "cub"]
+_VEHICLES = ("jet", "train")
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """``object_of`` maps every word or phrase to the name of its object. ``name``: of the file, for signatures."""
+
+    object_of: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.object_of)
+
+    def canonical(self, lemma: str) -> str:
+        """The object's name, or the word itself where the file has none."""
+        return self.object_of.get(lemma, lemma)
+
+
+def read_synonyms(path: Path) -> Synonyms:
+    """Synonyms of a file. Raises `UsageError` for a line without a name, and a word with two meanings in one file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); expected lines such as 'person, girl, boy'") from None
+    rows = [[cell.strip().lower() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
+    if not rows or not all(row[0] for row in rows):
+        raise UsageError(f"{path}: expected one object a line, its name and its synonyms with commas")
+    found: dict[str, str] = {}
+    for row in rows:
+        for word in row:
+            if word:
+                found[word] = row[0]  # the last line holds, as in the authors' program
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return Synonyms(found, f"{path.name}@{digest}")
+
+
+def two_words(synonyms: Synonyms) -> dict[str, str]:
+    """Pairs of words that count as one, by what they stand for: COCO's, and all pairs that the file has."""
+    found = {pair: pair for pair in (*_TWO_WORDS, *_pairs(synonyms.object_of))}
+    found |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
+    found |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
+    return found | {"bow tie": "tie", "toilet seat": "toilet", "wine glas": "wine glass"}
+
+
+def _pairs(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.count(" ") == 1]
+
+
+# The offline verifier: a claim is true where a reference of the picture makes it.
+#
+# What no reference names counts as false though the picture may show it: precision is a lower bound. Lemmas are
+# compared,
+# and objects by the name that a file of synonyms gives them.
+
+NOT_NAMED = "in no reference"
+NO_SYNONYMS = Synonyms()
+KINDS = ("object", "attribute", "relation")
+_ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
+_ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
+_ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
+
+Tuple = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Distinct tuples of one text or more: (object), (object, attribute), (object, relation, object)."""
+
+    objects: frozenset[Tuple]
+    attributes: frozenset[Tuple]
+    relations: frozenset[Tuple]
+
+    def of(self, kind: str) -> frozenset[Tuple]:
+        """The tuples of one of `KINDS`."""
+        return {"object": self.objects, "attribute": self.attributes, "relation": self.relations}[kind]
+
+
+def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
+    """The distinct facts of some texts."""
+    found: tuple[set[Tuple], set[Tuple], set[Tuple]] = (set(), set(), set())
+    for text in texts:
+        for kind, claim, _ in claims_of(extract(text), synonyms):
+            found[KINDS.index(kind)].add(claim)
+    return Facts(*(frozenset(own) for own in found))
+
+
+def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
+    """(kind, tuple, places) of every claim; one that is made twice is there once, with both places."""
+    names = [name_of(mention, synonyms) for mention in extraction.mentions]
+    found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
+
+    def add(kind: str, claim: Tuple, places: Sequence[tuple[int, int]]) -> None:
+        found[kind, claim] = (*found.get((kind, claim), ()), *places)
+
+    for name, mention in zip(names, extraction.mentions, strict=True):
+        add("object", (name,), mention.spans)
+        for attribute in mention.attributes:
+            if f"{attribute.lemma} {mention.lemma}" != name:
+                add("attribute", (name, attribute.lemma), attribute.spans)
+        if mention.count_span is not None and mention.count > 1:
+            add("attribute", (name, str(mention.count)), [mention.count_span])
+    for relation in extraction.relations:
+        for number in relation.objects:
+            word = _ABOVE.get(relation.lemma, relation.lemma)
+            add("relation", (names[relation.subject], word, names[number]), [relation.span])
+    return [(kind, claim, places) for (kind, claim), places in found.items()]
+
+
+def name_of(mention: Mention, synonyms: Synonyms) -> str:
+    """What an object is called: by "fire hydrant" where the synonyms have it, else by its noun."""
+    for attribute in mention.attributes:
+        if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
+            return synonyms.canonical(pair)
+    return synonyms.canonical(mention.lemma)
+
+
+def verify_references(
+    caption: str, references: Sequence[str], synonyms: Synonyms = NO_SYNONYMS, kinds: Sequence[str] = KINDS
+) -> Verdict:
+    """A caption's claims against those of its references.
+
+    Precision: the share of distinct claims that some reference makes. Recall: the share of the references' distinct
+    facts that the caption states. ``kinds``: which claims count.
+    """
+    known = _known(tuple(references), synonyms.name, synonyms)
+    claims = [claim for claim in claims_of(extract(caption), synonyms) if claim[0] in kinds]
+    false: list[Span] = []
+    correct = 0
+    for kind, claim, places in claims:
+        if claim in known.of(kind):
+            correct += 1
+        else:
+            false += [(start, end, NOT_NAMED) for start, end in places]
+    expected = sum(len(known.of(kind)) for kind in kinds)
+    return Verdict(len(claims), correct, expected, correct, tuple(sorted(set(false))))
+
+
+_CACHE: dict[tuple[tuple[str, ...], str], Facts] = {}
+
+
+def _known(references: tuple[str, ...], name: str, synonyms: Synonyms) -> Facts:
+    key = (references, name)
+    if key not in _CACHE:
+        if len(_CACHE) > 100_000:
+            _CACHE.clear()
+        _CACHE[key] = facts_of(references, synonyms)
+    return _CACHE[key]
+
+
+# The exact verifier: claims of the generic extractor against the truth of a scene.
+#
+# Words are looked up in the world's vocabulary; what it does not know ("sits", "thing") is no claim that can be
+# checked.
+# Which object a mention means, and what is true of it, is decided as in `tellapart.scenes.truth`.
+
+_SLOTS = ("colour", "size", "texture", "motion")
+
+
+def verify_scene(caption: str, scene: Scene) -> Verdict:
+    """Counts of true and false claims of a caption, exact where the extraction is right. Never raises."""
+    parsed = as_parsed(caption, extract(caption))
+    counts, false = check_claims(parsed, scene)
+    where = token_spans(caption)
+    spans = [(*where[word], reason) for words, reason in false for word in words]
+    return Verdict(counts.claims, counts.correct, counts.attributes, counts.recalled, tuple(sorted(set(spans))))
+
+
+def as_parsed(caption: str, extraction: Extraction) -> ParsedCaption:
+    """An extraction in the world's own terms."""
+    return _Reading(caption).read(extraction)
+
+
+class _Reading:
+    def __init__(self, caption: str) -> None:
+        self.tokens = tokens(caption)
+        self.word_at = {start: number for number, (start, _) in enumerate(token_spans(caption))}
+        self.mentions: list[SceneMention] = []
+        self.grounds: list[tuple[str, tuple[int, ...]]] = []
+        self.loose: list[tuple[str, str, tuple[int, ...]]] = []
+        self.number: int | None = None
+        self.place: dict[int, int] = {}  # of the extraction's mentions, in ours
+
+    def read(self, extraction: Extraction) -> ParsedCaption:
+        for number, mention in enumerate(extraction.mentions):
+            self.add_mention(number, mention.text, mention.spans, mention.attributes, mention.count)
+        for attribute in extraction.loose:
+            self.add_loose(attribute)
+        relations: list[tuple[str | int, ...]] = []
+        words: list[tuple[int, ...]] = []
+        for relation in extraction.relations:
+            ends = [self.place.get(number, -1) for number in (relation.subject, *relation.objects)]
+            kind = _relation(relation.text.split())
+            if kind and -1 not in ends and len(set(ends)) == len(ends) and len(ends) == 2 + (kind == "between"):
+                relations.append((kind, *ends))
+                start, end = relation.span
+                words.append(tuple(n for at, n in self.word_at.items() if start <= at < end))
+        return ParsedCaption(
+            self.tokens,
+            tuple(self.mentions),
+            tuple(relations),
+            tuple(value for value, _ in self.grounds),
+            tuple((kind, value) for kind, value, _ in self.loose),
+            self.number,
+            (),
+            ClaimWords(tuple(words), tuple(w for _, w in self.grounds), tuple(w for *_, w in self.loose)),
+        )
+
+    def add_mention(
+        self,
+        number: int,
+        text: str,
+        spans: Sequence[tuple[int, int]],
+        attributes: Sequence[Attribute],
+        count: int,
+    ) -> None:
+        found = SceneMention("")
+        parts = [(text, self.words(spans))]
+        parts += [(part, self.words(attribute.spans)) for attribute in attributes for part in _parts(attribute)]
+        for part, words in parts:
+            sense = _sense(part)
+            if sense is None or (sense.kind == "shape" and found.shape not in ("", sense.value)):
+                continue
+            if sense.kind == "ground":
+                self.grounds.append((sense.value, words))
+                return  # "green grass": an attribute of the ground describes no object
+            if sense.kind == "shape":
+                found.shape = sense.value
+                found.words["shape", sense.value] = found.words.get(("shape", sense.value), ()) + words
+            elif sense.kind in _SLOTS:
+                own = found.values.get(sense.kind, ())
+                if sense.value not in own:
+                    found.values[sense.kind] = (*own, sense.value)
+                found.words[sense.kind, sense.value] = found.words.get((sense.kind, sense.value), ()) + words
+        generic = (sense := _sense(text)) is not None and sense.kind == "generic"
+        if not found.shape and not generic:
+            for kind, values in found.values.items():  # "a small red": of nothing
+                self.loose += [(kind, value, found.words[kind, value]) for value in values]
+            return
+        if generic and not found.shape and not found.values and count > 1 and not self.mentions:
+            self.number = count
+        self.place[number] = len(self.mentions)
+        copies = range(max(1, count))
+        self.mentions += [SceneMention(found.shape, dict(found.values), dict(found.words)) for _ in copies]
+        if self.number is not None and self.number != len(self.mentions):
+            self.number = None
+
+    def add_loose(self, attribute: Attribute) -> None:
+        for part in _parts(attribute):
+            sense = _sense(part)
+            words = self.words(attribute.spans)
+            if sense is not None and sense.kind in _SLOTS:
+                self.loose.append((sense.kind, sense.value, words))
+            elif sense is not None and sense.kind == "shape":
+                self.mentions.append(SceneMention(sense.value, {}, {("shape", sense.value): words}))
+
+    def words(self, spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        return tuple(self.word_at[start] for start, _ in spans if start in self.word_at)
+
+
+def _parts(attribute: Attribute) -> list[str]:
+    """An action as it stands, "slides left", else its verb alone."""
+    if not attribute.action or _sense(attribute.text) is not None:
+        return [attribute.text]
+    return attribute.text.split()[:1]
+
+
+def _sense(phrase: str) -> Sense | None:
+    return senses().get(tuple(phrase.split()))
+
+
+def _relation(words: Sequence[str]) -> str:
+    """The relation that the longest phrase among these words names; "" for none."""
+    for length in range(len(words), 0, -1):
+        for start in range(len(words) - length + 1):
+            phrase = tuple(word for word in words[start : start + length] if word != "the")
+            for form in (tuple(words[start : start + length]), phrase):
+                sense = senses().get(form)
+                if sense is not None and sense.kind == "relation":
+                    return sense.value
+    return ""
+
+
+# A scorer as verifier: a claim is as likely true as its sentence is likelier here than at other pictures.
+#
+# Support of a claim: the share of the other pictures at which the scorer's cosine with the claim's sentence is
+# lower, so
+# 0.5 is chance. It needs no references and no threshold; it cannot say what a caption leaves out.
+
+CHANCE = 0.5
+UNLIKELY = "likelier at other pictures"
+_BLOCK = 512
+_SENTENCE = re.compile(r"[^\s.!?][^.!?]*(?:[.!?](?=\S)[^.!?]*)*[.!?]*")
+
+
+Parts = list[tuple[str, tuple[tuple[int, int], ...]]]  # texts, and where the caption says them
+
+
+def whole_sentences(caption: str) -> Parts:
+    """The sentences of a caption as they stand."""
+    found = [(match[0], match.start()) for match in _SENTENCE.finditer(caption)]
+    return [(text.strip(), ((start, start + len(text.rstrip())),)) for text, start in found if text.strip()]
+
+
+def claim_sentences(caption: str) -> Parts:
+    """`sentences_of` the claims of a caption."""
+    return sentences_of(extract(caption))
+
+
+def sentences_of(extraction: Extraction) -> Parts:
+    """A short text for every claim, with the claim's places: "a dog", "a red dog", "a dog on a sofa"."""
+    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    names = [mention.text for mention in extraction.mentions]
+    for name, mention in zip(names, extraction.mentions, strict=True):
+        found.setdefault(_with_article(name), tuple(mention.spans))
+        for attribute in mention.attributes:
+            text = f"{_with_article(name)} {attribute.text}" if attribute.action else f"{attribute.text} {name}"
+            found.setdefault(text if attribute.action else _with_article(text), attribute.spans)
+    for relation in extraction.relations:
+        others = " and ".join(_with_article(names[number]) for number in relation.objects)
+        found.setdefault(f"{_with_article(names[relation.subject])} {relation.text} {others}", (relation.span,))
+    return list(found.items())
+
+
+def verify_scorer(
+    captions: Sequence[str],
+    image_ND: np.ndarray,
+    encode: Callable[[Sequence[str]], np.ndarray],
+    parts_of: Callable[[str], Parts] = claim_sentences,
+) -> list[Verdict]:
+    """The graded precision of each caption's claims at its own picture. Features are normalised.
+
+    ``parts_of``: what is verified, its claims or `whole_sentences`. ``encode``: texts to features, M×D. Raises
+    `ValueError` for fewer than two pictures.
+    """
+    if len(image_ND) < 2:
+        raise ValueError("a claim is compared at other pictures: there must be at least two")
+    claims = [parts_of(caption) for caption in captions]
+    texts = list(dict.fromkeys(text for own in claims for text, _ in own))
+    feature_MD = encode(texts) if texts else np.zeros((0, image_ND.shape[1]))
+    row = {text: number for number, text in enumerate(texts)}
+    pairs = [(row[text], picture) for picture, own in enumerate(claims) for text, _ in own]
+    support = iter(_support(feature_MD, np.asarray(image_ND), np.array(pairs, dtype=int).reshape(-1, 2)))
+    found = []
+    for own in claims:
+        values = [float(next(support)) for _ in own]
+        false: list[Span] = [
+            (start, end, UNLIKELY)
+            for (_, places), value in zip(own, values, strict=True)
+            if value < CHANCE
+            for start, end in places
+        ]
+        found.append(Verdict(len(values), sum(values), false=tuple(sorted(set(false)))))
+    return found
+
+
+def _support(feature_MD: np.ndarray, image_ND: np.ndarray, pair_P2: np.ndarray) -> np.ndarray:
+    found = np.zeros(len(pair_P2))
+    for start in range(0, len(pair_P2), _BLOCK):
+        text_B, picture_B = pair_P2[start : start + _BLOCK].T
+        score_BN = feature_MD[text_B] @ image_ND.T
+        own_B1 = score_BN[np.arange(len(text_B)), picture_B][:, None]
+        lower = (score_BN < own_B1).sum(1) + 0.5 * ((score_BN == own_B1).sum(1) - 1)
+        found[start : start + _BLOCK] = lower / (len(image_ND) - 1)
+    return found
+
+
+def _with_article(phrase: str) -> str:
+    return f"{'an' if phrase[:1] in 'aeiou' else 'a'} {phrase}"
+
+
+ABSENT = "no such object in the references"
+_WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")
+_IRREGULAR = {
+    "men": "man", "women": "woman", "children": "child", "mice": "mouse", "geese": "goose", "knives": "knife",
+    "feet": "foot", "teeth": "tooth", "oxen": "ox", "calves": "calf", "halves": "half", "lives": "life",
+}  # fmt: skip
+Found = tuple[str, int, int]  # an object's name, and where the caption names it
+
+
+@dataclass
+class Chair:
+    """CHAIR over one vocabulary. ``instances``: objects of a picture by its id, beside those of its references."""
+
+    synonyms: Synonyms = field(default_factory=Synonyms)
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepare the two-word objects."""
+        self._pairs = two_words(self.synonyms) if self.synonyms else {}
+
+    def objects(self, text: str) -> list[Found]:
+        """Every object that a text names, with its place; one that is named twice is there twice."""
+        if self.synonyms:
+            return self._listed(text)
+        return [
+            (name_of(mention, self.synonyms), start, end)
+            for mention in extract(text).mentions
+            for start, end in mention.spans
+        ]
+
+    def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
+        """A caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
+        there = {name for text in references for name, _, _ in self.objects(text)}
+        there |= self.instances.get(picture, frozenset())
+        named = self.objects(caption)
+        false: list[Span] = [(start, end, ABSENT) for name, start, end in named if name not in there]
+        recalled = len(there & {name for name, _, _ in named})
+        return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
+
+    def _listed(self, text: str) -> list[Found]:
+        words = [(self._singular(match[0]), match.start(), match.end()) for match in _WORD.finditer(text.lower())]
+        joined: list[Found] = []
+        at = 0
+        while at < len(words):
+            pair = f"{words[at][0]} {words[at + 1][0]}" if at + 1 < len(words) else ""
+            if pair in self._pairs:
+                joined.append((self._pairs[pair], words[at][1], words[at + 1][2]))
+                at += 2
+            else:
+                joined.append(words[at])
+                at += 1
+        names = {name for name, _, _ in joined}
+        if {"toilet", "seat"} <= names:  # a toilet seat is no chair
+            joined = [found for found in joined if found[0] != "seat"]
+        known = self.synonyms.object_of
+        return [(known[name], start, end) for name, start, end in joined if name in known]
+
+    def _singular(self, word: str) -> str:
+        """The form of a word that the vocabulary has; the word itself where it has none."""
+        forms = [word, _IRREGULAR.get(word, word)]
+        if word.endswith("ies"):
+            forms.append(word[:-3] + "y")
+        if word.endswith("es"):
+            forms.append(word[:-2])
+        if word.endswith("s") and not word.endswith("ss"):
+            forms.append(word[:-1])
+        known = self.synonyms.object_of
+        for form in forms:
+            if form in known:
+                return form
+        parts = {part for pair in self._pairs for part in pair.split()}
+        return next((form for form in forms if form in parts), word)
+
+
+def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
+    """Objects of every picture of a COCO ``instances_*.json``, by id and by file name. Raises `UsageError`."""
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+        names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}
+        found: dict[int, set[str]] = {}
+        for annotation in value["annotations"]:
+            found.setdefault(annotation["image_id"], set()).add(names[annotation["category_id"]])
+        files = {image["id"]: image.get("file_name", "") for image in value.get("images", ())}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected COCO's instances_*.json") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: is no COCO instances file ({type(error).__name__}: {error})") from None
+    by_name: dict[str, frozenset[str]] = {}
+    for number in {**files, **found}:  # a picture without annotations has no objects
+        file = Path(files.get(number, ""))
+        for name in filter(None, (str(number), str(file) if file.name else "", file.name, file.stem)):
+            by_name[name] = frozenset(found.get(number, ()))
+    return by_name
