@@ -29,7 +29,6 @@ curated, 36 bytes are held for each picture, ids included, and 10 more for each 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -43,15 +42,15 @@ from typing import Any
 import numpy as np
 
 from tellapart.bags.shards import FeatureShards
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import UsageError
 from tellapart.features.nearest import (
     DIGITS,
-    SPARE,
     Exclusions,
     Vectors,
+    load_faiss,
     nearest_among,
     nearest_neighbours,
-    order_candidates,
+    share_found,
 )
 from tellapart.progress import Progress
 from tellapart.utils.files import replace_file, replace_text, write_errors
@@ -197,7 +196,7 @@ def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
 
 def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """Centres of length 1, by FAISS."""
-    faiss = _faiss()
+    faiss = load_faiss("k-means of features")
     if clusters >= len(unit_FD):
         return unit_FD.copy()
     made = faiss.Kmeans(
@@ -231,13 +230,6 @@ def unit(rows_ND: np.ndarray) -> np.ndarray:
     return made
 
 
-def _faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ModuleNotFoundError:
-        raise MissingExtra("faiss", "k-means of features") from None
-
-
 EXPANDED = 12  # nearest of them whose own neighbours become candidates
 ROUNDS = 6  # at most
 SETTLED = 0.02  # share of the wanted neighbours that a round changed: below it, no further round
@@ -263,15 +255,15 @@ class Placed:
             RowFile(folder / "turn", rows, (), np.dtype("<i8")),
         )
 
-    def vectors(self, place_M: np.ndarray, row_order: np.ndarray | None = None) -> Vectors:
-        """Features of ascending places, then in another order. They are not scaled: only lengths are known."""
+    def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
+        """Returns features of ascending places, then in another order."""
         import torch
 
-        given_MD = torch.from_numpy(self.features.read(place_M)).float().numpy()  # faster than numpy's
-        length_M = self.length.read(place_M)
-        if row_order is not None:
-            given_MD, length_M = given_MD[row_order], length_M[row_order]
-        return Vectors(given_MD, length_M, given_MD)
+        given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
+        given_MD = given_MD[torch.from_numpy(row_order)]
+        length_M = self.length.read(place_M)[row_order]
+        unit_MD = given_MD * torch.from_numpy((1 / length_M).astype(np.float32))[:, None]
+        return Vectors(given_MD.numpy(), length_M, unit_MD.numpy())
 
 
 @dataclass(frozen=True)
@@ -318,29 +310,12 @@ class Round:
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
         """The k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties by row."""
-        import torch
-
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
+        at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
         found_M = found_M[row_order]
-        where = np.empty_like(row_order)
-        where[row_order] = np.arange(len(row_order))
-        at_B = where[np.searchsorted(np.sort(found_M), own_B)]
-        queries = gallery.take(at_B)
-        scale_M = torch.from_numpy((1 / gallery.length_N).astype(np.float32))
-        cosine_BM = torch.from_numpy(queries.given_ND) @ torch.from_numpy(gallery.given_ND).T
-        cosine_BM.mul_(scale_M).mul_(scale_M[at_B][:, None])
-        exclusions = Exclusions(own_B, found_M, self.max_cosine)
-        cosine_BM[torch.arange(len(own_B)), torch.from_numpy(at_B)] = -torch.inf
-        if self.max_cosine is not None:
-            cosine_BM.masked_fill_(cosine_BM > exclusions.limit, -torch.inf)
-        kept = min(k + SPARE, len(found_M))
-        best, place = cosine_BM.topk(kept, 1)
-        at_BC = torch.where(best > -torch.inf, place, NOT_FOUND).numpy().astype(np.int32)
-        wanted = min(k, len(found_M))
-        near = order_candidates(
-            queries, gallery, at_BC, best.numpy(), wanted, exclusions, complete=kept == len(found_M)
-        )
+        near = nearest_among(gallery.take(at_B), gallery, k, Exclusions(own_B, found_M, self.max_cosine))
+        wanted = near.rows_NK.shape[1]
         entry_BK = no_entries(len(own_B), k)
         entry_BK["place"][:, :wanted] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
         entry_BK["cosine"][:, :wanted] = near.cosine_NK
@@ -859,11 +834,4 @@ def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0
         here = shard_Q == number
         near = search.neighbours(int(number))[row_Q[here] - features.first_S[number]]
         found_QK[here, : search.k] = near["row"][:, :most]
-    return [_share(exact_QK[:, :top], found_QK[:, :top]) for top in tops]
-
-
-def _share(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    shared = sum(
-        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
-    )
-    return shared / max(1, int((exact_QK >= 0).sum()))
+    return [share_found(exact_QK[:, :top], found_QK[:, :top]) for top in tops]

@@ -23,10 +23,13 @@ import numpy.typing as npt
 
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.progress import Progress
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     import torch
+else:
+    torch = LazyModule("torch")
 
 COPY = 0.9999  # a cosine above this is a copy of the picture, which no caption can distinguish from it
 DIGITS = 9  # cosines equal to this many digits, in float64, are ties
@@ -120,12 +123,12 @@ class Exclusions:
         return np.inf if self.max_cosine is None else self.max_cosine + ROUNDING / 2
 
     def mask(self, cosine_QB: torch.Tensor, queries: slice, pictures: slice) -> None:
-        """Set the excluded pairs of a block of cosines to −inf, in place."""
-        import torch
-
+        """Sets the excluded pairs of a block of cosines to −inf, in place."""
         if self.group_Q is not None and self.group_N is not None:
-            same_QB = self.group_Q[queries, None] == self.group_N[None, pictures]
-            cosine_QB.masked_fill_(torch.from_numpy(same_QB), -torch.inf)
+            group_Q, group_B = self.group_Q[queries], self.group_N[pictures]
+            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few, or none: the others are not compared
+            query_P, at_P = np.nonzero(group_Q[:, None] == group_B[column_M])
+            cosine_QB[torch.from_numpy(query_P), torch.from_numpy(column_M[at_P])] = -torch.inf
         if self.max_cosine is not None:
             cosine_QB.masked_fill_(cosine_QB > self.limit, -torch.inf)
 
@@ -139,37 +142,36 @@ def nearest_among(
     block: int = BLOCK,
     label: str | None = None,
 ) -> Neighbours:
-    """The k nearest rows of ``gallery`` for each query, by the tie rule of this module.
+    """Returns the k nearest rows of ``gallery`` for each query, by the tie rule of this module.
 
     label: of a progress bar; None shows none.
     Memory: one block of cosines, ``block`` × ``block`` float32, and k + 8 candidates of each query.
     """
-    import torch
-
     exclusions = exclusions or Exclusions()
-    n = len(gallery)
-    k = min(k, n)
-    if k <= 0:
-        return Neighbours(np.zeros((len(queries), 0), np.int32), np.zeros((len(queries), 0), np.float32))
-    kept = min(k + SPARE, n)
-    rows_QK, cosine_QK = np.empty((len(queries), kept), np.int32), np.empty((len(queries), kept), np.float32)
-    unit_ND = torch.from_numpy(gallery.unit_ND)
-    starts = range(0, len(queries), block)
-    with Progress(len(queries), label or "", enabled=label is not None) as progress:
-        for part in (slice(start, start + block) for start in starts):
-            unit_QD = torch.from_numpy(queries.unit_ND[part])
-            best = torch.full((len(unit_QD), kept), -torch.inf)
-            rows = torch.full((len(unit_QD), kept), -1)
-            for at in range(0, n, block):
-                cosine_QB = unit_QD @ unit_ND[at : at + block].T
-                exclusions.mask(cosine_QB, part, slice(at, at + block))
-                number_QB = torch.arange(at, at + cosine_QB.shape[1]).expand(len(cosine_QB), -1)
-                best, place = torch.cat([best, cosine_QB], 1).topk(kept, 1)
-                rows = torch.cat([rows, number_QB], 1).gather(1, place)
-            cosine_QK[part] = best.numpy()
-            rows_QK[part] = torch.where(best > -torch.inf, rows, -1).numpy()
-            progress.advance(len(unit_QD))
-    return order_candidates(queries, gallery, rows_QK, cosine_QK, k, exclusions, complete=kept == n)
+    n, k = len(gallery), max(0, min(k, len(gallery)))
+    if k == 0 or not len(queries):
+        shape = len(queries), k
+        return Neighbours(np.zeros(shape, np.int32), np.zeros(shape, np.float32))
+    best = _Best(len(queries), kept := min(k + SPARE, n))
+    query_QD, unit_ND = torch.from_numpy(queries.unit_ND), torch.from_numpy(gallery.unit_ND)
+    symmetric = queries is gallery and exclusions.group_Q is exclusions.group_N
+    places = [(a, b) for a in range(0, len(queries), block) for b in range(a if symmetric else 0, n, block)]
+    room = torch.empty(min(block, len(queries)) * min(block, n))  # one block of cosines, used again and again
+    threads = min(2, torch.get_num_threads())
+    with Progress(len(places), label or "", enabled=label is not None) as shown, ThreadPoolExecutor(threads) as pool:
+        for a, b in places:
+            part_A, part_B = query_QD[a : a + block], unit_ND[b : b + block]
+            cosine_AB = room[: len(part_A) * len(part_B)].view(len(part_A), len(part_B))
+            torch.mm(part_A, part_B.T, out=cosine_AB)
+            exclusions.mask(cosine_AB, slice(a, a + block), slice(b, b + block))
+            if symmetric and a != b:  # both ways at once
+                ways = [pool.submit(way, a, b, cosine_AB.numpy()) for way in (best.by_rows, best.by_columns)]
+                for done in ways:
+                    done.result()
+            else:
+                best.by_rows(a, b, cosine_AB.numpy())
+            shown.advance()
+    return order_candidates(queries, gallery, best.rows_NK, best.cosine_NK, k, exclusions, complete=kept == n)
 
 
 def order_candidates(
@@ -251,47 +253,8 @@ def nearest_neighbours(
     if approximate if approximate is not None else n >= APPROXIMATE_FROM:
         return approximate_neighbours(vectors.unit_ND, k, max_cosine=max_cosine, progress=progress)
     row_N = np.arange(n)
-    exclusions = Exclusions(row_N, row_N, max_cosine)
-    kept = min(k + SPARE, n - 1)
-    best = _exact(vectors.unit_ND, kept, exclusions, block, progress)
-    complete = kept == n - 1
-    return order_candidates(vectors, vectors, best.rows_NK, best.cosine_NK, k, exclusions, complete=complete)
-
-
-def _exact(unit_ND: np.ndarray, k: int, exclusions: Exclusions, block: int, progress: bool) -> _Best:
-    """The k largest cosines of each row, descending in float32."""
-    import torch
-
-    from tellapart.progress import Progress
-
-    unit_T = torch.from_numpy(unit_ND)
-    starts = range(0, len(unit_ND), block)
-    best = _Best(len(unit_ND), k)
-    room = torch.empty(min(block, len(unit_ND)) ** 2)  # one block of cosines, used again and again
-    label = f"nearest neighbours ({block:,} pictures a block)"
-    steps = len(starts) * (len(starts) + 1) // 2
-    with Progress(steps, label, enabled=progress) as shown, ThreadPoolExecutor(workers()) as pool:
-        for a in starts:
-            for b in starts[a // block :]:
-                part_A, part_B = unit_T[a : a + block], unit_T[b : b + block]
-                cosine_AB = room[: len(part_A) * len(part_B)].view(len(part_A), len(part_B))
-                torch.mm(part_A, part_B.T, out=cosine_AB)
-                if a == b:
-                    cosine_AB.fill_diagonal_(-torch.inf)
-                if exclusions.max_cosine is not None:
-                    cosine_AB.masked_fill_(cosine_AB > exclusions.limit, -torch.inf)
-                ways = (best.by_rows, best.by_columns)[: 1 if a == b else 2]
-                for done in [pool.submit(way, a, b, cosine_AB.numpy()) for way in ways]:
-                    done.result()
-                shown.advance()
-    return best
-
-
-def workers() -> int:
-    """Threads that read a block: by rows and by columns at once, where torch may use more than one core."""
-    import torch
-
-    return min(2, torch.get_num_threads())
+    label = f"nearest neighbours ({block:,} pictures a block)" if progress else None
+    return nearest_among(vectors, vectors, k, Exclusions(row_N, row_N, max_cosine), block=block, label=label)
 
 
 class _Best:
@@ -314,8 +277,6 @@ class _Best:
 
     def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
         """The same, as seen by the latter: the block is read as it lies, and only what is found is turned."""
-        import torch
-
         part = slice(b, b + cosine_AB.shape[1])
         if b not in self._begun:
             self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy's
@@ -327,8 +288,6 @@ class _Best:
 
     def _fill(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
         """The first block of the rows from ``a`` on."""
-        import torch
-
         self._begun.add(a)
         cosine_AK, place_AK = torch.from_numpy(cosine_AB).topk(min(self.k, cosine_AB.shape[1]), 1)
         part = (slice(a, a + len(cosine_AB)), slice(0, cosine_AK.shape[1]))
@@ -337,8 +296,6 @@ class _Best:
 
     def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
         """Finds of the rows of ``part``, ordered by row: the m-th of a row goes to the m-th place behind its k."""
-        import torch
-
         if not len(at_M):
             return
         count_A = np.bincount(at_M, minlength=part.stop - part.start)
@@ -435,7 +392,7 @@ def measured_search(
 
 def _index(unit_ND: np.ndarray) -> Any:
     """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
-    faiss = _faiss()
+    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     n, d = unit_ND.shape
     cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
     if cells < CODES or d % 2:
@@ -451,11 +408,12 @@ def _index(unit_ND: np.ndarray) -> Any:
     return index
 
 
-def _faiss() -> Any:
+def load_faiss(what: str) -> Any:
+    """Returns the module. Raises `MissingExtra`, which names ``what`` needs it."""
     try:
         return importlib.import_module("faiss")
     except ModuleNotFoundError:
-        raise MissingExtra("faiss", f"the search among {APPROXIMATE_FROM:,} pictures and more") from None
+        raise MissingExtra("faiss", what) from None
 
 
 def _search(
@@ -480,7 +438,7 @@ def _search(
 
 def _widened_parameters(index: Any, times: int) -> Any:
     """FAISS's parameters to look through so many times as many cells."""
-    faiss = _faiss()
+    faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     if isinstance(index, faiss.IndexFlat):
         return None  # it has no cells
     lists = faiss.downcast_index(index.base_index)
@@ -510,7 +468,12 @@ def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cos
     vectors = Vectors.of(unit_ND)
     exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
     exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
+    return share_found(exact_QK, rows_QK)
+
+
+def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
+    """Returns the share of the exact neighbours (−1: none) that are among those found."""
     shared = sum(
-        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, rows_QK, strict=True)
+        len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
     )
     return shared / max(1, int((exact_QK >= 0).sum()))
