@@ -25,8 +25,7 @@ from replication.memo import Memo
 from replication.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import best_device
-from tellapart.recipe.overrides import apply_override
-from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.reading import apply_override, check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_folder import Run, write_folder, write_json
@@ -124,9 +123,8 @@ class Lab:
     def _train(self, arm: str, seed: int, run: Run) -> None:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        from tellapart.training.checks import check_setup
-        from tellapart.training.loop import fit
-        from tellapart.training.setup import TrainingSetup
+        from tellapart.training.build import TrainingSetup
+        from tellapart.training.loop import check_setup, fit
 
         self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")

@@ -80,9 +80,9 @@ def tiny_scorer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a dual encoder with random weights, in transformers' layout."""
     import torch
 
-    from tellapart.recipe.models import NewScorer
+    from tellapart.recipe.schema import NewScorer
     from tellapart.scenes import Scenes
-    from tellapart.training.new_models import build_scorer
+    from tellapart.training.build import build_scorer
 
     torch.manual_seed(0)
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
@@ -97,10 +97,10 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     """The folder of a ClipCap with random weights."""
     import torch
 
-    from tellapart.recipe.models import NewCaptioner
+    from tellapart.recipe.schema import NewCaptioner
     from tellapart.scenes import Scenes
     from tellapart.scorers import load_scorer
-    from tellapart.training.new_models import build_captioner
+    from tellapart.training.build import build_captioner
 
     torch.manual_seed(1)
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]

@@ -19,11 +19,11 @@ from tellapart.errors import UsageError
 from tellapart.recipe import deprecated
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import canonical
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import upstream
-from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes" / "papers").glob("*.toml"))
@@ -47,9 +47,9 @@ def tiny_blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_recurrent(tiny_scorer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of paper 4's captioner with random weights."""
     from tellapart.captioners.load import load_vision
-    from tellapart.recipe.models import NewRecurrent
+    from tellapart.recipe.schema import NewRecurrent
     from tellapart.scenes import Scenes
-    from tellapart.training.new_models import build_recurrent
+    from tellapart.training.build import build_recurrent
 
     folder = tmp_path_factory.mktemp("recurrent")
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]

@@ -13,8 +13,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
-from tellapart.training.final_evaluation import generate_captions
-from tellapart.training.runs import train, upstream
+from tellapart.training.runs import generate_captions, train, upstream
 from tellapart.types import Item
 
 RECIPES = Path(__file__).parent.parent / "recipes"

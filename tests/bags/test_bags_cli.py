@@ -192,7 +192,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
 def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A run with a curriculum: the batches of a resumed run are those that it would have had."""
     from tellapart.recipe.reading import check_recipe
-    from tellapart.training.setup import TrainingSetup
+    from tellapart.training.build import TrainingSetup
 
     tiny_recipe["training"] |= {"batches": "bags", "batch_size": 20}
     for table, largest in (

@@ -10,8 +10,8 @@ import pytest
 
 from tellapart.recipe.reading import check_recipe
 from tellapart.training import samplers as stage_bags
-from tellapart.training.samplers import fingerprint
-from tellapart.training.setup import TrainingSetup
+from tellapart.training.batches import fingerprint
+from tellapart.training.build import TrainingSetup
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tellapart.bags.sampler import (
     random_bags,
 )
 from tellapart.errors import UsageError
-from tellapart.recipe.bags import BAGCURRI
+from tellapart.recipe.schema import BAGCURRI
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, TrainingSet
 

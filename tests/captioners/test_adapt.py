@@ -18,8 +18,8 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.lora_weights import is_adapter
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.optimizer import TrainableParts
-from tellapart.training.setup import TrainingSetup
 
 
 @pytest.fixture

@@ -13,11 +13,10 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.words import add_words
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.new_models import build_recurrent
+from tellapart.recipe.schema import NewRecurrent
+from tellapart.training.build import TrainingSetup, build_recurrent
 from tellapart.training.runs import train
-from tellapart.training.setup import TrainingSetup
 
 NEW = ["a zebra and a yak", "a zebra", "a zebra, a yak", "a gnu"]
 

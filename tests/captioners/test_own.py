@@ -18,10 +18,10 @@ from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import allow_code
 from tellapart.recipe.reading import check_recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import upstream
-from tellapart.training.setup import TrainingSetup
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "captioners.md"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "blue", "square", "left", "of", "the"]

@@ -17,9 +17,9 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models import plugins
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
-from tellapart.training.checks import check_setup
+from tellapart.training.build import TrainingSetup
+from tellapart.training.loop import check_setup
 from tellapart.training.runs import upstream
-from tellapart.training.setup import TrainingSetup
 
 ROOT = Path(plugins.__file__).parent.parent
 CODE = """

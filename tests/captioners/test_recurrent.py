@@ -18,13 +18,12 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import NewRecurrent
+from tellapart.training.build import TrainingSetup, build_recurrent
 from tellapart.training.loop import fit
-from tellapart.training.new_models import build_recurrent
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
 
 TEXTS = ["a red dog runs on the green grass", "two cats near a blue house", "the small ball on a table"]
 WIDTH = 6

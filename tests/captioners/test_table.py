@@ -19,13 +19,12 @@ from test_official import MAPPERS, published, save_clip, save_language
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.models import NewRecurrent
 from tellapart.recipe.reading import check_recipe
+from tellapart.recipe.schema import NewRecurrent
+from tellapart.training.build import TrainingSetup, build_recurrent
 from tellapart.training.loop import train_step
-from tellapart.training.new_models import build_recurrent
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
-from tellapart.training.setup import TrainingSetup
 
 STEPS = 20
 LONGER = {  # 20 are too few to show above the noise of their few samples

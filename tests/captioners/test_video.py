@@ -22,8 +22,8 @@ from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.recipe.reading import check_recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import train
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 
 GREEDY = Decoding(max_tokens=6)

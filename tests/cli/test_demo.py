@@ -13,7 +13,7 @@ from tellapart.cli.demo import RECIPE, claims_text, examples, summary
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
 from tellapart.recipe.presets import PRESETS
-from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training.runs import train
 
 
@@ -63,7 +63,7 @@ def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
 def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
     settings = ["training.steps=2", "training.checkpoint_every=1", "validation.every=2", "validation.limit=40"]
     settings += ['data.train="scenes:plain?n=100"', 'data.test="scenes:plain?split=test&n=100"']
-    run = train(read_recipe(RECIPE, settings), tmp_path / "demo")
+    run = train(read_recipe(find_recipe(RECIPE), settings), tmp_path / "demo")
     assert len(examples(run.folder)) <= 3
     console = Console(width=200, file=io.StringIO())
     console.print(summary(run.folder))
@@ -80,7 +80,7 @@ def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
 
 
 def test_the_demo_learns_by_the_default_of_finetune() -> None:
-    assert PRESETS["truthful-self-retrieval"].items() <= read_recipe(RECIPE).objective.model_dump().items()
+    assert PRESETS["truthful-self-retrieval"].items() <= read_recipe(find_recipe(RECIPE)).objective.model_dump().items()
 
 
 def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_demo_does_what_the_readme_says(tmp_path: Path) -> None:
     """Look-alike recall up by 20 points from below 60 to below 99, and the exact listener confirms it by 10."""
-    run = train(read_recipe(RECIPE), tmp_path / "demo")
+    run = train(read_recipe(find_recipe(RECIPE)), tmp_path / "demo")
     systems = json.loads((run.folder / "results.json").read_text())["systems"]
     before, after = (systems[name] for name in ("before", "after"))
 

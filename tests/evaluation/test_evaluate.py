@@ -526,8 +526,8 @@ def photos(tmp_path_factory):
     """24 pictures with references, one of them broken, and a small new scorer of transformers on disk."""
     import torch
 
-    from tellapart.recipe.models import NewScorer
-    from tellapart.training.new_models import build_scorer
+    from tellapart.recipe.schema import NewScorer
+    from tellapart.training.build import build_scorer
 
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)

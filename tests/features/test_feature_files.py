@@ -21,9 +21,9 @@ from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.models import NewCaptioner, NewScorer
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.new_models import build_captioner, build_scorer
+from tellapart.recipe.schema import NewCaptioner, NewScorer
+from tellapart.training.build import build_captioner, build_scorer
 from tellapart.training.runs import train
 from tellapart.types import Item
 

@@ -20,10 +20,10 @@ def made_corpus(root: Path) -> dict[str, Path]:
     import torch
 
     from tellapart.metrics import meteor
-    from tellapart.recipe.models import NewCaptioner, NewScorer
+    from tellapart.recipe.schema import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes
     from tellapart.scorers import load_scorer
-    from tellapart.training.new_models import build_captioner, build_scorer
+    from tellapart.training.build import build_captioner, build_scorer
 
     os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}
     meteor(["a dog"], [["a cat"]])  # its tables are made once

@@ -23,9 +23,9 @@ from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
 from tellapart.inference.writers import settings_file
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.models import NewCaptioner, NewScorer
+from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
-from tellapart.training.new_models import build_captioner, build_scorer
+from tellapart.training.build import build_captioner, build_scorer
 from tellapart.types import Item
 
 WORDS = "a red blue green yellow dog cat ball house tree on under beside the small large"

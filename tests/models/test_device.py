@@ -57,8 +57,8 @@ def test_caption_eval_and_bags_take_it(
 
 def test_a_run_trains_on_it(moves: list[torch.device], tiny_recipe: dict[str, Any]) -> None:
     from tellapart.recipe.reading import check_recipe
+    from tellapart.training.build import TrainingSetup
     from tellapart.training.runs import upstream
-    from tellapart.training.setup import TrainingSetup
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), upstream)
     setup.load()

@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.models.tokens import word_tokenizer
 from tellapart.objectives.mle import Mle
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.setup import TrainingSetup
+from tellapart.training.build import TrainingSetup
 
 SCENES = "scenes:plain?n=20&split=train&seed=3&detail=0.9"
 

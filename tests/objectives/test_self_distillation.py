@@ -26,7 +26,7 @@ from tellapart.objectives.self_distillation import (
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes.truth import count_claims
-from tellapart.training.setup import TrainingSetup
+from tellapart.training.build import TrainingSetup
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 

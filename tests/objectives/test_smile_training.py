@@ -17,8 +17,8 @@ from tellapart.objectives import Smile, smile_loss
 from tellapart.objectives.smile import alternative_forms
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import Recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch
 
 

@@ -16,9 +16,9 @@ from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, sum_of
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards import RunningMean, group_mean, leave_one_out, no_baseline
 from tellapart.rewards.baselines import group_deviation, leave_one_out_tokens, like_class_means
+from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout
 
 END, NAN = 9, math.nan
@@ -260,7 +260,7 @@ def test_the_exact_truth_is_refused_where_nobody_knows_it(
     for number in range(4):
         Image.new("RGB", (90, 60), (60 * number, 20, 200)).save(folder / f"{number}.jpg")
     from tellapart.errors import UsageError
-    from tellapart.training.checks import check_setup
+    from tellapart.training.loop import check_setup
 
     tiny_recipe["data"]["train"] = str(folder)
     tiny_recipe["objective"]["rewards"] = [{"kind": "exact_truth"}]

@@ -16,11 +16,10 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import agreement
 from tellapart.data import open_data
 from tellapart.objectives.self_distillation import SelfDistillation
-from tellapart.recipe.find import find_recipe
-from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train
-from tellapart.training.setup import TrainingSetup
 from tellapart.utils.rng import ItemSeeds
 
 TOOLS = Path(__file__).parent.parent.parent / "tools"

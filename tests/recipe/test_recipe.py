@@ -13,9 +13,7 @@ from small_recipes import MLE
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.recipe import deprecated
-from tellapart.recipe.find import SHIPPED
-from tellapart.recipe.overrides import apply_override
-from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
+from tellapart.recipe.reading import SHIPPED, apply_override, check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
 

@@ -15,10 +15,10 @@ from tellapart.objectives.reinforce import Reinforce
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
-from tellapart.training.checks import check_setup
+from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
+from tellapart.training.loop import check_setup
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Batch, Rollout
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -281,7 +281,7 @@ def test_validation_that_compares_with_references_is_refused_without_and_other_v
 ) -> None:
     from PIL import Image
 
-    from tellapart.training.validation import Validation
+    from tellapart.training.loop import Validation
 
     for n in range(12):
         Image.new("RGB", (36, 24), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")

@@ -91,8 +91,8 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     from tellapart.captioners import generate_captions
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.reading import check_recipe
-    from tellapart.training.setup import TrainingSetup
-    from tellapart.training.validation import Validation
+    from tellapart.training.build import TrainingSetup
+    from tellapart.training.loop import Validation
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name)
     validation = Validation(setup)

@@ -13,10 +13,10 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError
-from tellapart.recipe.models import NewScorer
+from tellapart.recipe.schema import NewScorer
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.base import text_window
-from tellapart.training.new_models import build_scorer
+from tellapart.training.build import build_scorer
 
 TEXTS = [
     "a red circle",

@@ -104,8 +104,8 @@ def table(name: str, captioner: str, scorer: str) -> dict[str, Any]:
 
 def in_float64() -> None:
     """All models and features that a run loads; dropout off, batch norms with the statistics that they have."""
-    from tellapart.training import setup
-    from tellapart.training.pixels import TrainingPixels
+    from tellapart.training import build
+    from tellapart.training.batches import TrainingPixels
 
     def still(load: Any) -> Any:
         def loaded(*arguments: Any, **options: Any) -> Any:
@@ -123,14 +123,14 @@ def in_float64() -> None:
 
         return loaded
 
-    setup.load_captioner, setup.load_scorer = still(setup.load_captioner), still(setup.load_scorer)  # type: ignore[attr-defined]
-    visual, tensor = setup.TrainingSetup.visual, TrainingPixels.tensor
+    build.load_captioner, build.load_scorer = still(build.load_captioner), still(build.load_scorer)  # type: ignore[attr-defined]
+    visual, tensor = build.TrainingSetup.visual, TrainingPixels.tensor
 
     def doubled(self: Any, items: Any) -> Any:
         rows = visual(self, items)
         return rows if self.reads_pixels else np.asarray(rows, dtype=np.float64)
 
-    setup.TrainingSetup.visual = doubled  # type: ignore[method-assign]
+    build.TrainingSetup.visual = doubled  # type: ignore[method-assign]
     TrainingPixels.tensor = lambda self, rows: tensor(self, rows).double()  # type: ignore[method-assign]
 
 

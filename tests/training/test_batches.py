@@ -16,11 +16,9 @@ from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.batches import ShuffleSampler, TrainingSet
-from tellapart.training.pixels import TrainingPixels
+from tellapart.training.batches import ShuffleSampler, TrainingPixels, TrainingSet, families
+from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import upstream
-from tellapart.training.samplers import families
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Item
 
 LEARNER = SimpleNamespace(device="cpu")

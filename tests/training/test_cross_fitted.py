@@ -14,8 +14,8 @@ from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.rewards.retrieval import LowestUnseen
+from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Rollout
 
 SPEC = "scenes:plain?n=60&split=train"

@@ -15,12 +15,11 @@ from tellapart.data import open_many
 from tellapart.errors import UsageError
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
-from tellapart.recipe.find import find_recipe
 from tellapart.recipe.presets import PRESETS
-from tellapart.recipe.reading import read_recipe
+from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training import run_folder
+from tellapart.training.build import TrainingSetup
 from tellapart.training.finetune import BATCH, parts_of_batch, plan
-from tellapart.training.setup import TrainingSetup
 
 WORLD = "scenes:plain?n=60&split=train"
 

@@ -18,7 +18,7 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.model_card import hub_base, hub_datasets
+from tellapart.training.finetune import hub_base, hub_datasets
 
 WORDS = ["a", "red", "dog", "on", "the", "green", "grass", "picture", "of"]
 

@@ -18,7 +18,7 @@ from test_ranks import assert_same, logged, runs, weights
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.fingerprint import content_of
-from tellapart.training.sharding import ShardedParts
+from tellapart.training.optimizer import ShardedParts
 
 WAYS = ["running_mean", "smile"]  # rollouts with several samples, rewards and KL; references
 
@@ -88,7 +88,7 @@ def test_sharding_changes_no_fingerprint(tiny_captioner: Path, tiny_scorer: Path
 
 
 def test_a_torch_without_what_is_needed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.training.sharding.FSDPModule", object)
+    monkeypatch.setattr("torch.distributed.fsdp.FSDPModule", object)
     monkeypatch.setattr("tellapart.models.ranks.count", lambda: 2)
     with pytest.raises(UsageError, match=r"needs a newer torch than .*; type: pip install -U torch"):
         ShardedParts.shard(object.__new__(ShardedParts))

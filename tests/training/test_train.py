@@ -24,12 +24,12 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.language.words import content_words
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit, train_step
 from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
 from tellapart.types import Rollout
 
 PARTS = ["vision", "mapper", "language_model"]
@@ -269,9 +269,7 @@ def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
     assert log.read_bytes().splitlines(keepends=True) == whole[1:]
 
 
-@pytest.mark.parametrize(
-    "killed_in", ["tellapart.training.final_evaluation.write_gallery", "tellapart.report.build_report"]
-)
+@pytest.mark.parametrize("killed_in", ["tellapart.training.runs.write_gallery", "tellapart.report.build_report"])
 def test_a_run_killed_before_its_page_was_there_gets_it(
     killed_in: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

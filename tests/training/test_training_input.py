@@ -18,10 +18,10 @@ from tiny_blip import save_blip
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
+from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
+from tellapart.training.loop import Validation
 from tellapart.training.runs import train, upstream
-from tellapart.training.setup import TrainingSetup
-from tellapart.training.validation import Validation
 
 WORDS = ("a", "red", "circle", "above", "the", "blue", "square")
 

@@ -13,14 +13,13 @@ import typer
 from tellapart.cli.common import TRAINING, App
 from tellapart.cli.devices import Device, RecipePrecision, precision_settings
 from tellapart.cli.output import Json, show
-from tellapart.recipe.find import SHIPPED
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
     from PIL import Image
     from rich.console import RenderableType
 
-RECIPE = SHIPPED / "demo.toml"
+RECIPE = "demo"
 ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")
 app = App()
 
@@ -46,7 +45,7 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
 
     An interrupted demo continues from its last checkpoint; a finished one is shown again.
     """
-    from tellapart.recipe.reading import read_recipe
+    from tellapart.recipe.reading import find_recipe, read_recipe
     from tellapart.training.runs import train
 
     say(
@@ -54,7 +53,7 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
         "learns what tells a picture apart and is true: short captions made of words that it is sure of in its own\n"
         "descriptions, of which a scorer chooses the one that finds its picture among look-alikes."
     )
-    run = train(read_recipe(RECIPE, settings), out, resume=True)
+    run = train(read_recipe(find_recipe(RECIPE), settings), out, resume=True)
     for example in examples(run.folder):
         show_example(run.folder, example)
 

@@ -42,9 +42,8 @@ def train(
     """Train a model from a recipe, evaluate it before and after, write the report."""
     from tellapart.models import ranks
     from tellapart.models.device import running_on
-    from tellapart.recipe.find import find_recipe
-    from tellapart.recipe.reading import read_recipe
-    from tellapart.training.adopt import adoptions
+    from tellapart.recipe.reading import find_recipe, read_recipe
+    from tellapart.training.runs import adoptions
     from tellapart.training.runs import train as run_training
 
     with running_on(device):

@@ -78,7 +78,7 @@ class FeatureStore:
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """What ``maker`` makes of pictures, such as the pixels of `tellapart.training.pixels`; else as `features`."""
+        """What ``maker`` makes of pictures, such as those of `training.batches.TrainingPixels`; else as `features`."""
         return self._array(items, maker, BATCH, progress)
 
     def readable(

@@ -1,8 +1,7 @@
 """Recipes: what to train, on what, how, and how to measure it.
 
-`schema` is the recipe as a whole; `models`, `objectives` and `bags` are its larger tables. `reading` turns TOML into
-a `Recipe` and back, `overrides` applies ``--set``, `deprecated` maps old names to today's, `error_messages` words what
-is wrong with a table, `find` finds the shipped recipes in `shipped/`.
+`schema` has the tables of a recipe, `reading` turns TOML, shipped names, overrides and old names into a `Recipe`, and
+`presets` has the objectives of ``tellapart finetune``. The shipped recipes are in `shipped/`.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import TYPE_CHECKING
 from tellapart.utils.lazy import lazily
 
 if TYPE_CHECKING:
-    from tellapart.recipe.find import find_recipe as find_recipe
-    from tellapart.recipe.overrides import apply_override as apply_override
+    from tellapart.recipe.reading import apply_override as apply_override
     from tellapart.recipe.reading import check_recipe as check_recipe
+    from tellapart.recipe.reading import find_recipe as find_recipe
     from tellapart.recipe.reading import read_recipe as read_recipe
     from tellapart.recipe.reading import to_toml as to_toml
     from tellapart.recipe.schema import Recipe as Recipe
 
 _WHERE = {
     "Recipe": "schema",
-    "apply_override": "overrides",
+    "apply_override": "reading",
     "check_recipe": "reading",
-    "find_recipe": "find",
+    "find_recipe": "reading",
     "read_recipe": "reading",
     "to_toml": "reading",
 }

@@ -1,23 +1,290 @@
-"""Recipes from TOML files and plain tables, and back to TOML."""
+"""Reads recipes: TOML files, shipped names, overrides and old names; what is wrong is an error of one line."""
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from tellapart.errors import UsageError
-from tellapart.recipe.deprecated import upgrade
-from tellapart.recipe.error_messages import explain, shown
-from tellapart.recipe.find import absolute
-from tellapart.recipe.overrides import apply_override
+from tellapart.errors import UsageError, nearest
+from tellapart.models.decoding import READ
 from tellapart.recipe.schema import Recipe
+from tellapart.utils.messages import say
 from tellapart.utils.text import broken
+
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+def shipped() -> dict[str, Path]:
+    """The recipes that ship with the package, by name: ``scenes_smile``, ``papers/smile_blip_coco``."""
+    files = sorted(SHIPPED.glob("*.toml")) + sorted(SHIPPED.glob("papers/*.toml"))
+    return {file.relative_to(SHIPPED).with_suffix("").as_posix(): file for file in files}
+
+
+def absolute(name: str, folder: Path) -> str:
+    """A recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
+    if not name.endswith(".toml"):
+        return name
+    file = (folder / name).resolve()
+    return str(file if file.is_file() else shipped().get(name.removesuffix(".toml"), file))
+
+
+def shipped_recipe(name: str) -> Path | None:
+    """The shipped recipe of that name, with or without ``recipes/`` and ``.toml``; None where there is none."""
+    return shipped().get(name.removesuffix(".toml").removeprefix("recipes/"))
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file behind ``name``: a path, or the name of a shipped recipe, with or without ``recipes/`` and ``.toml``.
+
+    A file that is there comes first. A path to a file that is missing is returned as it is, so that reading it gives
+    the error. Raises `UsageError` for a name without a suffix that no recipe has; it says the nearest name.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    if (ours := shipped_recipe(str(name))) is not None:
+        return ours
+    if path.suffix or len(path.parts) > 1 or path.exists():
+        return path
+    raise UsageError(
+        f"no recipe is called '{name}'; expected a TOML file or a name that 'tellapart recipes' lists"
+        f"{nearest(str(name), shipped())}"
+    )
+
+
+def descriptions() -> Iterator[tuple[str, str]]:
+    """Name and one line of description of every shipped recipe."""
+    for name, file in shipped().items():
+        yield name, tomllib.loads(file.read_text(encoding="utf-8")).get("about", "")
+
+
+# The old key, after the keys of the tables that it stands in, to the new one. A list of tables has no index here.
+# Where a table's ``kind`` decides which keys it has, the kind follows the table: a plug-in's keys are its own.
+RENAMED_KEYS: dict[tuple[str, ...], str] = {
+    ("training", "accumulate"): "gradient_accumulation_steps",
+    ("training", "checkpointing"): "gradient_checkpointing",
+    ("training", "clip_norm"): "max_grad_norm",
+    ("training", "optimiser"): "optimizer",
+    ("evaluation", "judges"): "eval_scorers",
+    ("objective", "kind=smile", "mle"): "mle_weight",
+    ("objective", "kind=smile", "first"): "first_token",
+    ("objective", "kind=reinforce", "normalise"): "length_normalization",
+    ("objective", "kind=reinforce", "rewards", "kind=self_retrieval", "among"): "candidates",
+}
+# A key (by its new name) to its renamed values, old to new. A field with such a value needs a serializer that writes
+# the old one where ``info.by_alias`` is set.
+RENAMED_VALUES: dict[tuple[str, ...], dict[str, str]] = {
+    ("objective", "kind=reinforce", "rewards", "kind"): {"own": "custom"},
+}
+
+_warned: set[str] = set()
+
+
+def upgrade(
+    table: dict[str, Any], source: str, *, warn: bool = True, onto: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A copy of a recipe's plain table under today's keys and values.
+
+    ``onto``: the recipe that the table overrides, which says the ``kind`` of a table that does not say its own. Warns
+    of each old name once in a process, in a line that starts with ``source``. Raises `UsageError` where a table has a
+    key under both names.
+    """
+
+    def warn_of(old: str, new: str) -> None:
+        if warn and old not in _warned:
+            _warned.add(old)
+            say(f"{source}: {old} is deprecated; use {new}")
+
+    def renamed_key(value: dict[str, Any], path: tuple[str, ...], old: str) -> str:
+        new = RENAMED_KEYS.get((*path, old), old)
+        if new != old:
+            if new in value:
+                raise UsageError(f"{source}: '{dotted(*path, old)}' is the old name of '{new}'; leave it out")
+            warn_of(f"'{dotted(*path, old)}'", f"'{dotted(*path, new)}'")
+        return new
+
+    def renamed_value(value: Any, path: tuple[str, ...]) -> Any:
+        new = RENAMED_VALUES.get(path, {}).get(value) if isinstance(value, str) else None
+        if new is None:
+            return value
+        warn_of(f"{dotted(*path)} = '{value}'", f"'{new}'")
+        return new
+
+    def upgraded(value: Any, path: tuple[str, ...], onto: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [upgraded(entry, path, None) for entry in value]
+        if not isinstance(value, dict):
+            return renamed_value(value, path)
+        under = onto if isinstance(onto, Mapping) else {}
+        kind = value.get("kind", under.get("kind"))
+        inside = (*path, f"kind={kind}") if isinstance(kind, str) else path
+        found = {}
+        for old, inner in value.items():
+            new = renamed_key(value, inside, old)
+            found[new] = upgraded(inner, (*(path if new == "kind" else inside), new), under.get(new))
+        return found
+
+    upgraded_table: dict[str, Any] = upgraded(table, (), onto)
+    return upgraded_table
+
+
+def dotted(*path: str) -> str:
+    """A path as a person types it."""
+    return ".".join(part for part in path if "=" not in part)
+
+
+def apply_override(table: dict[str, Any], setting: str) -> None:
+    """Set ``training.steps=200`` in the table. The value is read as TOML, or as plain text where it is not TOML.
+
+    A relative path to another recipe is relative to the current folder. Old names of keys become today's, as in
+    `upgrade`. Raises `UsageError` for a malformed setting.
+    """
+    key, equals, text = setting.partition("=")
+    keys = [part.strip() for part in key.split(".")]
+    if not equals or not all(keys):
+        raise UsageError(f"cannot read --set {setting}; expected key=value, as in --set training.steps=200")
+    override: Any = parse_value(text.strip())
+    for name in reversed(keys):
+        override = {name: override}
+    override = upgrade(override, f"--set {setting}", onto=table)
+    for _ in keys[:-1]:
+        ((parent, override),) = override.items()
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"--set {setting}: '{parent}' is a value, not a table")
+    ((last, value),) = override.items()
+    table[last] = value
+    if last in ("name", "new"):  # naming a model replaces the description of a new one, and the reverse
+        table.pop({"name": "new", "new": "name"}[last], None)
+    if keys[-2:] == ["decoding", "kind"]:
+        leave_unread(table, setting)
+
+
+def leave_unread(decoding: dict[str, Any], setting: str) -> None:
+    """Drop the settings of a table ``decoding`` that its new kind does not read, with a line."""
+    read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
+    for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
+        if name in decoding:
+            say(f"--set {setting}: {name} = {decoding.pop(name)} is not read by it, and is left out")
+
+
+def parse_value(text: str) -> Any:
+    """The value of a setting; names of recipes become absolute."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, list):
+        return [absolute(entry, Path()) if isinstance(entry, str) else entry for entry in value]
+    return absolute(value, Path()) if isinstance(value, str) else value
+
+
+# Where a table lies, as pydantic says it: keys, and after a key that takes one of several tables the tag of the
+# table that was taken, as in ("objective", "reinforce", "decoding").
+Location = tuple[int | str, ...]
+Tables = dict[Location, list[str]]
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The mistake to mend first. An unknown key goes before one that is missing, for it may be that one, misspelt."""
+    mistakes = error.errors(include_url=False)
+    first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
+    tables = tables_of(model)
+    place: Location = tuple(part for part in first["loc"] if isinstance(part, str))  # a place in a list is no key
+    key = typed(place, tables)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key '{key}'{near(place, tables)}"
+    if first["type"] == "missing" and isinstance(first["loc"][-1], str):
+        return f"'{key}' is missing; add it, or type: --set {key}=…"
+    if first["type"].startswith("union_tag"):
+        found, kinds = first["ctx"].get("tag"), [str(at[-1]) for at in tables if at[:-1] == place]
+        if found is None:
+            return f"'{key}.kind' is missing; expected one of {', '.join(kinds)}"
+        return f"unknown {key} '{found}'{nearest(found, kinds)}"
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
+        return f"{key}: {message}" if key else message
+    return f"{key} {requirement(first)}; found {shown(first['input'])}"
+
+
+def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
+    """The keys of every table of ``model``, by location; a table stands before those inside it."""
+    found: Tables = {place: list(model.model_fields)}
+    for key, field in model.model_fields.items():
+        for inner, discriminator in models_in(field.annotation, field.discriminator):
+            tag = () if discriminator is None else get_args(inner.model_fields[str(discriminator)].annotation)
+            found |= tables_of(inner, (*place, key, *tag))
+    return found
+
+
+def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
+    """The tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [(annotation, discriminator)]
+    for metadata in getattr(annotation, "__metadata__", ()):
+        discriminator = getattr(metadata, "discriminator", None) or discriminator
+    return [found for argument in get_args(annotation) for found in models_in(argument, discriminator)]
+
+
+def typed(place: Location, tables: Tables) -> str:
+    """A location as a person types it: what does not stand in a table (a tag, a list's index) is no key."""
+    return ".".join(str(part) for n, part in enumerate(place) if place[:n] in tables)
+
+
+def near(place: Location, tables: Tables) -> str:
+    """A hint at the key that was meant: of the same table, or of another one that has it clearly nearer, nearer tables
+    and those that stand less deep first."""
+    table, name = place[:-1], str(place[-1])
+    own = difflib.get_close_matches(name, tables[table], n=1)
+    least = max(0.8, likeness(name, own[0]) + 0.1) if own else 0.8
+    for at in sorted(tables, key=lambda other: (-shared(table, other), len(other))):
+        close = difflib.get_close_matches(name, tables[at], n=1, cutoff=min(1.0, least))
+        if close and likeness(name, close[0]) >= least and not excludes(table, at, tables):
+            return f"; did you mean '{typed((*at, close[0]), tables)}'?"
+    return nearest(name, tables[table])
+
+
+def likeness(a: str, b: str) -> float:
+    """Of two words, 0 to 1, as `difflib.get_close_matches` has it."""
+    return difflib.SequenceMatcher(None, b, a).ratio()
+
+
+def shared(a: Location, b: Location) -> int:
+    """How many parts two locations have in common from the start."""
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def excludes(a: Location, b: Location, tables: Tables) -> bool:
+    """Whether two tables cannot stand in one recipe: they part at a tag."""
+    n = shared(a, b)
+    return n < min(len(a), len(b)) and a[:n] not in tables
+
+
+def requirement(mistake: Any) -> str:
+    """What a value must be, such as ``must be greater than or equal to 1``."""
+    if mistake["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "must be a table"
+    if mistake["type"] == "tuple_type":
+        return "must be a list"
+    if mistake["type"] == "missing":
+        return "has too few values"
+    return re.sub(r"^\w+ should ", "must ", str(mistake["msg"]))
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line."""
+    if isinstance(value, dict):
+        return "a table"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -4,16 +4,207 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
 from tellapart.models.decoding import Decoding
-from tellapart.recipe.bags import Bags
-from tellapart.recipe.models import Captioner, Scorer
-from tellapart.recipe.objectives import Objective
-from tellapart.utils.options import DataSpecs, ModelName, Resolver, Strict
+from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
+from tellapart.utils.messages import say
+from tellapart.utils.options import DataSpecs, FileName, ModelName, Resolver, Strict, option_tables
+
+# (from epoch, bag size), as in paper 2, appendix B.3.
+BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
+
+Epoch = Annotated[int, Field(ge=0)]
+BagSize = Annotated[int, Field(ge=2)]
+
+
+class Bags(Strict):
+    """For ``training.batches = "bags"``. Without ``size`` or ``schedule`` the bags grow as in paper 2 (BagCurri).
+
+    kind: ``lookalike`` bags are mined; ``random`` ones are their control; ``hard``: shuffled pictures, each to be told
+    from its own ``hard`` nearest ones, which are not captioned (paper 3, appendix D.2). schedule: ``[[0, 2], [3, 5]]``
+    is bags of 2, and of 5 from the fourth epoch on. scorer: whose features say what looks alike; default the recipe's
+    own. captions: ``references``, or a file of captions: then text counts too, as in algorithm 1 of paper 2.
+    """
+
+    kind: Literal["lookalike", "hard", "random"] = "lookalike"
+    size: BagSize | None = None
+    schedule: tuple[tuple[Epoch, BagSize], ...] | None = Field(None, min_length=1)
+    hard: int | None = Field(None, ge=1)
+    neighbours: int = Field(200, ge=1, description="nearest pictures that a bag may be filled from")
+    max_cosine: float | None = Field(None, gt=-1, le=1, description="nearer pictures are taken for near-duplicates")
+    scorer: ModelName | None = None
+    captions: FileName | None = None
+
+    @model_validator(mode="after")
+    def fits_together(self) -> Bags:
+        if (self.kind == "hard") != (self.hard is not None):
+            raise ValueError("kind 'hard' and the number hard = 5 belong together; give both, or none")
+        if sum(given is not None for given in (self.size, self.schedule, self.hard)) > 1:
+            raise ValueError("size, schedule and hard each say how large a bag is; give one of them")
+        mined = {"scorer", "captions", "max_cosine"} & {key for key, value in self if value is not None}
+        if self.kind == "random" and mined:
+            raise ValueError(f"{sorted(mined)[0]} is of no use to random bags, which are not mined; leave it out")
+        starts = [start for start, _ in self.stages]
+        if starts[0] != 0 or starts != sorted(set(starts)):
+            raise ValueError("schedule is [[from epoch, bag size], …]: from epoch 0 on, epochs ascending")
+        return self
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """(from epoch, bag size)."""
+        if self.hard is not None:
+            return ((0, self.hard + 1),)
+        return ((0, self.size),) if self.size is not None else self.schedule or BAGCURRI
+
+    @property
+    def largest(self) -> int:
+        return max(size for _, size in self.stages)
+
+
+class NewCaptioner(Strict):
+    """A ClipCap to be trained from scratch: a small GPT-2 behind a vision encoder."""
+
+    kind: Literal["clipcap"] = "clipcap"
+    vision: ModelName = Field(description="whose vision tower: a scorer's name, folder or recipe")
+    visual: Literal["pooled", "cells"] = "pooled"
+    mapper: Literal["mlp", "transformer", "linear"] = "mlp"
+    prefix_length: int = Field(4, ge=1)
+    width: int = Field(192, ge=8)
+    layers: int = Field(3, ge=1)
+    heads: int = Field(6, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
+    max_tokens: int = Field(64, ge=4, description="positions of the language model, prefix included")
+    sentences: bool = Field(
+        False, description="full stops between sentences are words; else all punctuation is dropped"
+    )
+
+    @model_validator(mode="after")
+    def divides_its_width(self) -> NewCaptioner:
+        if self.width % self.heads:
+            raise ValueError(f"width = {self.width} is no multiple of heads = {self.heads}; choose one that is")
+        if (self.visual == "cells") != (self.mapper == "linear"):
+            raise ValueError("visual = 'cells' and mapper = 'linear' go together: a prefix position for each cell")
+        return self
+
+
+class NewRecurrent(Strict):
+    """Paper 4's captioner to be trained from scratch: an LSTM behind a vision encoder, or behind ``features``."""
+
+    kind: Literal["recurrent"]
+    vision: ModelName | None = Field(None, description="any vision encoder of transformers, or a scorer's")
+    attention: bool = Field(False, description="attend to cells or regions at each word; else see their mean once")
+    width: int = Field(512, ge=8)
+    dropout: float = Field(0.5, ge=0, lt=1)
+    min_count: int = Field(5, ge=1, description="words that occur less often in the training references are unknown")
+
+
+class NewScorer(Strict):
+    """A dual encoder to be trained from scratch: a small ResNet and a small CLIP text tower."""
+
+    image_size: int = Field(64, ge=16)
+    width: int = Field(32, ge=4)
+    depth: int = Field(1, ge=1)
+    stem_pooling: bool = Field(True, description="False keeps a small picture twice as large inside")
+    text_width: int = Field(192, ge=8)
+    text_layers: int = Field(2, ge=1)
+    text_heads: int = Field(4, ge=1)
+    projection: int = Field(192, ge=8)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    min_count: int = Field(1, ge=1)
+    max_tokens: int = Field(48, ge=4)
+
+    @model_validator(mode="after")
+    def divides_its_width(self) -> NewScorer:
+        if self.text_width % self.text_heads:
+            raise ValueError(
+                f"text_width = {self.text_width} is no multiple of text_heads = {self.text_heads}; choose one that is"
+            )
+        return self
+
+
+class Lora(Strict):
+    """LoRA beside layers of the vision encoder and the language model, where these learn; the defaults are paper 2's.
+
+    ``modules``: how the names of the layers end, in either part, or "all-linear". A part whose attention has none of
+    the default names is adapted in all its linear layers.
+    """
+
+    rank: int = Field(32, ge=1)
+    alpha: int = Field(16, ge=1)
+    modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = (
+        "c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2",
+    )  # fmt: skip
+
+
+class CaptionerOptions(Strict):
+    """Which captioner: an existing one by ``name``, or a ``new`` one.
+
+    ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.files`), in place of what its
+    own vision encoder makes of the pictures; "off": what it makes of them (or, where it learns, their pixels) is not
+    kept on disk but made in each step.
+    ``new_words``: words of the training references that its tokenizer of whole words lacks, and that occur at least so
+    often, are learned as well.
+    ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
+    ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
+    for the mapper, which learns in full.
+    ``dropout``: of all dropout layers of the language model in training, frozen or not; None: as its configuration
+    says. LAVIS' BLIP, which papers 1 and 3 train, has 0.1, where the configuration of transformers says 0.
+    """
+
+    name: ModelName | None = None
+    new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = None
+    features: FileName | None = None
+    new_words: int | None = Field(None, ge=1)
+    frames: int | None = Field(None, ge=1, le=64)
+    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
+    lora: Lora | None = None
+    dropout: float | None = Field(None, ge=0, lt=1)
+
+    @field_validator("new", mode="before")
+    @classmethod
+    def usual_kind(cls, new: Any) -> Any:
+        """Recipes from before there were two kinds name none."""
+        return {"kind": "clipcap", **new} if isinstance(new, dict) else new
+
+    @property
+    def feature_files(self) -> str | None:
+        """The files that ``features`` names."""
+        return None if self.features == "off" else self.features
+
+    @model_validator(mode="after")
+    def looks_at_something(self) -> CaptionerOptions:
+        files = self.feature_files
+        if isinstance(self.new, NewRecurrent) and (self.new.vision is None) == (files is None):
+            raise ValueError("a recurrent one needs either new.vision = 'MODEL' or features = 'FOLDER', and not both")
+        if isinstance(self.new, NewCaptioner) and files is not None:
+            raise ValueError("features are for a captioner by name, or a new one of kind 'recurrent'; leave them out")
+        if self.new is not None and self.new_words is not None:
+            raise ValueError("new_words are for a captioner by name; a new one knows the training references' words")
+        if self.new is not None and self.dropout is not None:
+            raise ValueError("dropout is of a captioner by name; a new one has captioner.new.dropout")
+        if files is not None and "vision" in (self.train or ()):
+            raise ValueError("features take the place of the vision encoder, which then cannot learn; leave one out")
+        return self
+
+
+class ScorerOptions(Strict):
+    """Which scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained)."""
+
+    name: ModelName | None = None
+    new: NewScorer | None = None
+
+
+if TYPE_CHECKING:
+    Objective = ObjectiveOptions
+else:
+    # One table per registered objective, those of installed packages included; what cannot be loaded is left out.
+    TABLES = option_tables(OBJECTIVES.entries(broken=say), ObjectiveOptions, PluginObjectiveOptions)
+    Objective = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
 
 class Data(Strict):
@@ -101,8 +292,8 @@ class Recipe(Strict):
     about: str = ""
     seed: int = Field(0, ge=0, lt=2**32)
     data: Data
-    captioner: Captioner | None = None
-    scorer: Scorer | None = None
+    captioner: CaptionerOptions | None = None
+    scorer: ScorerOptions | None = None
     objective: Objective
     training: Training
     bags: Bags | None = None

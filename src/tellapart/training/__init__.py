@@ -1,10 +1,9 @@
 """Training: any objective, any captioner or scorer, one run folder.
 
-`runs` takes a run from its recipe to its report; `loop` has the training step. `setup` builds the typed parts of a run
-from its recipe (`new_models`, `batches`, `samplers` and `pixels` are some of them), `checks` refuses what cannot run,
-`optimizer` has the parameters, the schedule and their state, `validation` and `final_evaluation` measure, `display` is
-what a person sees. `run_folder` is the run on disk, `fingerprint` identifies it, `adopt` puts a run in the place of a
-recipe. `finetune` plans a recipe for a captioner and pictures; `model_card` and `hub` publish the result.
+`runs` takes a run from its recipe to its report: `build` makes the parts of the run, `batches` the pictures and
+references of each step, `loop` trains and validates with what `optimizer` updates, and `runs` measures at the end.
+`run_folder` is the run on disk, and `fingerprint` identifies it. `finetune` plans a recipe for a captioner and
+pictures, and publishes the result.
 """
 
 from __future__ import annotations

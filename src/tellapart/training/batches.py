@@ -1,19 +1,186 @@
-"""Training data as the loop wants it: all is read, encoded and tokenised once; a batch is a function of the step."""
+"""Training data as batches: samplers, pixels and references; a batch is a function of the step."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.bags.sampler import BatchRows, Sampler
+from tellapart.bags import multimodal, nearest_neighbours
+from tellapart.bags.mine import caption_features, item_captions
+from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
+from tellapart.errors import UsageError
+from tellapart.features.nearest import COPY
+from tellapart.features.store import FeatureStore, RowMaker
 from tellapart.models.protocols import Learner
-from tellapart.training.pixels import TrainingPixels
+from tellapart.recipe.schema import Bags, Recipe
+from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Item, Rows
+from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+    from tellapart.captioners import Captioner
+    from tellapart.scorers import Scorer
+
+
+EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much
+
+
+class TrainingPixels:
+    """How pictures reach a vision encoder in training.
+
+    Where the processor gives all pictures one shape they are kept as uint8 H×W×C, resized and cropped, and normalised
+    on the device when a batch is made (``as_bytes``). Where it does not (pictures that keep their shapes), or where it
+    does more than that, rows are kept in float32 as ``pixels`` gives them. Of clips it is the middle frame.
+    """
+
+    def __init__(self, learner: Captioner | Scorer) -> None:
+        self.learner = learner
+        self.as_bytes = self._gives_bytes()
+
+    def maker(self) -> RowMaker:
+        """For `FeatureStore.readable` and `FeatureStore.rows`; its label names the preprocessing."""
+        if not self.as_bytes:
+            pixels = self.learner.pixels
+            fingerprint = self.learner.encoder.fingerprint
+            label, name = f"pixels float32 {fingerprint}", f"{self.learner.name}, pixels"
+            return RowMaker(label, lambda images: pixels(images[:1])[0].numpy(), np.stack, name=name)
+        settings = json.dumps(self.learner.processor.to_dict(), sort_keys=True, default=str)
+        digest = hashlib.blake2b(settings.encode(), digest_size=12).hexdigest()
+        label, name = f"pixels uint8 {digest}", f"{self.learner.name}, pixels"
+        return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
+
+    def tensor(self, rows: np.ndarray) -> torch.Tensor:
+        """Rows of the store as the vision encoder reads them, on the learner's device: float B×C×H×W, or B×… ."""
+        block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
+        return normalise(block, self.learner.processor) if self.as_bytes else block
+
+    def _bytes(self, image: Image.Image) -> np.ndarray:
+        """A picture resized and cropped, H×W×C, before it is rescaled and normalised."""
+        read = self.learner.processor(images=[image], do_rescale=False, do_normalize=False, return_tensors="np")
+        picture_CHW: np.ndarray = np.asarray(read["pixel_values"])[0]
+        return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
+
+    def _gives_bytes(self) -> bool:
+        """Whether `_bytes`, normalised, is what ``pixels`` gives: tried on a wide and on a tall picture."""
+        from PIL import Image
+
+        noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+        images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
+        wanted = [self.learner.pixels([image]).cpu().float() for image in images]
+        if self.learner.processor is None or any(x.ndim != 4 or x.shape != wanted[0].shape for x in wanted):
+            return False
+        found = [normalise(torch.from_numpy(self._bytes(image))[None], self.learner.processor) for image in images]
+        return all(
+            x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=EQUAL) for x, y in zip(found, wanted, strict=True)
+        )
+
+
+def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
+    """uint8 B×H×W×C rescaled and normalised as the processor does it: float B×C×H×W."""
+    device, grey_levels = pictures_BHWC.device, 1.0
+    if getattr(processor, "do_rescale", True):
+        grey_levels = round(1 / getattr(processor, "rescale_factor", 1 / 255), 6)
+    mean, std = torch.zeros(1), torch.ones(1)
+    if getattr(processor, "do_normalize", True):
+        mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
+    mean, std = (x.to(device) * grey_levels for x in (mean, std))
+    return ((pictures_BHWC.float() - mean) / std).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+
+
+BLOCK = 4096  # rows hashed at a time
+
+
+class SamplerParts(Protocol):
+    """What samplers need of a `TrainingSetup`."""
+
+    recipe: Recipe
+    upstream: Callable[[str], str]
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def store(self) -> FeatureStore: ...
+    @property
+    def train_items(self) -> list[Item]: ...
+
+
+def sampler_of(parts: SamplerParts) -> Sampler:
+    """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
+    settings, seed, n = parts.recipe.training, parts.recipe.seed, len(parts.train_items)
+    if settings.batches == "bags":
+        return bags_of(parts)
+    if settings.batches == "families":
+        together = [np.asarray(places) for places in families(parts.train_items)]
+        return BagSampler(lambda epoch: together, settings.batch_size, seed)
+    return ShuffleSampler(n, settings.batch_size, seed)
+
+
+def families(items: Sequence[Item]) -> list[list[int]]:
+    """The places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
+    together: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.truth is None:
+            raise UsageError(f"training.batches = 'families' is for scenes:, and {item.id} is none; leave it out")
+        together.setdefault(item.truth.look_alikes, []).append(place)
+    return list(together.values())
+
+
+def bags_of(parts: SamplerParts) -> Sampler:
+    """The batches of look-alikes that ``[bags]`` describes."""
+    settings = parts.recipe.bags or Bags()
+    batch_size, seed, n = parts.recipe.training.batch_size, parts.recipe.seed, len(parts.train_items)
+    if settings.largest > n:
+        raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
+    if settings.kind == "random":
+        return BagSampler(random_bags(n, settings.stages), batch_size, seed)
+    wanted = max(settings.neighbours, settings.largest - 1)
+    rows_NK = neighbours(parts, settings, wanted)
+    if settings.hard is not None:
+        return HardNegativeSampler(ShuffleSampler(n, batch_size, seed), rows_NK, settings.hard, batch_size)
+    return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
+
+
+def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
+    """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
+
+    They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
+    on the same pictures, encodes no text and searches nothing.
+    """
+    name = settings.scorer or (parts.recipe.scorer.name if parts.recipe.scorer else None)
+    assert name is not None, "the recipe's schema asks for it"
+    scorer = load_scorer(parts.upstream(name), parts.device)
+    image_ND = np.asarray(parts.store.features(parts.train_items, scorer.encoder))
+    captions = None if settings.captions is None else item_captions(parts.train_items, settings.captions)
+    max_cosine = settings.max_cosine or COPY
+
+    def searched() -> np.ndarray:
+        joined_ND = image_ND if captions is None else multimodal(image_ND, caption_features(scorer, captions))
+        rows_NK: np.ndarray = nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+        return rows_NK
+
+    what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
+    rows_NK: np.ndarray = parts.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    return rows_NK
+
+
+def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
+    """Of the features and, where captions count, of these and of the scorer that reads them."""
+    digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
+    for start in range(0, len(image_ND), BLOCK):
+        digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
+    if captions is not None:
+        digest.update(json.dumps([scorer, captions]).encode())
+    return digest.hexdigest()
 
 
 class ShuffleSampler:

@@ -1,22 +1,35 @@
-"""The one training loop: any objective, any learner, one run folder."""
+"""The training loop: any objective, any learner, one run folder; with its validation and its checks."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from tellapart.errors import TellapartError, UsageError
+from tellapart.captioners import generate_captions
+from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
+from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.metrics.cider import cider_d
+from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
 from tellapart.models.memory import FreedMemory
-from tellapart.objectives.base import Loss, Objective, StepContext
+from tellapart.models.plugins import check_allowed, code_path
+from tellapart.objectives.base import OBJECTIVES, Loss, Objective, StepContext
+from tellapart.objectives.mle import at_least_float32, mle_of_references
+from tellapart.recipe.schema import Recipe
+from tellapart.scorers import Scorer
 from tellapart.training.batches import TrainingSet
-from tellapart.training.display import open_trackers, progress_bar, progress_note
+from tellapart.training.build import TrainingSetup
 from tellapart.training.optimizer import (
+    ShardedParts,
     TrainableParts,
     load_optimizer,
     load_weights,
@@ -26,9 +39,218 @@ from tellapart.training.optimizer import (
     save_state,
 )
 from tellapart.training.run_folder import Run
-from tellapart.training.setup import TrainingSetup
-from tellapart.training.validation import Validation
+from tellapart.types import Item, Rows
 from tellapart.utils.messages import say
+from tellapart.utils.rng import ItemSeeds
+
+
+def check_setup(setup: TrainingSetup) -> None:
+    """Raises `UsageError` where the recipe cannot run here. Loads no model."""
+    recipe = setup.recipe
+    check_trackers(recipe.training.trackers)
+    check_code(recipe)
+    if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
+        check(recipe.objective)
+    if recipe.trains == "scorer":
+        setup.check_validation_references("validation of a scorer finds pictures by their references")
+    elif (select := recipe.validation.select) in ("loss", "cider"):
+        setup.check_validation_references(f"validation.select is '{select}', which compares with references")
+    for reward in recipe.objective.reward_options:
+        if "references" in reward.needs():
+            setup.check_references(f"reward '{reward.kind}' compares captions with references")
+        if "truth" in reward.needs():
+            setup.check_truth(f"reward '{reward.kind}' reads the exact truth, an upper bound")
+
+
+def check_code(recipe: Recipe) -> None:
+    """Before anything is loaded or trained: the models that are a user's own code are allowed to run."""
+    captioner = recipe.captioner.name if recipe.captioner else None
+    if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
+        check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
+    for key, name in recipe.scorers():
+        if (path := code_path(name, "scorer")) is not None:
+            check_allowed(path, "scorer", f"recipe {recipe.name}: {key}")
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Before any training: a tracker that is unknown or not installed would be left out without a word."""
+    from accelerate.tracking import get_available_trackers
+    from accelerate.utils import LoggerType
+
+    known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
+    installed = {str(kind.value) for kind in get_available_trackers()}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
+        if name not in installed:
+            if name == "tensorboard":
+                raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
+            raise UsageError(f"training.trackers: '{name}' is not installed; type: pip install {name}")
+
+
+Track = Callable[[dict[str, float], int], None]  # logs and step
+
+
+@contextlib.contextmanager
+def progress_bar(label: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
+    """The progress of training. Call what it yields after each step, with the text to show beside the count."""
+    from tellapart.progress import Progress
+
+    with Progress(total, label, done=done) as progress:
+
+        def advance(note: str) -> None:
+            progress.note = note
+            progress.advance()
+
+        yield advance
+
+
+@contextlib.contextmanager
+def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
+    """accelerate's trackers by name (``tensorboard``, ``wandb``, …), which write into the run's folder."""
+    if not names:
+        yield lambda logs, step: None
+        return
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(log_with=list(names), project_dir=str(folder))
+    accelerator.init_trackers(project)
+    yield lambda logs, step: accelerator.log(logs, step=step)
+    accelerator.end_training()
+
+
+def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
+    """One line for each scorer that captions were too long for: it reads as much as its window holds."""
+    return [
+        f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
+        "scored what fits"
+        for scorer in scorers
+        if scorer.cut_texts
+    ]
+
+
+def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
+    """Loss and reward of the step, the last validation's value of ``select``, and the best one so far and its step.
+
+    ``validated`` is NaN before the first validation of this process: a run that was resumed shows the best alone.
+    """
+    shown = [f"{key} {logs[key]:.4g}" for key in ("loss", "reward") if key in logs]
+    if state["best_step"] is not None:
+        best = -state["best_value"] if select == "loss" else state["best_value"]
+        last = "" if math.isnan(validated) else f"{validated:.4g}, "
+        shown.append(f"{select} {last}best {best:.4g} at step {state['best_step']:,}")
+    return ", ".join(shown)
+
+
+class Validation:
+    """Validation of a run's learner. What stays the same from step to step is computed once, on first use."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup = setup
+
+    @property
+    def items(self) -> list[Item]:
+        return self.setup.validation_items
+
+    def prepare(self) -> None:
+        """Encode what validation looks at."""
+        _ = self.pictures
+        if self.setup.scorer is not None:
+            _ = self.lookalikes
+
+    def run(self) -> dict[str, float]:
+        """Every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in nats."""
+        self.setup.learner.model.eval()
+        with torch.no_grad():
+            values = self._of_scorer() if self.setup.recipe.trains == "scorer" else self._of_captioner()
+        self.setup.learner.model.train()
+        return values
+
+    def _of_captioner(self) -> dict[str, float]:
+        values: dict[str, float] = {}
+        share = ranks.share(len(self.items))
+        pictures = self.pictures[share]
+        visual: Rows | torch.Tensor = pictures
+        if self.setup.reads_pixels:
+            visual = self.encode_pixels(pictures, self.setup.captioner.encode)
+        recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
+        if recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references)):
+            values["loss"] = self._loss(visual, self.token_rows[share])
+        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
+        decoding = recipe.validation.decoding
+        texts = ranks.gather_texts(generate_captions(self.setup.captioner, visual, decoding, seeds=seeds[share]))
+        if recipe.validation.select == "cider" or all(references):
+            values["cider"] = 100 * cider_d(texts, references)[0]
+        values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
+        if self.setup.scorer is not None:
+            texts_ND = self.setup.scorer.text_features(texts).cpu().numpy()
+            values |= self._recalls(texts_ND, self.image_features_ND, self.lookalikes)
+        return values
+
+    @cached_property
+    def pictures(self) -> Rows:
+        return self.setup.visual(self.items)
+
+    @cached_property
+    def token_rows(self) -> list[list[int]]:
+        """Tokens of the first reference of each validation picture."""
+        return self.setup.tokenize([item.references[0] for item in self.items], "validation references")
+
+    @cached_property
+    def image_features_ND(self) -> np.ndarray:
+        """The frozen scorer's view of the validation pictures."""
+        assert self.setup.scorer is not None
+        return np.asarray(self.setup.store.features(self.items, self.setup.scorer.encoder))
+
+    @cached_property
+    def lookalikes(self) -> CandidateSets:
+        return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
+
+    def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
+        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
+
+    def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> float:
+        """Mean negative log-likelihood of a token of these references, and those of the other ranks, in nats."""
+        total, tokens = 0.0, 0
+        for start in range(0, len(rows), 100):
+            tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows[start : start + 100]))
+            block = torch.as_tensor(visual[start : start + 100]).to(self.setup.device)
+            loss, count = mle_of_references(self.setup.captioner, block, tokens_RT, valid_RT), int(valid_RT.sum())
+            total, tokens = total + float(loss) * count, tokens + count
+        summed = ranks.add_up({"loss": total, "tokens": tokens})
+        return summed["loss"] / summed["tokens"]
+
+    def _of_scorer(self) -> dict[str, float]:
+        """R@1 of the references themselves, mean over the first five."""
+        items = self.items
+        images_ND = self.encode_pixels(self.pictures, self.setup.trained_scorer.image_features).cpu().numpy()
+        lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
+        count = min(5, min(len(item.references) for item in items))
+        recalls = []
+        for k in range(count):
+            texts_ND = self.setup.trained_scorer.text_features([item.references[k] for item in items]).cpu().numpy()
+            recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
+        return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
+
+    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
+        pools = random_pools(len(images_ND), self._pool_size)
+        return {
+            key: 100 * retrieve(sets, texts_ND, images_ND).recall(1)
+            for key, sets in ((f"recall@1.random{self._pool_size}", pools), ("recall@1.lookalike", lookalikes))
+        }
+
+    @property
+    def _pool_size(self) -> int:
+        """Pictures in a random pool of validation: a hundred, or all where there are fewer."""
+        return min(100, len(self.items))
+
+    @property
+    def select(self) -> str:
+        """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
+        select = self.setup.recipe.validation.select
+        return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
+
 
 TIMED = 4  # steps after which their time is told
 NOTHING = -1  # the step to which a log is cut where no checkpoint was written: validation comes before that of step 0
@@ -178,8 +400,6 @@ def trainable_parts(setup: TrainingSetup) -> TrainableParts:
     """What learns, whole on every rank or in shares. Raises `UsageError` for what cannot be shared out."""
     if setup.recipe.training.sharding == "none":
         return TrainableParts(setup.learner, setup.trained_parts)
-    from tellapart.training.sharding import ShardedParts
-
     return ShardedParts(setup.learner, setup.trained_parts)
 
 

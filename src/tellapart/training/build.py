@@ -1,8 +1,8 @@
-"""From a recipe to the typed parts of its run: learner, data, sampler, objective."""
+"""Builds the parts of a run from its recipe: learner, scorer, data, batches and objective."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
 from tellapart.captioners import Captioner, load_captioner
+from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.load import quoted
+from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
@@ -21,16 +24,13 @@ from tellapart.features.views import OFF, StreamedRows, View, decodable, make_vi
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
+from tellapart.models.tokens import word_tokenizer
+from tellapart.models.vision import grid_resnet_config
 from tellapart.objectives.base import Objective, build_objective
-from tellapart.recipe.models import Captioner as CaptionerTable
-from tellapart.recipe.models import NewCaptioner
 from tellapart.recipe.reading import read_recipe
-from tellapart.recipe.schema import Recipe
+from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewRecurrent, NewScorer, Recipe
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.training.adopt import Places
-from tellapart.training.batches import TrainingSet
-from tellapart.training.pixels import TrainingPixels
-from tellapart.training.samplers import sampler_of
+from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows
 
 
@@ -43,7 +43,7 @@ class TrainingSetup:
     def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
         self.recipe = recipe
         self.upstream: Callable[[str], str] = cache(upstream)
-        self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `display.truncation_lines`
+        self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `loop.truncation_lines`
 
     @cached_property
     def store(self) -> FeatureStore:
@@ -59,16 +59,6 @@ class TrainingSetup:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     # The models
-    def resolve(self) -> None:
-        """Ask ``upstream`` for every recipe that is named as a model, on all ranks together: they train it together.
-
-        Held-out scorers are left out, which the final evaluation alone needs.
-        """
-        places = Places({})
-        self.recipe.dump(places, exclude={"evaluation"})
-        for name in places.recipes:
-            self.upstream(name)
-
     def load(self) -> tuple[Captioner | Scorer, Scorer | None]:
         """Load the learner and the scorer now. Raises `UsageError` where a name is no model's."""
         return self.learner, self.scorer
@@ -118,11 +108,10 @@ class TrainingSetup:
         assert isinstance(self.learner, Scorer), "this run trains a captioner"
         return self.learner
 
-    def _new(self, described: CaptionerTable) -> Captioner:
+    def _new(self, described: CaptionerOptions) -> Captioner:
         """A captioner with random weights behind somebody's vision encoder, or behind features from files."""
         from tellapart.captioners.load import load_vision
         from tellapart.features.files import FeatureFiles
-        from tellapart.training.new_models import build_captioner, build_recurrent
 
         new, name = described.new, self.recipe.name
         assert new is not None
@@ -189,8 +178,6 @@ class TrainingSetup:
         return captioner
 
     def _scorer_in_training(self) -> Scorer:
-        from tellapart.training.new_models import build_scorer
-
         assert self.recipe.scorer is not None
         if self.recipe.scorer.name is not None:
             return load_scorer(self.upstream(self.recipe.scorer.name), self.device)
@@ -413,3 +400,96 @@ def _check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
     return open_many([specs] if isinstance(specs, str) else specs)
+
+
+def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
+    """A dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
+    from transformers import (
+        CLIPImageProcessorPil,
+        CLIPTextConfig,
+        VisionTextDualEncoderConfig,
+        VisionTextDualEncoderModel,
+    )
+
+    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
+    text = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=new.text_width,
+        intermediate_size=4 * new.text_width,
+        num_hidden_layers=new.text_layers,
+        num_attention_heads=new.text_heads,
+        max_position_embeddings=new.max_tokens,
+        attention_dropout=new.dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    vision = grid_resnet_config(new.width, new.depth, stem_pooling=new.stem_pooling)
+    config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=new.projection)
+    size = {"height": new.image_size, "width": new.image_size}
+    processor = CLIPImageProcessorPil(size=size, do_center_crop=False)
+    return Scorer(VisionTextDualEncoderModel(config), tokenizer, processor, name)
+
+
+def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, name: str) -> ClipCap:
+    """A ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
+    from transformers import GPT2Config
+
+    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens, sentences=new.sentences)
+    text = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=new.max_tokens,
+        n_embd=new.width,
+        n_layer=new.layers,
+        n_head=new.heads,
+        resid_pdrop=new.dropout,
+        embd_pdrop=new.dropout,
+        attn_pdrop=new.dropout,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one fused kernel
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    tower: Any = getattr(vision_of.model, "vision_model", None)
+    if tower is None:
+        raise UsageError(f"{vision_of.name} has no vision tower to copy; name another with captioner.new.vision")
+    config = ClipCapConfig(
+        vision_config=tower.config,
+        text_config=text,
+        visual=new.visual,
+        mapper=new.mapper,
+        prefix_length=new.prefix_length,
+    )
+    model = ClipCapModel(config)
+    with torch.no_grad():
+        model.vision.load_state_dict(tower.state_dict())
+    made = ClipCap(model, tokenizer, vision_of.processor, name)
+    # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
+    if new.visual == "cells" and made.encoder.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
+        raise UsageError(f"{vision_of.name} gives no features of cells; leave out captioner.new.visual")
+    return made
+
+
+def build_recurrent(
+    new: NewRecurrent, texts: Iterable[str], name: str, vision: Any = None, processor: Any = None, width: int = 0
+) -> Recurrent:
+    """Paper 4's captioner with a new LSTM, behind a copy of ``vision``, or behind features of ``width`` numbers."""
+    tokenizer = word_tokenizer(texts, min_count=new.min_count)
+    if vision is not None:
+        width = getattr(vision.config, "hidden_size", None) or vision.config.hidden_sizes[-1]
+    config = RecurrentConfig(
+        vision_config=None if vision is None else vision.config,
+        visual_size=width,
+        attention=new.attention,
+        vocab_size=len(tokenizer),
+        hidden_size=new.width,
+        dropout=new.dropout,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = RecurrentModel(config)
+    if vision is not None:
+        with torch.no_grad():
+            model.vision.load_state_dict(vision.state_dict())
+    return Recurrent(model, tokenizer, processor, name)
