@@ -16,7 +16,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import Captioner
 from tellapart.errors import UsageError
-from tellapart.recipe import deprecated
+from tellapart.recipe import reading
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
@@ -331,17 +331,17 @@ def test_a_command_of_the_page_is_a_recipe_that_parses(command: str, monkeypatch
 def test_recipes_and_page_use_no_renamed_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     warnings: list[str] = []
-    monkeypatch.setattr(deprecated, "say", warnings.append)
-    monkeypatch.setattr(deprecated, "_warned", set())
+    monkeypatch.setattr(reading, "say", warnings.append)
+    monkeypatch.setattr(reading, "_warned", set())
     for path, settings in [*((path, []) for path in RECIPES), *map(settings_of, commands())]:
         read_recipe(path, settings)
     assert not warnings
     tables = "bags|captioner|data|evaluation|objective|scorer|training|validation"
     keys = set(re.findall(rf"\b((?:{tables})(?:\.\w+)+)", PAGE.read_text()))
     assert len(keys) > 20
-    assert not keys & {deprecated.dotted(*old) for old in deprecated.RENAMED_KEYS}
+    assert not keys & {reading.dotted(*old) for old in reading.RENAMED_KEYS}
     settings = set(re.findall(r"`(\w+) = ", PAGE.read_text()))
-    assert settings and not settings & ({old[-1] for old in deprecated.RENAMED_KEYS})
+    assert settings and not settings & ({old[-1] for old in reading.RENAMED_KEYS})
 
 
 def settings_of(command: str) -> tuple[Path, list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training import samplers as stage_bags
+from tellapart.training import batches as stage_bags
 from tellapart.training.batches import fingerprint
 from tellapart.training.build import TrainingSetup
 

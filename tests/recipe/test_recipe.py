@@ -12,7 +12,7 @@ from small_recipes import MLE
 
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import deprecated
+from tellapart.recipe import reading
 from tellapart.recipe.reading import SHIPPED, apply_override, check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import canonical
@@ -275,7 +275,7 @@ def test_a_default_that_changes_is_a_change_of_results() -> None:
 @pytest.fixture
 def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process."""
-    monkeypatch.setattr(deprecated, "_warned", set())
+    monkeypatch.setattr(reading, "_warned", set())
 
 
 def written(text: str, key: str, value: str) -> str:
@@ -347,10 +347,10 @@ def test_the_keys_of_a_plug_in_are_its_own(capsys: pytest.CaptureFixture[str]) -
         "objective": {"kind": "mine", "first": 1, "mle": 2, "normalise": 3},
         "training": {"objective": {"kind": "smile", "first": 1}},
     }
-    assert deprecated.upgrade(table, "test") == table
+    assert reading.upgrade(table, "test") == table
     rewards = {"objective": {"kind": "reinforce", "rewards": [{"kind": "mine", "among": 1}]}}
-    assert deprecated.upgrade(rewards, "test") == rewards
-    assert deprecated.upgrade({"objective": {"first": 1}}, "test", onto=table) == {"objective": {"first": 1}}
+    assert reading.upgrade(rewards, "test") == rewards
+    assert reading.upgrade({"objective": {"first": 1}}, "test", onto=table) == {"objective": {"first": 1}}
     assert capsys.readouterr().err == ""
 
 

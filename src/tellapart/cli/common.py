@@ -151,7 +151,7 @@ def recipe_names(incomplete: str) -> list[str]:
     """Recipes that ship with the package, and TOML files and folders that begin so, for the shell's completion."""
     from pathlib import Path
 
-    from tellapart.recipe.find import shipped
+    from tellapart.recipe.reading import shipped
 
     folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]
     found = sorted(folder.glob(f"{begun}*")) if folder.is_dir() else []
