@@ -338,9 +338,19 @@ def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
 ROUND = "round-"
 
 
+Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
+
+
+def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
+    """The tasks of a stage, in this process."""
+    for number in numbers:
+        search.perform(name, number)
+        yield
+
+
 @dataclass(frozen=True)
-class SearchFiles:
-    """The files of a search for the k nearest of every picture of ``features``, under ``folder``."""
+class LargeSearch:
+    """The k nearest of every picture of ``features``, with what is made on the way in ``folder``."""
 
     folder: Path
     features: FeatureShards
@@ -491,21 +501,7 @@ class SearchFiles:
     def first_place(self, group: int) -> int:
         return int(self.home_C[min(group * self.sizes.together, len(self.home_C) - 1)])
 
-
-Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yields after each task
-
-
-def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
-    """The tasks of a stage, in this process."""
-    for number in numbers:
-        search.perform(name, number)
-        yield
-
-
-@dataclass(frozen=True)
-class LargeSearch(SearchFiles):
-    """The k nearest of every picture of ``features``, with what is made on the way in ``folder``."""
-
+    # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
 
@@ -768,7 +764,7 @@ class CuratedBags:
     similarity_M: np.ndarray
 
 
-def curate(search: SearchFiles, size: int) -> CuratedBags:
+def curate(search: LargeSearch, size: int) -> CuratedBags:
     """Algorithms 1 and 2 of paper 2: of each picture and its nearest, the most alike that share no picture."""
     features = search.features
     similarity_N = np.empty(len(features), np.float32)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +16,11 @@ from tellapart import __version__
 from tellapart.bags.file import FORMAT, KIND, Header
 from tellapart.bags.large import CuratedBags, LargeSearch, Spread, curate, disk_errors, recall, sizes_for
 from tellapart.bags.mine import check_max_cosine, check_sizes
-from tellapart.bags.shards import FeatureShards, Shard
+from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import locked, replace_file
 
 MEMORY_GB = 4.0
-OPEN_LISTS = 64  # lists of ids that are open at a time
 QUERIES = 200  # pictures whose exact neighbours are sought, to see what share is found
 
 
@@ -136,83 +133,6 @@ def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, r
             for row_S, similarity in zip(own.rows_MS, own.similarity_M, strict=True):
                 bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
                 file.write(json.dumps(bag, ensure_ascii=False) + "\n")
-
-
-class Ids:
-    """The id of any row, read from its file's list where it is asked for: eight bytes a row are held."""
-
-    def __init__(self, features: FeatureShards, begin_SN: list[np.ndarray | None]) -> None:
-        self._features, self._first_S, self._begin_SN = features, np.array(features.first_S), begin_SN
-        self._text = lru_cache(maxsize=OPEN_LISTS)(_text)
-
-    @classmethod
-    def open(cls, features: FeatureShards) -> Ids:
-        """Look through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8, and for an
-        id that is empty or stands twice."""
-        ids = cls(features, [_begins(shard) for shard in features.shards])
-        if any(begin_N is not None for begin_N in ids._begin_SN):
-            _check_distinct(ids, len(features))
-        return ids
-
-    def __getitem__(self, row: int) -> str:
-        shard = int(np.searchsorted(self._first_S, row, side="right")) - 1
-        if (begin_N := self._begin_SN[shard]) is None:
-            return str(row)
-        at = row - int(self._first_S[shard])
-        line = self._text(_list(self._features.shards[shard]))[begin_N[at] : begin_N[at + 1]]
-        return line.decode("utf-8").rstrip("\r\n")
-
-
-def _check_distinct(ids: Ids, count: int) -> None:
-    """Raises `UsageError` for an id that is empty or stands twice: a file of such bags could not be read."""
-    told = "expected an id of its own for each picture in the lists of ids (.txt)"
-
-    def hashes() -> Iterator[int]:
-        for row in range(count):
-            if not (text := ids[row]):
-                raise UsageError(f"row {row:,} of the features has an empty line for an id; {told}")
-            yield hash(text)
-
-    hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes a picture, for the moment
-    order_N = np.argsort(hash_N, kind="stable")
-    equal_N = np.flatnonzero(np.diff(hash_N[order_N]) == 0)
-    for first, second in zip(order_N[equal_N].tolist(), order_N[equal_N + 1].tolist(), strict=True):
-        if ids[first] == ids[second]:
-            raise UsageError(f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {told}")
-
-
-def _list(shard: Shard) -> Path:
-    """Where the ids of a file are."""
-    return shard.path.with_suffix(".txt")
-
-
-def _text(path: Path) -> mmap.mmap | bytes:
-    if not path.stat().st_size:
-        return b""  # which cannot be mapped
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _begins(shard: Shard) -> np.ndarray | None:
-    """Where each line of a file's list begins; the end stands last. None where there is no list."""
-    path = _list(shard)
-    if not path.is_file():
-        return None
-    try:
-        with path.open(encoding="utf-8") as file:
-            while file.read(2**20):
-                pass
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 ({error.reason} at byte {error.start:,}); expected an id a line") from None
-    text = _text(path)
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-    if len(text) and (not len(ends) or ends[-1] != len(text)):
-        ends = np.append(ends, len(text))
-    if len(ends) != shard.rows:
-        raise UsageError(
-            f"{path} has {len(ends):,} ids for {shard.rows:,} rows of {shard.path.name}; expected one each"
-        )
-    return np.concatenate([[0], ends])
 
 
 def _summary(similarity_M: np.ndarray) -> dict[str, float] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -21,16 +21,8 @@ ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a 
 HDF5 = (".h5", ".hdf5", ".hdf")
 
 
-class FeatureSource(Protocol):
-    """Where arrays lie under names."""
-
-    def has(self, name: str) -> bool: ...
-
-    def read(self, name: str) -> np.ndarray: ...
-
-
 class NumpyFolder:
-    """A file for each picture."""
+    """Arrays under names: a file for each picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -99,7 +91,7 @@ class Hdf5File:
 class FeatureFiles:
     """The features of a folder or an HDF5 file, which `open` opens."""
 
-    def __init__(self, path: Path, source: FeatureSource, equal: bool = False) -> None:
+    def __init__(self, path: Path, source: NumpyFolder | Hdf5File, equal: bool = False) -> None:
         self.path, self.source, self._equal = path, source, equal
         self._first: tuple[str, tuple[int, ...]] | None = None  # what was read first, and its shape
 

@@ -13,9 +13,9 @@ import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.utils.files import writable_file
@@ -29,61 +29,17 @@ def is_url(path: str) -> bool:
     return ADDRESS.match(path) is not None
 
 
-class Folder(Protocol):
-    """A folder of files by name; names may have slashes."""
-
-    @property
-    def name(self) -> str:
-        """What a message calls it."""
-        ...
-
-    def names(self, below: str) -> list[str]:
-        """The names of the files in the folder ``below``, without it; none where it is not there."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None where it is not there."""
-        ...
-
-    def lines(self, name: str) -> Iterator[bytes]:
-        """The lines of a file, one after the other. Raises `UsageError` where it is not there."""
-        ...
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole."""
-        ...
-
-    def put(self, file: Path, name: str) -> None:
-        """Bring a local file there, whole; the local one may be gone then."""
-        ...
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        ...
-
-    def local(self, name: str, scratch: Path) -> Path:
-        """A local path of that file: itself, or a copy in ``scratch``."""
-        ...
-
-
-def open_folder(path: str) -> Folder:
-    """The folder of a path or an address. Nothing is made yet."""
-    return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
-
-
 class DiskFolder:
-    """A folder on disk, shared by all machines of a cluster."""
+    """A folder of files by name, on disk, shared by all machines of a cluster; names may have slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
 
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
     def names(self, below: str) -> list[str]:
-        """See `Folder`. Files that are being written are not among them."""
+        """Returns the names of the files in the folder ``below``, without it; none where it is not there.
+
+        Files that are being written are not among them.
+        """
         try:
             with os.scandir(self.path / below) as found:
                 return [entry.name for entry in found if not entry.name.startswith(".")]
@@ -91,14 +47,14 @@ class DiskFolder:
             return []
 
     def read(self, name: str) -> bytes | None:
-        """See `Folder`."""
+        """Returns the content of a file; None where it is not there."""
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """See `Folder`."""
+        """Yields the lines of a file, one after the other. Raises `UsageError` where it is not there."""
         try:
             with (self.path / name).open("rb") as file:
                 yield from file
@@ -106,49 +62,42 @@ class DiskFolder:
             raise UsageError(f"{self.path / name}: no such file") from None
 
     def write(self, name: str, content: bytes) -> None:
-        """See `Folder`."""
-        target = writable_file(self.path / name)
-        temporary = self._temporary(target)
-        try:
-            temporary.write_bytes(content)
-            _into_place(temporary, target)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        """Writes a file, whole."""
+        self._write(writable_file(self.path / name), lambda temporary: temporary.write_bytes(content))
 
     def put(self, file: Path, name: str) -> None:
-        """See `Folder`. A file of the same disk is renamed; of another it is copied beside its place first."""
+        """Brings a local file there, whole; the local one may be gone then.
+
+        A file of the same disk is renamed; of another it is copied beside its place first.
+        """
         target = writable_file(self.path / name)
-        self._made(target.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            return _into_place(file, target)
+            _into_place(file, target)
         except OSError as error:  # two mounts of a disk look like one, so only trying tells
             if error.errno != errno.EXDEV:
                 raise
-        temporary = self._temporary(target)
+            self._write(target, lambda temporary: shutil.copyfile(file, temporary))
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def local(self, name: str, scratch: Path) -> Path:
+        """Returns a local path of that file: itself, or, of an address, a copy in ``scratch``."""
+        return self.path / name
+
+    def _write(self, target: Path, make: Callable[[Path], object]) -> None:
+        """Writes under a name that no other process of any machine has, then renames."""
+        target.parent.mkdir(parents=True, exist_ok=True)
+        mine = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        temporary = target.with_name(f".{target.name}.{mine}")
         try:
-            shutil.copyfile(file, temporary)
+            make(temporary)
             _into_place(temporary, target)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-
-    def remove(self, name: str) -> None:
-        """See `Folder`."""
-        (self.path / name).unlink(missing_ok=True)
-
-    def local(self, name: str, scratch: Path) -> Path:
-        """See `Folder`: itself."""
-        return self.path / name
-
-    @staticmethod
-    def _made(folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def _temporary(self, target: Path) -> Path:
-        self._made(target.parent)
-        return target.with_name(f".{target.name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
 
 
 def _into_place(file: Path, target: Path) -> None:
@@ -168,19 +117,13 @@ def _into_place(file: Path, target: Path) -> None:
 
 
 class UrlFolder:
-    """A folder of an object store, or whatever else fsspec reaches."""
+    """A folder of an object store, or whatever else fsspec reaches. Its methods are those of `DiskFolder`."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._fs, self._root = file_system(self._url)
 
-    @property
-    def name(self) -> str:
-        """The address."""
-        return self._url
-
     def names(self, below: str) -> list[str]:
-        """See `Folder`."""
         self._fs.invalidate_cache()
         with url_errors(self._url):
             try:
@@ -189,7 +132,6 @@ class UrlFolder:
                 return []
 
     def read(self, name: str) -> bytes | None:
-        """See `Folder`."""
         with url_errors(self._url):
             try:
                 return bytes(self._fs.cat_file(self._at(name)))
@@ -197,27 +139,22 @@ class UrlFolder:
                 return None
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """See `Folder`."""
         with url_errors(self._url), self._fs.open(self._at(name), "rb", block_size=COPY_BYTES) as file:
             yield from file
 
     def write(self, name: str, content: bytes) -> None:
-        """See `Folder`."""
         with url_errors(self._url):
             self._fs.pipe_file(self._at(name), content)
 
     def put(self, file: Path, name: str) -> None:
-        """See `Folder`."""
         with url_errors(self._url):
             self._fs.put_file(str(file), self._at(name))
 
     def remove(self, name: str) -> None:
-        """See `Folder`."""
         with url_errors(self._url), contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._at(name))
 
     def local(self, name: str, scratch: Path) -> Path:
-        """See `Folder`: a copy."""
         target = scratch / Path(name).name
         with url_errors(self._url):
             self._fs.get_file(self._at(name), str(target))
@@ -225,6 +162,14 @@ class UrlFolder:
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
+
+
+Folder = DiskFolder | UrlFolder
+
+
+def open_folder(path: str) -> Folder:
+    """The folder of a path or an address. Nothing is made yet."""
+    return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -253,8 +198,3 @@ def url_errors(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # each store has its own: NoCredentialsError and HttpError are no OSError
         raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None
-
-
-def below(path: str, name: str) -> str:
-    """The path or address of ``name`` in a folder."""
-    return f"{path.rstrip('/')}/{name}"

@@ -7,7 +7,6 @@ exception that Ray carries would have to be made anew in the driver. The driver 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import re
@@ -34,7 +33,7 @@ from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.writers import json_line
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
-from tellapart.jobs.merge import results, wanted_shards
+from tellapart.jobs.merge import merge_lines, results, wanted_shards
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.models.device import hardware
 from tellapart.utils.files import sha256
@@ -77,39 +76,6 @@ class Work(Protocol):
 
 
 MOST_NAMED = 100  # pictures that could not be read, named for each shard
-# By name: what is done with a shard, and what joins the results of all shards.
-WORKS = {
-    "caption": ("tellapart.jobs.works:Captions", "tellapart.jobs.merge:merge_lines"),
-    "encode": ("tellapart.jobs.works:Features", "tellapart.jobs.works:write_features"),
-    "boost": ("tellapart.jobs.works:Boosts", "tellapart.jobs.works:merge_boosted"),
-}
-
-
-def make_work(name: str, settings: Mapping[str, Any]) -> Work:
-    """The work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
-    make: Callable[..., Work] = _named(name, 0).open
-    return make(**settings)
-
-
-def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Join the results of a job, in the way of its work. Returns how many items there are.
-
-    Raises `TellapartError` where they are not as many as the workers wrote.
-    """
-    joined: int = _named(job.work, 1)(job, out, without_failed=without_failed)
-    if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
-        raise TellapartError(
-            f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"
-        )
-    return joined
-
-
-def _named(name: str, place: int) -> Any:
-    """What `WORKS` has of a work, from its module, which is loaded now: the driver loads no model."""
-    if name not in WORKS:
-        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
-    module, _, inside = WORKS[name][place].partition(":")
-    return getattr(importlib.import_module(module), inside)
 
 
 class Captions:
@@ -142,11 +108,11 @@ class Captions:
         return cls(loaded, Decoding(**decoding), batch_size, features)
 
     def models(self) -> dict[str, Any]:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         return weights_of(self._captioner, None) | {"precision": hardware(self._captioner.model)["precision"]}
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         from tellapart.models.packing import packed_linears
 
         engine = CaptionEngine.open(
@@ -182,11 +148,11 @@ class Features:
         return cls(load_scorer(scorer, device, precision))
 
     def models(self) -> dict[str, Any]:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         return {"scorer_weights": self._scorer.fingerprint, "precision": self._encoder.precision}
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         from tellapart.features.store import FeatureStore, encode_rows
 
         items = list(dataset)
@@ -297,7 +263,7 @@ class Boosts:
         return cls(made, Path(out), Path(ledgers), in_flight)
 
     def models(self) -> dict[str, Any]:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         prompts = {stage.name: hashlib.blake2b(stage.prompt.encode(), digest_size=16) for stage in self._stages}
         return {
             "stages": [
@@ -307,7 +273,7 @@ class Boosts:
         }
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """See `tellapart.jobs.works.Work`."""
+        """See `Work`."""
         good: Counter[str] = Counter()
         written = unanswered = 0
         self._ledgers.mkdir(parents=True, exist_ok=True)
@@ -364,6 +330,38 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
 def ledgers_of(path: str) -> str:
     """The folder of the ledgers of a job."""
     return os.path.join(path, "ledgers")  # noqa: PTH118 (a text, like the paths of a job)
+
+
+# By name: what is done with a shard, and what joins the results of all shards.
+WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
+    "caption": (Captions.open, merge_lines),
+    "encode": (Features.open, write_features),
+    "boost": (Boosts.open, merge_boosted),
+}
+
+
+def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
+    if name not in WORKS:
+        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
+    return WORKS[name]
+
+
+def make_work(name: str, settings: Mapping[str, Any]) -> Work:
+    """Returns the work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
+    return _work(name)[0](**settings)
+
+
+def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """Joins the results of a job, in the way of its work. Returns how many items there are.
+
+    Raises `TellapartError` where they are not as many as the workers wrote.
+    """
+    joined = _work(job.work)[1](job, out, without_failed=without_failed)
+    if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
+        raise TellapartError(
+            f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"
+        )
+    return joined
 
 
 Reply = dict[str, Any]
