@@ -18,15 +18,16 @@ from rich.console import Console
 from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
 from tellapart.evaluation.formats import results_from_json
 from tellapart.evaluation.gallery import caption_gallery
 from tellapart.evaluation.inputs import read_references
 from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.metrics.scorer import order_digest
-from tellapart.evaluation.registry import METRICS, Metric
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
+from tellapart.metrics.registry import METRICS, Metric
+from tellapart.metrics.statistics import Slot
 from tellapart.scenes import truth
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")

@@ -20,7 +20,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 CODE = '''
 import numpy as np
 
-from tellapart.evaluation.registry import Metric
+from tellapart.metrics.registry import Metric
 
 
 def shouting(captions, references=None):

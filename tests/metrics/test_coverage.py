@@ -11,14 +11,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tellapart.evaluation.context import Corpus, Measurement
 from tellapart.evaluation.evaluate import MetricTests, evaluate
 from tellapart.evaluation.facts.verify import rate_statistic
 from tellapart.evaluation.metrics.facts import percentage
-from tellapart.evaluation.registry import METRICS
 from tellapart.evaluation.test_sets import lookalike_sets, random_pools, retrieve, whole_sets
+from tellapart.metrics.registry import METRICS
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import UNBOUNDED, Bounds, Draws, mean_interval, paired_difference
+from tellapart.metrics.statistics import UNBOUNDED, Bounds, Corpus, Draws, Measurement, mean_interval, paired_difference
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05

@@ -7,16 +7,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.evaluation.context import Corpus, Measurement
 from tellapart.evaluation.evaluate import MetricTests
 from tellapart.metrics import bleu
 from tellapart.metrics.overlap import bleu_statistic
 from tellapart.metrics.statistics import (
+    Corpus,
     Difference,
     Draws,
     GrowingStatistic,
     Interval,
     MeanStatistic,
+    Measurement,
     SummedStatistic,
     bootstrap_weights,
     evaluate_many,

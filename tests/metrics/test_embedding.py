@@ -13,10 +13,11 @@ from real_data import DATA
 from tellapart.data import open_data
 from tellapart.data.images.clips import ClipFile
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import EvalContext, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf
+from tellapart.metrics.statistics import Slot
 from tellapart.scorers import load_scorer
 
 

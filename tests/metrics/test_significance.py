@@ -220,12 +220,12 @@ def test_what_is_below_a_millionth_is_equal():
 
 def test_an_interval_stays_within_the_range_of_its_statistic():
     """Of three captions the centred bootstrap of BLEU reached beyond 0 and 100."""
-    from tellapart.metrics.overlap import bleu4_statistic
+    from tellapart.metrics.overlap import bleu_statistic
 
     captions = ["a red cube on the tiles", "a red cube on the tiles", "a man"]
     references = [["a red cube on the tiles"]] * 3
-    for scale, statistic in ((1.0, bleu4_statistic(captions, references)), (100.0, None)):
-        whole = statistic or MeanStatistic([bleu4_statistic(captions, references)], 100.0)
+    for scale, statistic in ((1.0, bleu_statistic(captions, references)), (100.0, None)):
+        whole = statistic or MeanStatistic([bleu_statistic(captions, references)], 100.0)
         interval = resample(whole, 3).interval()
         assert 0 <= interval.low <= interval.value <= interval.high <= scale
         drawn_R = resample(whole, 3).drawn_R

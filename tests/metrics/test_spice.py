@@ -16,8 +16,8 @@ import pytest
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.registry import METRICS
 from tellapart.metrics import cider_d, spice, spider
+from tellapart.metrics.registry import METRICS
 from tellapart.metrics.spice_tool import JAR, PARSER, spice_scores
 
 # What the jar does with words for tuples: F of the caption's words with those of all references; 0/0 is null.

@@ -161,7 +161,7 @@ def recipe_names(incomplete: str) -> list[str]:
 
 def metric_names(incomplete: str) -> list[str]:
     """The names of metrics, the last of several with commas between them, for the shell's completion."""
-    from tellapart.evaluation.registry import METRICS
+    from tellapart.metrics.registry import METRICS
 
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *METRICS) if name.startswith(begun)]

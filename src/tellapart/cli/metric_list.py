@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tellapart.evaluation.registry import METRICS, NEEDS, Metric, in_order
+from tellapart.evaluation.context import NEEDS
+from tellapart.metrics.registry import METRICS, Metric, in_order
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:

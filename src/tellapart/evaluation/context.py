@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from tellapart.errors import UsageError
 from tellapart.evaluation.facts.verify import Synonyms
-from tellapart.metrics.statistics import MeanStatistic, Statistic
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.test_sets import CandidateSets, Retrieval
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.metrics.embedding import BERTScore, EMScore
+    from tellapart.metrics.statistics import Slot
     from tellapart.models.protocols import Tokenizer
     from tellapart.scenes.truth import ClaimCounts
     from tellapart.types import Encoder, Item, Picture
@@ -78,116 +77,6 @@ class TextModel(Protocol):
 
     @property
     def signature(self) -> str: ...
-
-
-# What a metric reads and what it gives back. Captions come as slots: every picture's first one, every second one, …
-#
-# A metric of one caption is measured slot by slot; `merge_slots` makes one measurement of a system's slots.
-
-HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
-HUMAN_CHOICES = ("first", "random", "mean")
-
-
-@dataclass(eq=False)
-class Slot:
-    """One caption for each picture, in the order of the ids, and the references of each."""
-
-    captions: list[str]
-    references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A number of all captions together: one row of material per picture, and what makes a statistic of rows."""
-
-    rows: list[Any]
-    build: Callable[[list[Any]], Statistic]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One value per picture (NaN abstains), or a corpus statistic, or both; the corpus then is what is printed.
-
-    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
-    """
-
-    value_N: np.ndarray | None
-    corpus: Corpus | None = None
-    weight_N: np.ndarray | None = None
-
-
-def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[Slot]:
-    """A system's captions as slots: every picture's first ones, every picture's second ones, and so on.
-
-    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
-    """
-    width = max(map(len, lists))
-    return [
-        Slot(
-            [texts[number % len(texts)] for texts in lists],
-            all_references,
-            np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
-        )
-        for number in range(width)
-    ]
-
-
-def caption_lists(slots: Sequence[Slot]) -> list[list[str]]:
-    """All captions of each picture, those that a slot only says again left out."""
-    kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
-    return [
-        [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
-        for number in range(len(slots[0].captions))
-    ]
-
-
-def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[Slot]:
-    """People's captions as a system, each scored against the picture's other references."""
-    if choice not in HUMAN_CHOICES:
-        raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
-    if all_references is None:
-        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
-    if choice == "first":
-        return [_human_slot(all_references, [0] * len(all_references), 0)]
-    if choice == "random":
-        rng = np.random.default_rng(seed)
-        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
-    return [
-        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
-        for slot in range(max(map(len, all_references)))
-    ]
-
-
-def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> Slot:
-    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
-    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
-    return Slot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
-
-
-def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[Slot]) -> Measurement:
-    """A system's measurement: that of its captions, or the mean over several captions of a picture."""
-    values = [measured.value_N for measured in measured_S if measured.value_N is not None]
-    value_N = values[0] if values else None
-    if len(values) > 1:
-        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
-        value_SN = np.array([_unless(slot.repeats, own_N) for slot, own_N in zip(slots, values, strict=True)])
-        count_N = np.count_nonzero(~np.isnan(value_SN), axis=0)
-        value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
-    corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
-    if not corpora:
-        return Measurement(value_N, weight_N=measured_S[0].weight_N)
-    rows = list(zip(*[corpus.rows for corpus in corpora], strict=True))
-    return Measurement(value_N, Corpus(rows, partial(_slot_mean, corpora[0].build)))
-
-
-def _unless(repeats_N: np.ndarray | None, value_N: np.ndarray) -> np.ndarray:
-    return value_N if repeats_N is None else np.where(repeats_N, np.nan, value_N)
-
-
-def _slot_mean(build: Callable[[list[Any]], Statistic], rows: list[tuple[Any, ...]]) -> Statistic:
-    statistics = [build(list(column)) for column in zip(*rows, strict=True)]
-    return statistics[0] if len(statistics) == 1 else MeanStatistic(statistics)
 
 
 # Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
@@ -425,6 +314,10 @@ class EvalContext:
     questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)  # by picture, for CaptionQA
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
+    def lacks(self, needs: Sequence[str]) -> str | None:
+        """The first of the ``needs`` that is not here, with what to type; None where all are."""
+        return next((NEEDS[need].message for need in needs if not NEEDS[need].has(self)), None)
+
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` returned when it was first called for ``key``."""
         if key not in self._kept:
@@ -577,3 +470,82 @@ class EvalContext:
         if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
+
+
+# What a metric can need beyond captions, and what to type where it is missing.
+
+
+@dataclass(frozen=True)
+class Need:
+    """Whether a context has it, what it is called, and what to type where the context lacks it."""
+
+    has: Callable[[EvalContext], bool]
+    label: str
+    hint: str
+
+    @property
+    def message(self) -> str:
+        """As it stands behind "it needs"."""
+        return f"{self.label}; {self.hint}"
+
+
+NEEDS: dict[str, Need] = {
+    "references": Need(
+        lambda context: context.references is not None,
+        "references",
+        "add --references FILE, or --data SPEC with references",
+    ),
+    "pictures": Need(
+        lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
+    ),
+    "scorer": Need(lambda context: context.scorer is not None, "a scorer", "add --scorer MODEL"),
+    "truth": Need(
+        lambda context: context.items is not None and all(item.truth is not None for item in context.items),
+        "pictures whose truth is known",
+        "add --data scenes:…",
+    ),
+    "hundred": Need(
+        lambda context: len(context.ids) >= POOL,
+        f"at least {POOL} pictures",
+        "use recall@1.lookalike, or give more captions",
+    ),
+    "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "give more captions"),
+    "six": Need(
+        lambda context: min(context.lookalike, len(context.ids)) > 5,
+        "look-alike sets of more than 5 pictures",
+        "raise --lookalike, or give more captions",
+    ),
+    "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "give more captions"),
+    "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
+    "tokens": Need(
+        # A scorer that is named and not loaded yet is assumed to have them.
+        lambda context: bool(getattr(context.scorer, "has_token_features", True)),
+        "a scorer with features of single tokens",
+        "add --scorer with a text tower such as CLIP's",
+    ),
+    "language_model": Need(
+        lambda context: context.language_model is not None,
+        "a language model",
+        "add --language-model gpt2, or a model's folder",
+    ),
+    "text_encoder": Need(
+        lambda context: context.text_encoder is not None,
+        "a text encoder",
+        "add --bertscore roberta-large, or a model's folder",
+    ),
+    "judge": Need(
+        lambda context: context.judge is not None,
+        "a judge",
+        "add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1",
+    ),
+    "questions": Need(
+        lambda context: bool(context.questions),
+        "questions about the pictures",
+        "add --questions FILE, in CaptionQA's layout",
+    ),
+    "several": Need(
+        lambda context: context.several,
+        "several captions of a picture",
+        "give a caption file that has every id several times",
+    ),
+}

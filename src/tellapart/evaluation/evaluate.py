@@ -1,7 +1,7 @@
 """Evaluation: systems' captions to numbers with intervals, paired differences and signatures.
 
 `evaluate` is for programs, `run_eval` is what ``tellapart eval`` calls. What can be measured, and what each
-metric needs, stands in the table of `tellapart.evaluation.registry`.
+metric needs, stands in the table of `tellapart.metrics.registry`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,7 @@ import numpy as np
 from tellapart import __version__
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import (
-    CHANCE,
-    HUMAN,
-    HUMAN_CHOICES,
-    EvalContext,
-    Measurement,
-    caption_lists,
-    human_slots,
-    system_slots,
-)
+from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.gallery import gallery, keep_sets
 from tellapart.evaluation.inputs import (
     CandidateInputs,
@@ -54,10 +45,13 @@ from tellapart.evaluation.inputs import (
     with_ids,
 )
 from tellapart.evaluation.judges.judge import JudgeInputs
-from tellapart.evaluation.registry import NEEDS, Metric
 from tellapart.evaluation.selection import choose
+from tellapart.metrics.registry import Metric
 from tellapart.metrics.results import WORDS, Pair, Results
 from tellapart.metrics.statistics import (
+    CHANCE,
+    HUMAN,
+    HUMAN_CHOICES,
     UNBOUNDED,
     Bounds,
     Difference,
@@ -65,18 +59,23 @@ from tellapart.metrics.statistics import (
     Draws,
     Interval,
     MeanTest,
+    Measurement,
     Resampled,
     Statistic,
     bounds_of_difference,
+    caption_lists,
     difference_of,
+    human_slots,
     paired_values,
+    system_slots,
 )
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalScorer, Slot
+    from tellapart.evaluation.context import EvalScorer
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.metrics.statistics import Slot
     from tellapart.types import Item
 
 

@@ -16,8 +16,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
-from tellapart.metrics.lexical import Association
-from tellapart.metrics.results import PAIR_HEADS, Candidates, MetricInfo, Pair, Results
+from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Pair, Results
 from tellapart.metrics.statistics import Difference, Interval
 from tellapart.report.folder import Gallery, Log, RunFolder, RunInfo
 from tellapart.report.folder import Results as Shown

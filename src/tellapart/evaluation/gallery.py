@@ -18,7 +18,8 @@ from tellapart.progress import Progress
 from tellapart.types import Item
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalContext, Slot
+    from tellapart.evaluation.context import EvalContext
+    from tellapart.metrics.statistics import Slot
     from tellapart.scenes import Scene
     from tellapart.types import Item
 

@@ -19,18 +19,20 @@ from tellapart.data.caption_matching import (
     with_text,
 )
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import CHANCE, EMSCORE_IDF, HUMAN, LONG_TEXTS, EvalContext, EvalScorer
+from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext, EvalScorer
 from tellapart.evaluation.facts.verify import Synonyms, read_synonyms
+from tellapart.metrics.statistics import CHANCE, HUMAN
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     import torch
 
     from tellapart.data import Dataset
-    from tellapart.evaluation.context import EvalContext, EvalScorer, Slot
+    from tellapart.evaluation.context import EvalContext, EvalScorer
     from tellapart.evaluation.facts.verify import Verdict
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.metrics.statistics import Slot
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
+from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
-from tellapart.evaluation.registry import METRICS, NEEDS, CaptionSetMetric, Metric, in_order
+from tellapart.metrics.registry import METRICS, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
+from tellapart.metrics.statistics import Measurement, Slot
 from tellapart.models.plugins import is_dotted, load_allowed
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line

@@ -21,6 +21,8 @@ from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS, WORDS, CountedBlock, Counts, GramTable, Hashed, counted, sorted_unique
 from tellapart.metrics.ptb import VERSION, check, ptb_tokenize, recent, tokenized
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
 
 # N-grams of references as tf-idf vectors, and how well counted captions agree with them: what CIDEr is made of.
 #
@@ -193,6 +195,17 @@ END = "<eos>"  # the end token in texts; the tokenizer writes no such word
 _FORMAT = "tellapart document frequencies 1"
 
 
+@metric(
+    "cider",
+    signature=CIDER_D_SIGNATURE,
+    label="CIDEr",
+    help="agreement with the references (CIDEr-D), rare words weighing more",
+    scale=100.0,
+    bounds=(0.0, 1000.0),
+    direction="higher",
+    group=CLOSE,
+    aliases=("ciderd",),
+)
 def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
     """CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6), as the COCO tools: its mean, and each caption's.
 
@@ -201,6 +214,16 @@ def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.
     return _corpus(captions, references, False)
 
 
+@metric(
+    "cider_plain",
+    signature=CIDER_SIGNATURE,
+    label="CIDEr, plain",
+    help="as CIDEr, without clipping and length penalty",
+    scale=100.0,
+    bounds=(0.0, 1000.0),
+    direction="higher",
+    group=CLOSE,
+)
 def cider_plain(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
     """Plain CIDEr (Vedantam et al. 2015, eq. 1-4) × 10: neither clipping nor length penalty; words are not stemmed."""
     return _corpus(captions, references, True)

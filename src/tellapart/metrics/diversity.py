@@ -14,7 +14,9 @@ from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS
 from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts_of_tokens, bleus_of_counts
 from tellapart.metrics.ptb import VERSION, ptb_tokenize
-from tellapart.metrics.statistics import SummedStatistic
+from tellapart.metrics.registry import caption_set_metric
+from tellapart.metrics.results import LANGUAGE
+from tellapart.metrics.statistics import Corpus, SummedStatistic
 
 CaptionLists = Sequence[Sequence[str]]
 
@@ -23,11 +25,33 @@ DIV_SIGNATURE = f"distinct/words|mean-of-pictures|tok:{VERSION}"
 MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleus|{BLEU_SIGNATURE}"
 
 
+@caption_set_metric(
+    "div1",
+    needs=("several",),
+    signature=DIV_SIGNATURE,
+    digits=2,
+    label="Div-1",
+    help="distinct words over all words in the captions of a picture",
+    direction="higher",
+    group=LANGUAGE,
+    families=("div",),
+)
 def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     """Distinct words of a picture's captions over all their words; higher is more diverse (paper 4, section 3.2)."""
     return _distinct(caption_lists, 1)
 
 
+@caption_set_metric(
+    "div2",
+    needs=("several",),
+    signature=DIV_SIGNATURE,
+    digits=2,
+    label="Div-2",
+    help="distinct pairs of words over all words in the captions of a picture",
+    direction="higher",
+    group=LANGUAGE,
+    families=("div",),
+)
 def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     """Distinct bigrams of a picture's captions over the number of their **words** (paper 4, section 3.2).
 
@@ -37,6 +61,18 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     return _distinct(caption_lists, 2)
 
 
+@caption_set_metric(
+    "mbleu",
+    corpus_rows=lambda caption_lists: Corpus(list(mbleu_counts(caption_lists)), mbleu_of_counts),
+    needs=("several",),
+    signature=MBLEU_SIGNATURE,
+    digits=2,
+    label="mBLEU",
+    help="BLEU-4 of each caption of a picture against its others",
+    direction="lower",
+    group=LANGUAGE,
+    aliases=("selfbleu",),
+)
 def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     """BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
 

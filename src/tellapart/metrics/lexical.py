@@ -13,19 +13,20 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.metrics.statistics import GrowingStatistic, Statistic
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import LANGUAGE, POS, Association
+from tellapart.metrics.statistics import PERCENT, GrowingStatistic, Statistic
 from tellapart.progress import track
 from tellapart.utils.text import FUNCTION_WORDS
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    pass
 
 
 References = Sequence[Sequence[str]] | None
@@ -42,15 +43,18 @@ def words(caption: str, *, lower: bool = False) -> list[str]:
     return (caption.lower() if lower else caption).translate(_NO_PUNCTUATION).split()
 
 
+@metric(
+    "length",
+    signature="words:punctuation-stripped",
+    label="length",
+    help="words per caption",
+    group=LANGUAGE,
+    aliases=("captionlength", "avglength"),
+)
 def length(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
     """Words in a caption: their mean, and one number per caption (paper 1, table 1)."""
     length_N = np.array([len(words(caption)) for caption in captions], dtype=float)
     return _mean(length_N), length_N
-
-
-def lexical_diversity(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Distinct words over all captions, in thousands, case kept (paper 1, table 1)."""
-    return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
 def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
@@ -59,10 +63,20 @@ def lexical_diversity_statistic(captions: Sequence[str], references: References 
     return GrowingStatistic(lambda weight_N: count(weight_N) / 1000)
 
 
-def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Distinct words, in lower case, that all captions together use at least 5 times (paper 2, table 6)."""
-    used = Counter(word for caption in captions for word in words(caption, lower=True))
-    return float(sum(count >= FREQUENT for count in used.values())), None
+@metric(
+    "lexical_diversity",
+    statistic=lexical_diversity_statistic,
+    signature="distinct/1000|words:punctuation-stripped,case-kept",
+    digits=2,
+    label="lexical diversity",
+    help="distinct words in all captions together, in thousands",
+    direction="higher",
+    group=LANGUAGE,
+    aliases=("lexdiversity", "lexicaldiv"),
+)
+def lexical_diversity(captions: Sequence[str], references: References = None) -> tuple[float, None]:
+    """Distinct words over all captions, in thousands, case kept (paper 1, table 1)."""
+    return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
 def vocabulary_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
@@ -70,6 +84,33 @@ def vocabulary_statistic(captions: Sequence[str], references: References = None)
     return GrowingStatistic(_words_used(captions, FREQUENT, lower=True))
 
 
+@metric(
+    "vocabulary",
+    statistic=vocabulary_statistic,
+    signature="frequency>=5|words:punctuation-stripped,lower-case",
+    digits=0,
+    label="vocabulary",
+    help="distinct words that are used at least five times",
+    group=LANGUAGE,
+    aliases=("vocab", "vocabularysize"),
+)
+def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
+    """Distinct words, in lower case, that all captions together use at least 5 times (paper 2, table 6)."""
+    used = Counter(word for caption in captions for word in words(caption, lower=True))
+    return float(sum(count >= FREQUENT for count in used.values())), None
+
+
+@metric(
+    "repetition_rate",
+    signature="percent-of-words|runs:adjacent,6+,unseparated",
+    bounds=PERCENT,
+    digits=2,
+    label="repetition",
+    help="per cent of words that repeat earlier words of the caption",
+    direction="lower",
+    group=LANGUAGE,
+    aliases=("repetition", "rep"),
+)
 def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
     """Percent of a caption's words that only repeat earlier ones: the mean, and one number per caption.
 
@@ -210,25 +251,10 @@ def _mean(value_N: np.ndarray) -> float:
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]
 
-POS = ("adjective", "noun")
 # HanTa speaks CLAWS 5. Proper nouns (NP0) are another part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
 # Words with inner hyphens, and the pieces that the tagger's own corpus cuts off: don't is "do n't", dog's is "dog 's".
 WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
-
-
-@dataclass(frozen=True, slots=True)
-class Association:
-    """A lemma of a system's captions: how much it is theirs, and how often they use it."""
-
-    lemma: str
-    pos: str
-    lmi: float
-    count: int
-
-    def to_json(self) -> dict[str, Any]:
-        """``{"lemma", "pos", "lmi", "count"}``."""
-        return {"lemma": self.lemma, "pos": self.pos, "lmi": self.lmi, "count": self.count}
 
 
 def associated_words(
@@ -326,27 +352,6 @@ def tagger_signature() -> str:
     from importlib.metadata import version
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
-
-
-def words_tables(words: Mapping[str, Sequence[Association]]) -> list[Table]:
-    """For each part of speech a table: systems across, their words down, with how often each is used."""
-    return [_table(words, pos) for pos in POS]
-
-
-def _table(words: Mapping[str, Sequence[Association]], pos: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    title = f"{pos}s most associated with each system (local mutual information)"
-    table = Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))  # rich folds a title at the table's width
-    own = {system: [word for word in found if word.pos == pos] for system, found in words.items()}
-    for system in words:
-        table.add_column(system, overflow="fold")
-    for row in range(max((len(found) for found in own.values()), default=0)):
-        table.add_row(
-            *[f"{found[row].lemma} {found[row].count:,}" if row < len(found) else "" for found in own.values()]
-        )
-    return table
 
 
 def _counts(texts: Iterable[str], tag: Tagger, system: str) -> Counter[Lemma]:

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cache
 from operator import itemgetter, mul
 from typing import NamedTuple
 
@@ -30,7 +31,9 @@ from tellapart.metrics.meteor_tables import (
     word_hash,
 )
 from tellapart.metrics.ptb import VERSION, recent, tokenized
-from tellapart.metrics.statistics import SummedStatistic
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
+from tellapart.metrics.statistics import PERCENT, SummedStatistic
 from tellapart.progress import track
 
 # METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
@@ -45,27 +48,30 @@ _EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 _BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
 _HAS_LETTER = re.compile(f"[{_LETTER}]")
 # In this order. A match eats its neighbours, so of "a-b-c" only the first hyphen becomes a blank, as in the tool.
-_RULES = [
-    (re.compile(pattern), result)
-    for pattern, result in (
-        ("[“”]", '"'),
-        ("[‘’`]", "'"),
-        ("''", '"'),
-        ("–", " - "),
-        (rf"([^{_WORD}\s.'\-,])", r" \1 "),
-        (r"(\.{2,})", r" \1 "),
-        (r"([^0-9]),([^0-9])", r"\1 , \2"),
-        (r"([0-9]),([^0-9])", r"\1 , \2"),
-        (r"([^0-9]),([0-9])", r"\1 , \2"),
-        ("--", "-"),
-        (rf"([{_WORD}.])-([{_WORD}])", r"\1 \2"),
-        (rf"([^{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
-        (rf"([^{_WORD}])'([{_LETTER}])", r"\1 ' \2"),
-        (rf"([{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
-        (rf"([{_LETTER}])'([{_LETTER}])", r"\1 '\2"),
-        (r"([0-9])'s", r"\1 's"),
-    )
-]
+_RULES = (
+    ("[“”]", '"'),
+    ("[‘’`]", "'"),
+    ("''", '"'),
+    ("–", " - "),
+    (rf"([^{_WORD}\s.'\-,])", r" \1 "),
+    (r"(\.{2,})", r" \1 "),
+    (r"([^0-9]),([^0-9])", r"\1 , \2"),
+    (r"([0-9]),([^0-9])", r"\1 , \2"),
+    (r"([^0-9]),([0-9])", r"\1 , \2"),
+    ("--", "-"),
+    (rf"([{_WORD}.])-([{_WORD}])", r"\1 \2"),
+    (rf"([^{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
+    (rf"([^{_WORD}])'([{_LETTER}])", r"\1 ' \2"),
+    (rf"([{_LETTER}])'([^{_LETTER}])", r"\1 ' \2"),
+    (rf"([{_LETTER}])'([{_LETTER}])", r"\1 '\2"),
+    (r"([0-9])'s", r"\1 's"),
+)
+
+
+@cache
+def _rules() -> list[tuple[re.Pattern[str], str]]:
+    """Compiles the rules: on first use, for that takes longer than a short command."""
+    return [(re.compile(pattern), result) for pattern, result in _RULES]
 
 
 def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> list[str]:
@@ -76,7 +82,7 @@ def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> l
     if _EASY.fullmatch(text):
         return text.split(" ")
     text = f" {text} "
-    for pattern, result in _RULES:
+    for pattern, result in _rules():
         text = pattern.sub(result, text)
     chunks = [chunk for chunk in _BLANKS.split(text) if chunk]
     words = []
@@ -469,16 +475,6 @@ _ROUNDING, _KEPT_WORDS = 1e-9, 500_000
 _STAGES, _CHUNKS, _MATCHED = 4, 20, 21
 
 
-def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
-
-    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
-    """
-    counts_NC = meteor_counts(captions, references)
-    corpus = score(_for_sums(counts_NC).sum(0).tolist()) if len(counts_NC) else float("nan")
-    return corpus, np.array([score(row) for row in counts_NC.tolist()])
-
-
 def find_tables() -> None:
     """Raises `MissingExtra` where what METEOR is read from is not installed."""
     index_folder()
@@ -489,6 +485,28 @@ def find_tables() -> None:
 def meteor_statistic(captions: Sequence[str], references: References) -> SummedStatistic:
     """`meteor`'s corpus number as a function of the captions' weights."""
     return SummedStatistic(_for_sums(meteor_counts(captions, references)), _scores, bounds=(0.0, 1.0))
+
+
+@metric(
+    "meteor",
+    statistic=meteor_statistic,
+    signature=METEOR_SIGNATURE,
+    label="METEOR",
+    help="words matched with the references, stems and synonyms included",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    check=find_tables,
+)
+def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
+
+    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
+    """
+    counts_NC = meteor_counts(captions, references)
+    corpus = score(_for_sums(counts_NC).sum(0).tolist()) if len(counts_NC) else float("nan")
+    return corpus, np.array([score(row) for row in counts_NC.tolist()])
 
 
 def _scores(counts_RC: np.ndarray) -> np.ndarray:

@@ -13,7 +13,9 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.ngrams import ORDERS, CountedBlock, GramTable, counted, sorted_unique
 from tellapart.metrics.ptb import VERSION, recent, tokenized
-from tellapart.metrics.statistics import SummedStatistic
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
+from tellapart.metrics.statistics import PERCENT, SummedStatistic
 
 References = Sequence[Sequence[str]]
 
@@ -53,10 +55,21 @@ def _bleu_of_sums(counts_RC: np.ndarray, n: int) -> np.ndarray:
     return np.asarray(bleu_KR[n - 1])
 
 
-bleu1, bleu2, bleu3, bleu4 = (partial(bleu, n=n) for n in range(1, ORDERS + 1))
-bleu1_statistic, bleu2_statistic, bleu3_statistic, bleu4_statistic = (
-    partial(bleu_statistic, n=n) for n in range(1, ORDERS + 1)
-)
+_SPANS = ("words", *(f"word sequences, up to {longest} long," for longest in ("two", "three", "four")))
+for _n in range(1, ORDERS + 1):
+    metric(
+        f"bleu{_n}",
+        statistic=partial(bleu_statistic, n=_n),
+        signature=BLEU_SIGNATURE,
+        label=f"BLEU-{_n}",
+        help=f"{_SPANS[_n - 1]} shared with the references",
+        scale=100.0,
+        bounds=PERCENT,
+        direction="higher",
+        group=CLOSE,
+        aliases=(f"b@{_n}", f"b{_n}"),
+        families=("bleu",),
+    )(partial(bleu, n=_n))
 
 
 @recent
@@ -116,6 +129,17 @@ def bleus_of_counts(counts_C: np.ndarray) -> np.ndarray:
     return value
 
 
+@metric(
+    "rouge_l",
+    signature=ROUGE_SIGNATURE,
+    label="ROUGE-L",
+    help="longest common word sequence with the references",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    aliases=("rouge",),
+)
 def rouge_l(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
     """ROUGE-L (Lin 2004) with β = 1.2: its mean, and one number per caption.
 

@@ -15,12 +15,13 @@ from tellapart.utils.registry import Direction
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
-    from tellapart.metrics.lexical import Association
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
 BEST = ".best"  # behind a metric's name: of the caption that the scorer prefers
+POS = ("adjective", "noun")
 WORDS = "words"  # the key of word analysis among the signatures: no number of a system
 
 GROUPS = (
@@ -41,6 +42,20 @@ class MetricInfo:
     help: str = ""
     direction: Direction | None = None
     group: str = OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Association:
+    """A lemma of a system's captions: how much it is theirs, and how often they use it."""
+
+    lemma: str
+    pos: str
+    lmi: float
+    count: int
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"lemma", "pos", "lmi", "count"}``."""
+        return {"lemma": self.lemma, "pos": self.pos, "lmi": self.lmi, "count": self.count}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +162,6 @@ class Results:
         if pairs:
             parts.append(self._pairs_table(pairs))
         if self.words:
-            from tellapart.metrics.lexical import words_tables
-
             parts.extend(words_tables(self.words))
         parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
         if signatures:
@@ -223,6 +236,27 @@ class Results:
         text = f"{interval.value:z.{digits}f} [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
         usual = self._n(metric) if self.candidates else len(self.ids)
         return text + (f" n={interval.n}" if interval.n != usual else "")
+
+
+def words_tables(words: Mapping[str, Sequence[Association]]) -> list[Table]:
+    """For each part of speech a table: systems across, their words down, with how often each is used."""
+    return [_words_table(words, pos) for pos in POS]
+
+
+def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    title = f"{pos}s most associated with each system (local mutual information)"
+    table = Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))  # rich folds a title at the table's width
+    own = {system: [word for word in found if word.pos == pos] for system, found in words.items()}
+    for system in words:
+        table.add_column(system, overflow="fold")
+    for row in range(max((len(found) for found in own.values()), default=0)):
+        table.add_row(
+            *[f"{found[row].lemma} {found[row].count:,}" if row < len(found) else "" for found in own.values()]
+        )
+    return table
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,9 @@ import numpy as np
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.metrics.cider import CIDER_D_SIGNATURE, cider_d
 from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
+from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.messages import say
 
 References = Sequence[Sequence[str]]
@@ -43,6 +46,38 @@ class Tool:
     folder: Path
 
 
+def spice_statistic(captions: Sequence[str], references: References) -> Callable[[np.ndarray], float]:
+    """`spice`'s mean as a function of the captions' weights."""
+    score_N = spice(captions, references)[1]
+    return lambda weight_N: float(weight_N @ score_N / weight_N.sum())
+
+
+def find_tool() -> Tool:
+    """Java 8 and the tool's folder (`TELLAPART_JAVA`, `TELLAPART_SPICE`, else the path and pycocoevalcap's)."""
+    folder = _folder()
+    lacking = [name for name in PARSER if not (folder / name).is_file()]
+    if not (folder / JAR).is_file():
+        raise UsageError(f"SPICE: {folder} has no {JAR}; set TELLAPART_SPICE to the folder of the tool")
+    if lacking:
+        raise UsageError(
+            f"SPICE: {folder} has no {lacking[0]} (Stanford CoreNLP 3.6.0, a download of some 500 MB); "
+            f'type: python -c "{_FETCH}"'
+        )
+    return Tool(_java(), folder)
+
+
+@metric(
+    "spice",
+    statistic=spice_statistic,
+    signature=SPICE_SIGNATURE,
+    label="SPICE",
+    help="objects, attributes and relations shared with the references",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    check=find_tool,
+)
 def spice(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
     """SPICE: the mean, and each caption's F of scene-graph tuples, 0 to 1.
 
@@ -51,12 +86,6 @@ def spice(captions: Sequence[str], references: References) -> tuple[float, np.nd
     """
     score_N = np.array([found["All"]["f"] for found in spice_scores(captions, references)], dtype=float)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
-
-
-def spice_statistic(captions: Sequence[str], references: References) -> Callable[[np.ndarray], float]:
-    """`spice`'s mean as a function of the captions' weights."""
-    score_N = spice(captions, references)[1]
-    return lambda weight_N: float(weight_N @ score_N / weight_N.sum())
 
 
 @recent
@@ -84,20 +113,6 @@ def spice_scores(captions: Sequence[str], references: References) -> list[dict[s
         }
         for number in range(len(caption_tokens))
     ]
-
-
-def find_tool() -> Tool:
-    """Java 8 and the tool's folder (`TELLAPART_JAVA`, `TELLAPART_SPICE`, else the path and pycocoevalcap's)."""
-    folder = _folder()
-    lacking = [name for name in PARSER if not (folder / name).is_file()]
-    if not (folder / JAR).is_file():
-        raise UsageError(f"SPICE: {folder} has no {JAR}; set TELLAPART_SPICE to the folder of the tool")
-    if lacking:
-        raise UsageError(
-            f"SPICE: {folder} has no {lacking[0]} (Stanford CoreNLP 3.6.0, a download of some 500 MB); "
-            f'type: python -c "{_FETCH}"'
-        )
-    return Tool(_java(), folder)
 
 
 def _folder() -> Path:
@@ -165,6 +180,17 @@ def _number(value: Any) -> float:
 SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
 
 
+@metric(
+    "spider",
+    signature=SPIDER_SIGNATURE,
+    label="SPIDEr",
+    help="mean of SPICE and CIDEr-D",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    check=find_tool,
+)
 def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
     """SPIDEr: (SPICE + CIDEr-D) / 2 of each caption, 0 to 5.5, and their mean.
 

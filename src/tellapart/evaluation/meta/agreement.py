@@ -11,19 +11,19 @@ import numpy as np
 
 from tellapart.data.caption_files import preview_ids
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import EvalContext, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.inputs import read_object_inputs
 from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
 from tellapart.evaluation.selection import choose
-from tellapart.metrics.statistics import bootstrap_weights, kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
+from tellapart.metrics.statistics import Slot, bootstrap_weights, kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
 from tellapart.progress import track
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tellapart.evaluation.meta.judgements import Judgements
-    from tellapart.evaluation.registry import Metric
+    from tellapart.metrics.registry import Metric
 
 
 TAUS = {"b": kendall_tau_b, "c": kendall_tau_c}

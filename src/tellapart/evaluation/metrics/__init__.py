@@ -1,4 +1,9 @@
-"""One module for each kind of metric; each registers its entries in `tellapart.evaluation.registry`.
+"""Metrics of an evaluation. Those of texts alone stand on their functions in `tellapart.metrics`, imported here.
 
-To add a metric, add a module here: the function, or an import of it from `tellapart.metrics`, and one entry.
+To add a metric of texts, put ``@metric`` on its function there and its module below. To add one that reads pictures, a
+scorer or a judge, register a `ContextMetric` in a module of this folder.
 """
+
+from tellapart.metrics import cider, diversity, lexical, meteor_score, overlap, spice_tool
+
+__all__ = ["cider", "diversity", "lexical", "meteor_score", "overlap", "spice_tool"]

@@ -10,13 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
+from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.facts.extract import check_tagger
 from tellapart.evaluation.facts.verify import Verdict, rate_statistic, rates
 from tellapart.evaluation.inputs import names_in
-from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.metrics.registry import METRICS, ContextMetric, Signature
 from tellapart.metrics.results import CLOSE, TRUTH
-from tellapart.metrics.statistics import PERCENT, Statistic, SummedStatistic
+from tellapart.metrics.statistics import PERCENT, Corpus, Measurement, Slot, Statistic, SummedStatistic
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, Slot], list[Verdict]]

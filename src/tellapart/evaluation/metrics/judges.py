@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext, Measurement, Slot
-from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.registry import METRICS, ContextMetric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.statistics import PERCENT, Bounds
+from tellapart.metrics.statistics import PERCENT, Bounds, Measurement, Slot
 
 if TYPE_CHECKING:
     from tellapart.evaluation.facts.verify import Verdict

@@ -10,12 +10,12 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext, Measurement, Slot
-from tellapart.evaluation.registry import METRICS, ContextMetric, Signature
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
+from tellapart.metrics.registry import METRICS, ContextMetric, Signature
 from tellapart.metrics.results import APART, CLOSE
-from tellapart.metrics.statistics import PERCENT
+from tellapart.metrics.statistics import PERCENT, Measurement, Slot
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 

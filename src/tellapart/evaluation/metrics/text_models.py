@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import Corpus, EvalContext, Measurement, Slot
-from tellapart.evaluation.registry import METRICS, ContextMetric
+from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.perplexity import of_counts
+from tellapart.metrics.registry import METRICS, ContextMetric
 from tellapart.metrics.results import CLOSE, LANGUAGE
-from tellapart.metrics.statistics import SummedStatistic
+from tellapart.metrics.statistics import Corpus, Measurement, Slot, SummedStatistic
 
 # Perplexity of captions under a causal language model: the mean over captions, and of the corpus.
 

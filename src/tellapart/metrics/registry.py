@@ -1,10 +1,11 @@
-"""The registry of metrics. A metric is a module in `tellapart.evaluation.metrics` that registers one entry.
+"""The registry of metrics, and `metric`, which puts a function into it.
 
-The entry has the function itself and everything about the metric: what it needs, its label, its direction, the
-other names that people type. ``eval --metrics list``, errors, signatures, the report and the table in
-``docs/metrics.md`` read it. For a metric of captions and references that is not part of the package, an installed
-package names its function, or an entry, under the group ``tellapart.metrics``, or the command line names it by its
-dotted path: ``--metrics my_metrics:shouting``.
+``@metric("rouge_l", label="ROUGE-L", ...)`` stands on the function itself and says everything about the metric: what
+it needs, its label, its direction, the other names that people type. ``eval --metrics list``, errors, signatures, the
+report and the table in ``docs/metrics.md`` read it. Metrics of texts alone are in this folder; those that read
+pictures, scorers or a judge are in `tellapart.evaluation.metrics`. For a metric of captions and references that is not
+part of the package, an installed package names its function, or an entry, under the group ``tellapart.metrics``, or
+the command line names it by its dotted path: ``--metrics my_metrics:shouting``.
 """
 
 from __future__ import annotations
@@ -13,96 +14,30 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tellapart.errors import TellapartError
-from tellapart.evaluation.context import POOL, Corpus, EvalContext, Measurement, Slot, caption_lists, merge_slots
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo
-from tellapart.metrics.statistics import UNBOUNDED, Bounds, MeanStatistic, Statistic
+from tellapart.metrics.statistics import (
+    UNBOUNDED,
+    Bounds,
+    Corpus,
+    MeanStatistic,
+    Measurement,
+    Slot,
+    Statistic,
+    caption_lists,
+    merge_slots,
+)
 from tellapart.utils.registry import Direction, Entry, Registry
 
-# What a metric can need beyond captions, and what to type where it is missing.
+if TYPE_CHECKING:
+    from tellapart.evaluation.context import EvalContext
 
-
-@dataclass(frozen=True)
-class Need:
-    """Whether a context has it, what it is called, and what to type where the context lacks it."""
-
-    has: Callable[[EvalContext], bool]
-    label: str
-    hint: str
-
-    @property
-    def message(self) -> str:
-        """As it stands behind "it needs"."""
-        return f"{self.label}; {self.hint}"
-
-
-NEEDS: dict[str, Need] = {
-    "references": Need(
-        lambda context: context.references is not None,
-        "references",
-        "add --references FILE, or --data SPEC with references",
-    ),
-    "pictures": Need(
-        lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
-    ),
-    "scorer": Need(lambda context: context.scorer is not None, "a scorer", "add --scorer MODEL"),
-    "truth": Need(
-        lambda context: context.items is not None and all(item.truth is not None for item in context.items),
-        "pictures whose truth is known",
-        "add --data scenes:…",
-    ),
-    "hundred": Need(
-        lambda context: len(context.ids) >= POOL,
-        f"at least {POOL} pictures",
-        "use recall@1.lookalike, or give more captions",
-    ),
-    "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "give more captions"),
-    "six": Need(
-        lambda context: min(context.lookalike, len(context.ids)) > 5,
-        "look-alike sets of more than 5 pictures",
-        "raise --lookalike, or give more captions",
-    ),
-    "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "give more captions"),
-    "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
-    "tokens": Need(
-        # A scorer that is named and not loaded yet is assumed to have them.
-        lambda context: bool(getattr(context.scorer, "has_token_features", True)),
-        "a scorer with features of single tokens",
-        "add --scorer with a text tower such as CLIP's",
-    ),
-    "language_model": Need(
-        lambda context: context.language_model is not None,
-        "a language model",
-        "add --language-model gpt2, or a model's folder",
-    ),
-    "text_encoder": Need(
-        lambda context: context.text_encoder is not None,
-        "a text encoder",
-        "add --bertscore roberta-large, or a model's folder",
-    ),
-    "judge": Need(
-        lambda context: context.judge is not None,
-        "a judge",
-        "add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1",
-    ),
-    "questions": Need(
-        lambda context: bool(context.questions),
-        "questions about the pictures",
-        "add --questions FILE, in CaptionQA's layout",
-    ),
-    "several": Need(
-        lambda context: context.several,
-        "several captions of a picture",
-        "give a caption file that has every id several times",
-    ),
-}
-
-
-Signature = Callable[[EvalContext], str]
+Signature = Callable[["EvalContext"], str]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +114,7 @@ class Metric(Entry[Callable[..., Any]]):
 
     def missing(self, context: EvalContext) -> str | None:
         """The first thing that it needs and the context lacks, with what to type; None where all is there."""
-        return next((NEEDS[need].message for need in self.needs if not NEEDS[need].has(context)), None)
+        return context.lacks(self.needs)
 
     def tag(self, context: EvalContext) -> str:
         """What the name in results says of who measured it; empty for most."""
@@ -236,6 +171,26 @@ class CaptionSetMetric(Metric):
 METRICS: Registry[Metric] = Registry(
     "metric", Metric, group="tellapart.metrics", package="tellapart.evaluation.metrics"
 )
+
+
+def metric(name: str, **about: Any) -> Callable[[Function], Function]:
+    """Registers the function that stands below it as a metric of texts; ``about`` has the fields of `Metric`."""
+
+    def register(function: Function) -> Function:
+        METRICS.register(Metric(name=name, factory=function, **about))
+        return function
+
+    return register
+
+
+def caption_set_metric(name: str, **about: Any) -> Callable[[Function], Function]:
+    """As `metric`, for a function of all captions of each picture; ``about`` has the fields of `CaptionSetMetric`."""
+
+    def register(function: Function) -> Function:
+        METRICS.register(CaptionSetMetric(name=name, factory=function, **about))
+        return function
+
+    return register
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
