@@ -20,7 +20,8 @@ import numpy as np
 
 from tellapart.data import open_data
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.lexical import tag_words, words
+from tellapart.metrics.lexical import words
+from tellapart.metrics.words import tag_words
 
 SAMPLE = 1000  # pictures whose references are tagged
 

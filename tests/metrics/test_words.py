@@ -19,7 +19,7 @@ from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.formats import results_from_json
 from tellapart.metrics import associated_words
-from tellapart.metrics.lexical import hanta, local_mutual_information, tagger_signature
+from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
 

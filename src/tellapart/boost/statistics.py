@@ -290,7 +290,7 @@ def _analyser() -> Analyser:
     from importlib.util import find_spec
 
     from tellapart.errors import MissingExtra
-    from tellapart.metrics.lexical import analyser
+    from tellapart.metrics.words import analyser
 
     if find_spec("HanTa") is None:
         raise MissingExtra("words", "the analysis of words")

@@ -328,7 +328,7 @@ def evaluate(
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
-        from tellapart.metrics.lexical import associated_words, tagger_signature
+        from tellapart.metrics.words import associated_words, tagger_signature
 
         texts_by_system = {
             name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
@@ -425,7 +425,7 @@ def run_eval(
     objects = read_object_inputs(synonyms, instances)
     check_named(metrics, {"--synonyms": (synonyms, "chair_i,chair_s"), "--llm-judge": (judge and judge.spec, "clair")})
     if words:
-        from tellapart.metrics.lexical import check_words
+        from tellapart.metrics.words import check_words
 
         check_words(len(captions) + (human is not None))
     check_scorer_options(scorer, long_texts, emscore_idf)

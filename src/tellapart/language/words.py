@@ -199,7 +199,7 @@ def tagged_words(caption: str) -> list[Word]:
 
     Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` without HanTa.
     """
-    from tellapart.metrics.lexical import analyser
+    from tellapart.metrics.words import analyser
 
     check_words("tagger")
     found: list[Word] = []

@@ -9,7 +9,7 @@ _WHERE = {
     "Difference": "statistics",
     "Interval": "statistics",
     "Results": "results",
-    "associated_words": "lexical",
+    "associated_words": "words",
     "bertscore": "embedding",
     "bleu": "overlap",
     "cider_plain": "cider",

@@ -194,9 +194,15 @@ def caption_set_metric(name: str, **about: Any) -> Callable[[Function], Function
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Metrics by name, group by group."""
-    order = {group: place for place, group in enumerate(GROUPS)}
-    return {metric.name: metric for metric in sorted(metrics, key=lambda metric: order.get(metric.group, len(order)))}
+    """Returns metrics by name: group by group, those of the package first, module by module."""
+    group = {name: place for place, name in enumerate(GROUPS)}
+
+    def place(metric: Metric) -> tuple[int, bool, str]:
+        module = getattr(metric.factory, "func", metric.factory).__module__ or ""
+        inside = module.startswith("tellapart.")  # whatever was imported first
+        return group.get(metric.group, len(group)), not inside, module if inside else ""
+
+    return {metric.name: metric for metric in sorted(metrics, key=place)}
 
 
 def _text_statistic(make: Callable[..., Statistic], scale: float, rows: list[tuple[str, list[str]]]) -> Statistic:

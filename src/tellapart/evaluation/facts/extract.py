@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tellapart.errors import MissingExtra
-from tellapart.metrics.lexical import WORD_PATTERN, tag_words
+from tellapart.metrics.words import WORD_PATTERN, tag_words
 from tellapart.progress import Progress
 
 # What a caption claims: objects, their attributes, and relations between them.
