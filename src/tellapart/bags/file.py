@@ -37,7 +37,7 @@ class Bag:
 
 @dataclass(frozen=True)
 class Header:
-    """Where bags come from: the first line of ``bags.jsonl``.
+    """The origin of bags: the first line of ``bags.jsonl``.
 
     ``fingerprint`` is the scorer's; ``captions`` names the text side (empty: pictures alone); ``pictures`` counts what
     was mined, ``left_out`` what was not (copies, pictures that could not be read).
@@ -65,7 +65,7 @@ class BagsFile:
     bags: list[Bag]
 
     def of_size(self) -> dict[int, list[Bag]]:
-        """The bags of each size, sizes ascending."""
+        """Returns the bags of each size, sizes ascending."""
         found: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
         for bag in self.bags:
             found[len(bag)].append(bag)
@@ -73,14 +73,14 @@ class BagsFile:
 
 
 def write_bags(path: Path, bags: BagsFile) -> None:
-    """One JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
+    """Writes one JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
     lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
     lines += [{"ids": list(bag.ids), "similarity": _number(bag.similarity)} for bag in bags.bags]
     write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
-    """The bags of a file of ours.
+    """Returns the bags of a file of ours.
 
     fingerprint: of the scorer whose features the bags are to be used with; known: the ids that there are. Raises
     `UsageError` for a file that is none of ours, bags of another scorer, and bags that name missing pictures.
@@ -118,7 +118,7 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def read_truematch(path: Path) -> list[Bag]:
-    """A list of lists of ids (numbers or texts), as TrueMatch is published; ids become texts."""
+    """Returns a list of lists of ids (numbers or texts), as TrueMatch is published; ids become texts."""
     try:
         rows = parse_json(read_text(path))
     except ValueError as error:
@@ -129,7 +129,7 @@ def read_truematch(path: Path) -> list[Bag]:
 
 
 def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
-    """``3.json``, ``5.json``, … in the published layout; ids that are whole numbers are written as such."""
+    """Writes ``3.json``, ``5.json``, … in the published layout; ids that are whole numbers as such."""
     written = []
     for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
         rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
@@ -140,7 +140,7 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
 
 
 def remove_truematch(folder: Path) -> None:
-    """Remove the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before it is made anew with other sizes."""
+    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before it is made anew with other sizes."""
     try:
         sizes = read_bags(folder / "bags.jsonl").header.sizes
     except UsageError:
@@ -150,7 +150,7 @@ def remove_truematch(folder: Path) -> None:
 
 
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
-    """`UsageError` that names pictures of bags which are not there."""
+    """Raises `UsageError` that names pictures of bags which are not there."""
     inside = set(known)
     missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
     if missing:
@@ -161,7 +161,7 @@ def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A file whole or not at all, in a folder made for it. Raises `TellapartError` where it cannot be written."""
+    """Writes a file whole or not at all, in a folder made for it. Raises `TellapartError` where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, text)

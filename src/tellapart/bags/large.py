@@ -81,12 +81,14 @@ class RowFile:
                 os.fsync(file.fileno())
 
     def read(self, index: np.ndarray | slice) -> np.ndarray:
-        """Some rows, copied. The file is mapped for the moment only, so that its pages do not count as memory."""
+        """Returns some rows, copied. The file is mapped for the moment only, so that its pages do not count as
+        memory.
+        """
         return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
-    """A ``.npy`` file, whole or not at all."""
+    """Writes a ``.npy`` file, whole or not at all."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -98,7 +100,7 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    """An error of the disk as a line that says what to do."""
+    """Turns an error of the disk into a line that says what to do."""
     return write_errors(path, "mend that and run the same command again; what is whole is kept")
 
 
@@ -118,7 +120,7 @@ NOT_FOUND = -1
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many clusters, and how many pictures one may have: more are searched in parts.
+    """The number of clusters, and of pictures that one may have: more are searched in parts.
 
     nearest: clusters of each picture. together: clusters of one task. candidates: pictures with which a block of others
     is compared at once. refined: whether neighbours of neighbours are sought.
@@ -184,7 +186,7 @@ def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.nda
 
 
 def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
-    """About ``wanted`` rows of length 1, or all, F×D."""
+    """Returns about ``wanted`` rows of length 1, or all, F×D."""
     share = min(1.0, wanted / len(features))
     parts = []
     for number, shard in enumerate(features.shards):
@@ -209,7 +211,7 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 
 def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
-    """The M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
+    """Returns the M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
     import torch
 
     found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
@@ -222,7 +224,7 @@ def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -
 
 
 def unit(rows_ND: np.ndarray) -> np.ndarray:
-    """Rows of length 1. Raises `UsageError` for one that is not finite."""
+    """Returns rows of length 1. Raises `UsageError` for one that is not finite."""
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
     if not np.isfinite(length_N).all():
         raise UsageError("features hold NaN or infinity; encode these pictures again, or leave them out")
@@ -238,7 +240,7 @@ ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # −1: n
 
 @dataclass(frozen=True)
 class Placed:
-    """What lies on disk by place: features as given, their lengths, the number of the row, and the order of blocks."""
+    """Files on disk by place: features as given, their lengths, the number of the row, and the order of blocks."""
 
     features: RowFile  # N×D
     length: RowFile
@@ -279,7 +281,7 @@ class Round:
     max_cosine: float | None
 
     def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """The neighbours of some places after the round, B×K `ENTRY`; known_BK: those before it."""
+        """Returns the neighbours of some places after the round, B×K `ENTRY`; known_BK: those before it."""
         found_M = self._candidates(own_B, known_BK)
         if not len(found_M):
             settled_BK = known_BK.copy()
@@ -296,7 +298,7 @@ class Round:
         return near_BK
 
     def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Ascending places; none where no step is new."""
+        """Returns ascending places; none where no step is new."""
         first_BE = known_BK[:, :EXPANDED]
         there_BE = first_BE["place"] >= 0
         step_U = np.unique(first_BE["place"][there_BE])
@@ -309,7 +311,9 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """The k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties by row."""
+        """Returns the k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties
+        by row.
+        """
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
         at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
@@ -323,14 +327,14 @@ class Round:
 
 
 def no_entries(*shape: int) -> np.ndarray:
-    """Neighbours that are none."""
+    """Returns neighbours that are none."""
     entries = np.empty(shape, ENTRY)
     entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
     return entries
 
 
 def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
-    """How many places of the latter are not in the former."""
+    """Returns how many places of the latter are not in the former."""
     place_BK = after_BK["place"]
     return int(((place_BK[:, :, None] != before_BK["place"][:, None, :]).all(2) & (place_BK >= 0)).sum())
 
@@ -342,7 +346,7 @@ Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yiel
 
 
 def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
-    """The tasks of a stage, in this process."""
+    """Does the tasks of a stage, one after the other, in this process."""
     for number in numbers:
         search.perform(name, number)
         yield
@@ -362,7 +366,7 @@ class LargeSearch:
 
     @property
     def refines(self) -> bool:
-        """Whether there are rounds after the search within clusters: one cluster is exact."""
+        """Returns whether there are rounds after the search within clusters: one cluster is exact."""
         return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property
@@ -378,7 +382,7 @@ class LargeSearch:
 
     @property
     def before_S2C(self) -> np.ndarray:
-        """How many pictures of the files before each are in each cluster; all of them stand last (`count`)."""
+        """Counts of the pictures of the files before each, by cluster; those of all stand last (`count`)."""
         before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
         return before_S2C
 
@@ -393,12 +397,12 @@ class LargeSearch:
         return range(-(-len(self.centre_CD) // self.sizes.together))
 
     def order_of(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
-        """What ``order`` and ``begin`` have of a file."""
+        """Returns what ``order`` and ``begin`` have of a file."""
         place_M = np.load(self.path_of("order", shard), mmap_mode="r", allow_pickle=False)
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
     def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
+        """Returns rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
         first = group * self.sizes.together
         last = min(first + self.sizes.together, len(self.centre_CD))
         row_F, cluster_F, home_F = [], [], []
@@ -413,7 +417,7 @@ class LargeSearch:
         return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
 
     def rows_of(self, name: str, row_M: np.ndarray) -> np.ndarray:
-        """What the files of a stage have for ascending rows."""
+        """Returns what the files of a stage have for ascending rows."""
         parts, begin = [], 0
         for shard, after in enumerate(self.features.first_S[1:]):
             end = int(np.searchsorted(row_M, after))
@@ -424,7 +428,7 @@ class LargeSearch:
         return np.concatenate(parts)
 
     def read(self, row_M: np.ndarray) -> np.ndarray:
-        """Features of ascending rows of all files."""
+        """Returns features of ascending rows of all files."""
         cut = np.searchsorted(row_M, self.features.first_S)
         return np.concatenate(
             [
@@ -436,13 +440,13 @@ class LargeSearch:
         )
 
     def path_of(self, name: str, number: int) -> Path:
-        """The file of one task of a stage."""
+        """Returns the file of one task of a stage."""
         if name in ("centroids", "before"):
             return self.folder / f"{name}.npy"
         return self.folder / name / f"{number:06}.npy"
 
     def check_plan(self) -> None:
-        """Keep what the work is for. Raises `UsageError` where the folder is of other features or settings."""
+        """Keeps what the work is for. Raises `UsageError` where the folder is of other features or settings."""
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
             "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
@@ -480,7 +484,7 @@ class LargeSearch:
 
     # The rounds
     def round_rows(self, number: int) -> RowFile:
-        """Neighbours by place after a round; before the first one, number 0, those of the search."""
+        """Returns neighbours by place after a round; before the first one, number 0, those of the search."""
         return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
 
     @property
@@ -503,7 +507,7 @@ class LargeSearch:
 
     # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
-        """Do what is not there yet. Returns the seconds of each stage, by the name of its files.
+        """Does what is not there yet. Returns the seconds of each stage, by the name of its files.
 
         ``spread`` does a stage's tasks in any order, on any machines that see the folders; default: one by one, here.
         Raises `UsageError` where the folder is of other features or settings.
@@ -521,7 +525,7 @@ class LargeSearch:
         return seconds
 
     def perform(self, name: str, number: int) -> None:
-        """One task of a stage."""
+        """Does one task of a stage."""
         tasks: dict[str, Callable[[int], None]] = {
             "centroids": self.place,
             "order": self.assign,
@@ -537,7 +541,9 @@ class LargeSearch:
             tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
-        """What is shown, the files' name, and the tasks' numbers; a stage needs all files of those before it."""
+        """Returns what is shown, the files' name, and the tasks' numbers; a stage needs all files of those before
+        it.
+        """
         files = range(len(self.features.shards))
         first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
             ("placing clusters", "centroids", lambda: range(1)),
@@ -560,11 +566,11 @@ class LargeSearch:
 
     # The tasks
     def place(self, _: int = 0) -> None:
-        """Where the clusters are."""
+        """Places the clusters."""
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """The rows of a file by cluster, each row once for each of its clusters, and where each cluster begins."""
+        """Orders the rows of a file by cluster, each row once for each of its clusters, with where each begins."""
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, BLOCK):
@@ -581,7 +587,7 @@ class LargeSearch:
         save_array(self.path_of("order", shard), place_M.astype(np.int64))
 
     def count(self, _: int = 0) -> None:
-        """How many pictures of the files before each are in each cluster: of both kinds, and as the nearest."""
+        """Counts the pictures of the files before each in each cluster: of both kinds, and as the nearest."""
         shape = (len(self.features.shards) + 1, 2, len(self.centre_CD))
 
         def write(temporary: Path) -> None:
@@ -599,7 +605,7 @@ class LargeSearch:
             replace_file(self.path_of("before", 0), write)
 
     def search(self, group: int) -> None:
-        """The nearest of each picture of some clusters among the others of its cluster: exact."""
+        """Finds the nearest of each picture of some clusters among the others of its cluster: exact."""
         row_M, cluster_M, _ = self.members(group)
         found_MK = nothing_found(len(row_M), self.kept)
         for cluster in np.unique(cluster_M):
@@ -620,7 +626,7 @@ class LargeSearch:
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """The nearest of each picture of a file, of all of its clusters, and its place."""
+        """Joins the nearest of each picture of a file, of all of its clusters, and its place."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
@@ -655,7 +661,7 @@ class LargeSearch:
         save_array(self.path_of("near", shard), near_NK)
 
     def move(self, group: int) -> None:
-        """The pictures that are nearest to some clusters, and their neighbours, into the files by place."""
+        """Writes the pictures that are nearest to some clusters, and their neighbours, into the files by place."""
         row_M, cluster_M, home_M = self.members(group)
         row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self.first_place(group)
         chunk = max(1, min(BLOCK, self.sizes.largest, 2**24 // self.kept))
@@ -680,7 +686,7 @@ class LargeSearch:
         save_array(self.path_of("moved", group), np.array([len(row_M)]))
 
     def improve(self, number: int, group: int) -> None:
-        """A round for the pictures that are nearest to some clusters."""
+        """Does a round for the pictures that are nearest to some clusters."""
         first, end = self.first_place(group), self.first_place(group + 1)
         before, after = self.round_rows(number - 1), self.round_rows(number)
         step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
@@ -700,7 +706,7 @@ class LargeSearch:
         save_array(self.path_of(f"{ROUND}{number}", group), np.array([new, of]))
 
     def finish(self, shard: int) -> None:
-        """The nearest of each picture of a file after the last round, as rows."""
+        """Writes the nearest of each picture of a file after the last round, as rows."""
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
         last = self.round_rows(self._rounds_done())
@@ -717,7 +723,7 @@ class LargeSearch:
 
     # The rounds
     def _groups_of(self, number: int) -> Sequence[int]:
-        """The tasks of a round: none where the one before changed little."""
+        """Returns the tasks of a round: none where the one before changed little."""
         if number == 1 or not self._complete(number - 1):
             return self.groups if number == 1 else []
         new, of = sum(np.load(self.path_of(f"{ROUND}{number - 1}", group)) for group in self.groups)
@@ -727,24 +733,24 @@ class LargeSearch:
         return all(self.path_of(f"{ROUND}{number}", group).is_file() for group in self.groups)
 
     def _rounds_done(self) -> int:
-        """The last round: the only one whose neighbours `_drop_before` left."""
+        """Returns the last round: the only one whose neighbours `_drop_before` left."""
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """The neighbours before a round that is done are of no use."""
+        """Drops the neighbours before a round that is done: they are of no use."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 
 
 def nothing_found(*shape: int) -> np.ndarray:
-    """Neighbours that are none."""
+    """Returns neighbours that are none."""
     pairs = np.empty(shape, PAIR)
     pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
     return pairs
 
 
 def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
-    """The k nearest of each row's candidates, each picture once, by the tie rule of `features.nearest`."""
+    """Returns the k nearest of each row's candidates, each picture once, by the tie rule of `features.nearest`."""
     row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
     by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
     row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))
@@ -799,7 +805,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
 
 
 def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
-    """The share of the exact first k that were found, for each k of ``tops``, at ``queries`` random pictures.
+    """Returns the share of the exact first k that were found, for each k of ``tops``, at ``queries`` random pictures.
 
     Exact search in blocks of all features, by the rule of `features.nearest`.
     """

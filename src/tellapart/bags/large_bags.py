@@ -26,14 +26,14 @@ QUERIES = 200  # pictures whose exact neighbours are sought, to see what share i
 
 @dataclass(frozen=True)
 class MinedFolder:
-    """What was written: bags by size, of how many pictures, and the share of exact neighbours that was found."""
+    """The result: bags by size, of how many pictures, and the share of exact neighbours that was found."""
 
     header: Header
     bags: dict[int, CuratedBags]
     clusters: int
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers of bags by size, and how they were found."""
+        """Returns numbers of bags by size, and how they were found."""
         sizes = [
             {"size": size, "bags": len(own.rows_MS), "similarity": _summary(own.similarity_M)}
             for size, own in self.bags.items()
@@ -47,7 +47,7 @@ class MinedFolder:
         }
 
     def lines(self) -> list[str]:
-        """The same for a person."""
+        """Returns the same for a person."""
         share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
         copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
         found = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
@@ -69,7 +69,7 @@ def mine_folder(
     spread: Spread | None = None,
     progress: bool = True,
 ) -> MinedFolder:
-    """Curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
+    """Mines curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
 
     Of copies (equal features) the first is used.
 
@@ -112,7 +112,7 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _damage_of_what_was_there(work: Path) -> Iterator[None]:
-    """Turn what goes wrong with the files of an earlier search into a `TellapartError`."""
+    """Turns what goes wrong with the files of an earlier search into a `TellapartError`."""
     earlier = (work / "plan.json").exists()
     try:
         yield

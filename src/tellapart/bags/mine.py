@@ -58,7 +58,7 @@ def mine_bags(
     approximate: bool | None = None,
     block: int = BLOCK,
 ) -> list[Bag]:
-    """One bag of ``size`` for every picture: itself and its nearest (paper 2, algorithm 1).
+    """Returns one bag of ``size`` for every picture: itself and its nearest (paper 2, algorithm 1).
 
     features_ND: the scorer's features of the pictures. texts_ND: of their captions, N×D (their mean) or one M×D for
     each picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
@@ -95,7 +95,7 @@ def mine_bags(
 
 
 def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
-    """The most alike of the bags that share no picture (paper 2, algorithm 2), most alike first.
+    """Returns the most alike of the bags that share no picture (paper 2, algorithm 2), most alike first.
 
     Down the list in the order of similarity (equal ones, to the ninth digit, as they stand), a bag is kept where none
     of its pictures was kept before.
@@ -121,7 +121,7 @@ class TrainingBags:
     loose_L: np.ndarray
 
     def line(self) -> str:
-        """What became of the pictures, for a person."""
+        """Returns what became of the pictures, for a person."""
         total = self.bags_MS.size + len(self.loose_L)
         line = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
@@ -150,7 +150,7 @@ def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
 
 
 def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
-    """Picture ⊕ mean of its captions (paper 2, algorithm 1, lines 4 to 8): N×2D float32, rows as they come.
+    """Returns picture ⊕ mean of its captions (paper 2, algorithm 1, lines 4 to 8): N×2D float32, rows as they come.
 
     features_ND of pictures; texts_ND: N×D, or one M×D of M captions for each picture. Hand in features of length 1, as
     a scorer gives them. Raises `UsageError` for another number of texts than pictures, and for a picture without one.
@@ -166,7 +166,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
 
 
 def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
-    """The rows of the first picture of each content key; all n without keys."""
+    """Returns the rows of the first picture of each content key; all n without keys."""
     if keys is None:
         return np.arange(n)
     if len(keys) != n:
@@ -195,7 +195,9 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """How many neighbours of each picture bags of ``size`` may need: of pairs, some give their places to others."""
+    """Returns how many neighbours of each picture bags of ``size`` may need: of pairs, some give their places to
+    others.
+    """
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
@@ -208,13 +210,13 @@ def _check(size: int, similarity: str, max_cosine: float | None) -> None:
 
 
 def check_max_cosine(max_cosine: float | None) -> None:
-    """A `UsageError` for what is no cosine."""
+    """Raises `UsageError` for what is no cosine."""
     if max_cosine is not None and not -1 < max_cosine <= 1:
         raise UsageError(f"max_cosine is {max_cosine:g}; expected a cosine such as 0.8")
 
 
 def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float | None) -> np.ndarray:
-    """The rows of each bag, M×size: a query without enough neighbours has none."""
+    """Returns the rows of each bag, M×size: a query without enough neighbours has none."""
     if max_cosine is None:
         bag_NS = np.concatenate([np.arange(len(rows_NK))[:, None], rows_NK[:, : size - 1]], axis=1)
         return bag_NS[(bag_NS >= 0).all(1)] if bag_NS.shape[1] == size else np.zeros((0, size), np.int64)
@@ -225,7 +227,7 @@ def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float
 
 
 def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
-    """A query and its nearest, no two of them nearer than ``max_cosine``; None where they do not suffice."""
+    """Returns a query and its nearest, no two of them nearer than ``max_cosine``; None where they do not suffice."""
     nearest_K = nearest_K[nearest_K >= 0]
     cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
     places: list[int] = []
@@ -250,7 +252,9 @@ class HardPool:
     asked: int  # targets that could be read
 
     def lines(self) -> str:
-        """A data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in archives."""
+        """Returns a data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in
+        archives.
+        """
         lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)
@@ -262,7 +266,8 @@ class HardPool:
 
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets' rows.
+    """Returns rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets'
+    rows.
 
     Copies of a target (cosine above 0.9999) do not count for it. Ties: see `tellapart.features.nearest`. A row near
     several targets belongs to the nearest one, of equally near ones to the first.
@@ -276,7 +281,7 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 
 
 def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
-    """The ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
+    """Returns the ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
 
     Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
     which the data sets list. Raises `UsageError` where nothing is left.
@@ -318,7 +323,8 @@ def mine_dataset(
     max_cosine_of: MaxCosineOf = "target",
     approximate: bool | None = None,
 ) -> MinedBags:
-    """Curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of each.
+    """Returns curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of
+    each.
 
     Features come from the store: what was encoded before is not encoded again. Pictures that cannot be read are left
     out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
@@ -374,14 +380,16 @@ def mine_dataset(
 
 
 def check_sizes(sizes: Sequence[int]) -> list[int]:
-    """Ascending, each once; a `UsageError` for one below two."""
+    """Returns the sizes ascending, each once. Raises `UsageError` for one below two."""
     if not sizes or min(sizes) < 2:
         raise UsageError(f"bags of {', '.join(map(str, sizes)) or 'no size'}; expected sizes from 2 on, such as 3,5,7")
     return sorted(set(sizes))
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
-    """The captions of each picture: its references, or those of a file. Raises `UsageError` where one has none."""
+    """Returns the captions of each picture: its references, or those of a file. Raises `UsageError` where one has
+    none.
+    """
     if captions != "references":
         paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
         known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})
@@ -397,6 +405,6 @@ def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
 
 
 def caption_features(scorer: Scorer, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Features M×D of the M captions of each picture."""
+    """Returns features M×D of the M captions of each picture."""
     flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
     return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

@@ -1,4 +1,4 @@
-"""Which pictures share a batch: whole bags of look-alikes, or random ones, each with its own hard distractors.
+"""Samplers of the pictures of a batch: whole bags of look-alikes, or random ones, each with its own hard distractors.
 
 A sampler is a function of the step: it draws from (seed, epoch) or (seed, step) and remembers nothing, so a run that
 stops in the middle of an epoch goes on with the very batch that it would have had.
@@ -125,14 +125,14 @@ class HardNegativeSampler:
 
 
 def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
-    """The bag size of an epoch: of the last entry that begins by then."""
+    """Returns the bag size of an epoch: of the last entry that begins by then."""
     return [size for start, size in schedule if start <= epoch][-1]
 
 
 def curriculum(
     rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], log: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
-    """A plan for `BagSampler`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
+    """Returns a plan for `BagSampler`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
 
     Bags of a size are made when they are first needed; ``log`` gets a line that counts the pictures in bags.
     """
@@ -149,7 +149,7 @@ def curriculum(
 
 
 def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], TrainingBags]:
-    """A plan for `BagSampler` of pictures that have nothing in common: the control of a curriculum."""
+    """Returns a plan for `BagSampler` of pictures that have nothing in common: the control of a curriculum."""
 
     def plan(epoch: int) -> TrainingBags:
         size = bag_size_at(schedule, epoch)

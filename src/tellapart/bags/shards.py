@@ -41,7 +41,9 @@ class Shard:
     kept: np.ndarray | None = None
 
     def read(self, row_M: np.ndarray | slice) -> np.ndarray:
-        """Some rows as float32, M×D. Those of a slice, or of ascending numbers, are read in the order of the file."""
+        """Returns some rows as float32, M×D. Those of a slice, or of ascending numbers, are read in the order of the
+        file.
+        """
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
         matrix = np.memmap(self.path, disk, "r", self.offset, (stored, self.width))
@@ -156,7 +158,7 @@ class Ids:
 
     @classmethod
     def open(cls, features: FeatureShards) -> Ids:
-        """Look through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8, and for an
+        """Looks through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8, and for an
         id that is empty or stands twice."""
         ids = cls(features, [_begins(shard) for shard in features.shards])
         if any(begin_N is not None for begin_N in ids._begin_SN):
@@ -191,7 +193,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
 
 
 def _list(shard: Shard) -> Path:
-    """Where the ids of a file are."""
+    """Returns where the ids of a file are."""
     return shard.path.with_suffix(".txt")
 
 
@@ -203,7 +205,7 @@ def _text(path: Path) -> mmap.mmap | bytes:
 
 
 def _begins(shard: Shard) -> np.ndarray | None:
-    """Where each line of a file's list begins; the end stands last. None where there is no list."""
+    """Returns where each line of a file's list begins; the end stands last. None where there is no list."""
     path = _list(shard)
     if not path.is_file():
         return None

@@ -42,7 +42,7 @@ class NumpyFolder:
             raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
-        """The features among an archive's arrays."""
+        """Returns the features among an archive's arrays."""
         with arrays:
             named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
@@ -97,7 +97,7 @@ class FeatureFiles:
 
     @classmethod
     def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
-        """The features at a path. Raises `UsageError` where there is no such thing.
+        """Returns the features at a path. Raises `UsageError` where there is no such thing.
 
         ``equal``: pictures with another number of regions than the first one that is read are an error.
         """
@@ -109,13 +109,13 @@ class FeatureFiles:
         return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found), equal)
 
     def name_of(self, item: Item) -> str | None:
-        """The name of an item's features, or None: its id, that without its suffix, or its bare name."""
+        """Returns the name of an item's features, or None: its id, that without its suffix, or its bare name."""
         path = Path(item.id)
         names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
         return next((name for name in names if self.source.has(name)), None)
 
     def names_of(self, items: Sequence[Item]) -> list[str | None]:
-        """The names of all of these. Raises `UsageError` where two pictures would have the same features."""
+        """Returns the names of all of these. Raises `UsageError` where two pictures would have the same features."""
         names = [self.name_of(item) for item in items]
         owner: dict[str, str] = {}
         for item, name in zip(items, names, strict=True):
@@ -151,7 +151,7 @@ class FeatureFiles:
         return array.astype(np.float32, copy=False)
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """The features of items, read on access. Raises `UsageError` that names an item without any."""
+        """Returns the features of items, read on access. Raises `UsageError` that names an item without any."""
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(

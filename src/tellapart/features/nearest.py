@@ -87,7 +87,7 @@ class Vectors:
         return len(self.given_ND)
 
     def take(self, row_Q: npt.NDArray[np.integer]) -> Vectors:
-        """Some of the rows, in this order."""
+        """Returns some of the rows, in this order."""
         unit_QD = self.unit_ND[row_Q]
         given_QD = unit_QD if self.given_ND is self.unit_ND else self.given_ND[row_Q]
         return Vectors(given_QD, self.length_N[row_Q], unit_QD)
@@ -184,7 +184,7 @@ def order_candidates(
     *,
     complete: bool,
 ) -> Neighbours:
-    """The first k of each query's candidates (nearest first by float32), ordered by the tie rule.
+    """Returns the first k of each query's candidates (nearest first by float32), ordered by the tie rule.
 
     Only cosines that float32 cannot tell from the next one are computed again. complete: no candidate was cut off.
     Otherwise a query whose last candidate is nearly as near as its k-th is compared with the whole gallery in float64.
@@ -207,7 +207,7 @@ def order_candidates(
 
 
 def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
-    """Which of these cosines (descending along a row) are nearly equal to the one before or after."""
+    """Returns which of these cosines (descending along a row) are nearly equal to the one before or after."""
     near_QC = np.zeros(cosine_QC.shape, bool)
     with np.errstate(invalid="ignore"):  # −inf minus −inf
         gap_QC = cosine_QC[:, :-1] - cosine_QC[:, 1:] <= ROUNDING
@@ -219,7 +219,7 @@ def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
 def _whole_gallery(
     queries: Vectors, gallery: Vectors, query: int, k: int, exclusions: Exclusions
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Rows and cosines of the first k neighbours of one query, all in float64."""
+    """Returns rows and cosines of the first k neighbours of one query, all in float64."""
     row_N = np.arange(len(gallery))
     cosine_N = queries.cosines(np.full(len(gallery), query), row_N, gallery)
     cosine_N[cosine_N > exclusions.limit] = -np.inf
@@ -238,7 +238,7 @@ def nearest_neighbours(
     approximate: bool | None = None,
     progress: bool = True,
 ) -> Neighbours:
-    """The k nearest other pictures of each picture, by the cosine of their features.
+    """Returns the k nearest other pictures of each picture, by the cosine of their features.
 
     features_ND: rows of any length. max_cosine: leaves out nearer pictures (paper 3: near-duplicates are at 0.8 and
     above). Order: by the cosine in float64, rounded to nine digits, equal cosines by row; it does not depend on
@@ -325,7 +325,7 @@ MAX_WIDENING = 16  # times as many pictures, of as many cells, are looked at whe
 
 @dataclass(frozen=True)
 class ApproximateSearch:
-    """What an approximate search found, and the seconds that it took: to build the index, and to search it."""
+    """The result of an approximate search, and the seconds that it took: to build the index, and to search it."""
 
     neighbours: Neighbours
     build_seconds: float
@@ -336,7 +336,7 @@ class ApproximateSearch:
 def approximate_neighbours(
     unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
 ) -> Neighbours:
-    """The k nearest of each picture that FAISS finds, with the recall against the exact search.
+    """Returns the k nearest of each picture that FAISS finds, with the recall against the exact search.
 
     unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
     of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
@@ -419,7 +419,7 @@ def load_faiss(what: str) -> Any:
 def _search(
     index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest of some pictures: rows and cosines Q×k, as `Neighbours` has them.
+    """Returns the k nearest of some pictures: rows and cosines Q×k, as `Neighbours` has them.
 
     Where near-duplicates leave fewer than k, twice as many are asked for in twice as many cells, and so on.
     """
@@ -451,7 +451,7 @@ def _widened_parameters(index: Any, times: int) -> Any:
 def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The first k of what was found that are another picture and not too near, equal cosines by row."""
+    """Returns the first k of what was found that are another picture and not too near, equal cosines by row."""
     left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
     if max_cosine is not None:
         left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
@@ -464,7 +464,7 @@ def _filter_candidates(
 
 
 def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """The share of the exact neighbours of some pictures that were found."""
+    """Returns the share of the exact neighbours of some pictures that were found."""
     vectors = Vectors.of(unit_ND)
     exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
     exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK

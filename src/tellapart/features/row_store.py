@@ -78,7 +78,7 @@ class RowStore:
     # -- reading
 
     def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
-        """The rows of those keys that the table has."""
+        """Returns the rows of those keys that the table has."""
         name = _name(label)
         with self._index.transaction("DEFERRED") as index:
             table = _table(index, name)
@@ -90,7 +90,7 @@ class RowStore:
         return sound
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """The content keys of those files that were hashed before and have the same (size, mtime_ns) still."""
+        """Returns the content keys of those files that were hashed before and have the same (size, mtime_ns) still."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._index.transaction("DEFERRED") as index:
@@ -99,7 +99,7 @@ class RowStore:
         return {p: key for p, (size, mtime, key) in split.items() if (int(size), int(mtime)) == signatures[p]}
 
     def remember_files(self, files: Iterable[tuple[str, tuple[int, int], str]]) -> None:
-        """Keep (path, (size, mtime_ns), content key) for `known_files`."""
+        """Keeps (path, (size, mtime_ns), content key) for `known_files`."""
         rows = [(path, *signature, key) for path, signature, key in files]
         if rows:
             with self._index.transaction("IMMEDIATE") as index:
@@ -123,7 +123,7 @@ class RowStore:
         return None
 
     def dtype_of(self, label: str) -> str | None:
-        """The type of a table's rows on disk; None where there is no table."""
+        """Returns the type of a table's rows on disk; None where there is no table."""
         with self._index.transaction("DEFERRED") as index:
             table = _table(index, _name(label))
         return None if table is None else table.dtype
@@ -133,7 +133,7 @@ class RowStore:
     def append(
         self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
     ) -> None:
-        """Add rows; keys that are there already (another process was faster) keep theirs.
+        """Adds rows; keys that are there already (another process was faster) keep theirs.
 
         precision: of the model that made them; a new table keeps half precision as such where no bit is lost by it.
         title: what `usage` calls the table.
@@ -161,13 +161,13 @@ class RowStore:
             index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), name))
 
     def touch(self, label: str) -> None:
-        """Mark a table as used now, and drop least recently used shards of others while all exceed the limit."""
+        """Marks a table as used now, and drops least recently used shards of others while all exceed the limit."""
         with self._index.transaction("IMMEDIATE") as index:
             index.execute("UPDATE tables SET used = ? WHERE name = ?", (time.time(), _name(label)))
             self._make_room(index, _name(label), 0)
 
     def empty(self) -> int:
-        """Drop every table and every remembered file; the bytes set free. A damaged index goes as well."""
+        """Drops every table, every remembered file and a damaged index. Returns the bytes set free."""
         if not self.folder.is_dir():
             return 0
         freed = sum(file.stat().st_size for file in self.folder.glob("rows/*.bin"))
@@ -183,7 +183,7 @@ class RowStore:
         return freed
 
     def remove(self, label: str) -> int:
-        """Drop one table; the bytes set free."""
+        """Drops one table. Returns the bytes set free."""
         with self._index.transaction("EXCLUSIVE") as index:
             if (table := _table(index, _name(label))) is None:
                 return 0
@@ -194,7 +194,7 @@ class RowStore:
         return freed
 
     def usage(self) -> list[TableUse]:
-        """The contents of the cache, last used first."""
+        """Returns the contents of the cache, last used first."""
         if not self._index.path.is_file():
             return []
         with self._index.transaction("DEFERRED") as index:
@@ -211,7 +211,7 @@ class RowStore:
         ]
 
     def room(self) -> Room:
-        """What the store holds, may hold, and could hold."""
+        """Returns what the store holds, may hold, and could hold."""
         with cache_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             return Room(sum(use.bytes for use in self.usage()), self.limit_bytes, shutil.disk_usage(self.folder).free)
@@ -219,14 +219,14 @@ class RowStore:
     # -- inside
 
     def _sizes(self, table: Table | None) -> dict[int, int]:
-        """Bytes of the shards that are there."""
+        """Returns bytes of the shards that are there."""
         if table is None:
             return {}
         files = {shard: table.file(self.folder, shard) for shard in table.shards()}
         return {shard: file.stat().st_size for shard, file in files.items() if file.is_file()}
 
     def _intact(self, index: sqlite3.Connection, table: Table, known: Mapping[str, int]) -> dict[str, int]:
-        """Those of the ``known`` rows whose bytes are as they were written. Rows of version 1 pass."""
+        """Returns those of the ``known`` rows whose bytes are as they were written. Rows of version 1 pass."""
         whole = {shard for shard, size in self._sizes(table).items() if size >= table.rows_in(shard) * table.row_bytes}
         checked = self._checked.setdefault(table.name, set())
         lost = {key for key, row in known.items() if table.shard_of(row) not in whole}
@@ -244,7 +244,7 @@ class RowStore:
         return {key: row for key, row in known.items() if key not in lost}
 
     def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
-        """Drop the damaged rows, those known and not sound; what another process wrote in their place stays."""
+        """Drops the damaged rows, those known and not sound; what another process wrote in their place stays."""
         name, damaged = _name(label), [(key, row) for key, row in known.items() if key not in sound]
         if not damaged:
             return
@@ -262,7 +262,7 @@ class RowStore:
         return table
 
     def _write(self, table: Table, rows: np.ndarray) -> None:
-        """Put rows behind the counted ones, into as many shards as they need."""
+        """Puts rows behind the counted ones, into as many shards as they need."""
         done = 0
         while done < len(rows):
             row = table.count + done
@@ -275,7 +275,7 @@ class RowStore:
             done = end
 
     def _make_room(self, index: sqlite3.Connection, keep: str, more: int) -> None:
-        """Drop shards, the least recently used table's first, until ``more`` bytes fit; none that is open."""
+        """Drops shards, the least recently used table's first, until ``more`` bytes fit; none that is open."""
         names = [name for (name,) in index.execute("SELECT name FROM tables ORDER BY used").fetchall()]
         tables = {name: table for name in names if (table := _table(index, name)) is not None}
         sizes = {name: self._sizes(table) for name, table in tables.items()}
@@ -314,7 +314,7 @@ def _shards(table: Table, rows: Iterable[int]) -> set[int]:
 
 
 def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
-    """Rows in the table's type. Raises `TellapartError` where they do not fit it."""
+    """Returns rows in the table's type. Raises `TellapartError` where they do not fit it."""
     fits = rows.shape[1:] == table.shape
     if fits and rows.dtype.str != table.dtype:  # half precision: the same bits must come back
         with np.errstate(over="ignore"):
@@ -356,34 +356,34 @@ class Table:
         return row_bytes(self.dtype, self.shape)
 
     def shard_of(self, row: int) -> int:
-        """The number of the shard that a row is in."""
+        """Returns the number of the shard that a row is in."""
         return 0 if self.per_shard is None else row // self.per_shard
 
     def file(self, folder: Path, shard: int) -> Path:
-        """The file of a shard."""
+        """Returns the file of a shard."""
         return folder / "rows" / (f"{self.name}.bin" if self.per_shard is None else f"{self.name}-{shard:04}.bin")
 
     def shards(self) -> range:
-        """The numbers of all shards that rows were written to."""
+        """Returns the numbers of all shards that rows were written to."""
         return range(self.shard_of(self.count - 1) + 1 if self.count else 0)
 
     def rows_in(self, shard: int) -> int:
-        """How many rows were written to a shard."""
+        """Returns how many rows were written to a shard."""
         return self.count if self.per_shard is None else min(self.per_shard, self.count - shard * self.per_shard)
 
 
 def row_bytes(dtype: str, shape: Sequence[int]) -> int:
-    """Bytes of one row on disk."""
+    """Returns bytes of one row on disk."""
     return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
 
 
 def rows_per_shard(dtype: str, shape: Sequence[int]) -> int:
-    """How many rows a new table puts into a file."""
+    """Returns how many rows a new table puts into a file."""
     return max(1, SHARD_BYTES // max(1, row_bytes(dtype, shape)))
 
 
 def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Rows as they lie on disk."""
+    """Returns rows as they lie on disk."""
     rows = np.ascontiguousarray(rows)
     if dtype == BF16:
         upper: np.ndarray = (rows.astype(np.float32, copy=False).view(np.uint32) >> 16).astype(np.uint16)
@@ -392,7 +392,7 @@ def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Rows from disk for use: half precision becomes float32."""
+    """Returns rows from disk for use: half precision becomes float32."""
     if dtype == BF16:
         floats: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
         return floats
@@ -400,7 +400,9 @@ def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def smallest_dtype(rows: np.ndarray, precision: str) -> str:
-    """The type to keep float32 rows of a model in ``precision`` in: the smaller one where no bit is lost by it."""
+    """Returns the type to keep float32 rows of a model in ``precision`` in: the smaller one where no bit is lost by
+    it.
+    """
     small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
     if small is None or rows.dtype != np.float32 or not rows.size:
         return str(rows.dtype.str)
@@ -409,7 +411,7 @@ def smallest_dtype(rows: np.ndarray, precision: str) -> str:
 
 
 def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
-    """Put bytes at a place of a file and flush them; what did not fit is cut off again."""
+    """Puts bytes at a place of a file and flushes them; what did not fit is cut off again."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         left, at = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data), place
@@ -426,7 +428,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 
 def is_open(file: Path) -> bool:
-    """Whether some process, this one included, has rows of a shard mapped."""
+    """Returns whether some process, this one included, has rows of a shard mapped."""
     try:
         handle = os.open(file, os.O_RDWR)
     except OSError:
@@ -449,7 +451,7 @@ class OpenShard:
 
     @classmethod
     def open(cls, table: Table, folder: Path, shard: int) -> OpenShard:
-        """Map the file of a shard."""
+        """Maps the file of a shard."""
         path = table.file(folder, shard)
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -567,7 +569,7 @@ class CacheIndex:
 
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
-    """The rows of a query that ends in ``IN``, for any number of keys: its first column to its second."""
+    """Returns the rows of a query that ends in ``IN``, for any number of keys: its first column to its second."""
     found: dict[str, Any] = {}
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
@@ -577,7 +579,7 @@ def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: 
 
 @contextlib.contextmanager
 def cache_errors(folder: Path) -> Iterator[None]:
-    """What the system says about the cache folder, as one line with what to do."""
+    """Turns what the system says about the cache folder into one line with what to do."""
     elsewhere = "set TELLAPART_CACHE to another folder"
     try:
         yield

@@ -78,7 +78,9 @@ class FeatureStore:
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """What ``maker`` makes of pictures, such as those of `training.batches.TrainingPixels`; else as `features`."""
+        """Returns what ``maker`` makes of pictures, such as those of `training.batches.TrainingPixels`; else as
+        `features`.
+        """
         return self._array(items, maker, BATCH, progress)
 
     def readable(
@@ -90,7 +92,7 @@ class FeatureStore:
         batch_size: int = BATCH,
         progress: bool = True,
     ) -> list[Item]:
-        """Encode what is missing. The items whose rows are in the store; ``skipped`` gets the others.
+        """Encodes what is missing. Returns the items whose rows are in the store; ``skipped`` gets the others.
 
         encoder: or the `RowMaker` of other rows.
         """
@@ -103,7 +105,8 @@ class FeatureStore:
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """The array that ``make`` returns, stored under ``label``; ``make`` is called only where nothing is stored.
+        """Returns the array that ``make`` returns, stored under ``label``; ``make`` is called only where nothing is
+        stored.
 
         ``label`` must identify everything that the array depends on.
         """
@@ -115,7 +118,7 @@ class FeatureStore:
         return made if known is None else known[0]
 
     def digest(self, path: Path) -> str:
-        """The content key of a file of any size, read again only where its size or time of change is another.
+        """Returns the content key of a file of any size, read again only where its size or time of change is another.
 
         Raises `TellapartError` where it cannot be read.
         """
@@ -132,11 +135,11 @@ class FeatureStore:
         return key
 
     def usage(self) -> list[TableUse]:
-        """The contents of the cache, last used first."""
+        """Returns the contents of the cache, last used first."""
         return self._rows.usage()
 
     def empty(self) -> int:
-        """Drop everything. The number of bytes freed."""
+        """Drops everything. Returns the number of bytes freed."""
         return self._rows.empty()
 
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:
@@ -155,7 +158,7 @@ class FeatureStore:
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool
     ) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
-        """Bring the rows of ``items`` into the store. The rows' keys (None: unreadable), and who could not be read."""
+        """Brings the rows of ``items`` into the store. Returns keys (None: unreadable) and errors."""
         work = Filling(self._rows, maker, items, batch_size)
         with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
             for count in work.run():
@@ -166,7 +169,9 @@ class FeatureStore:
 
 
 def encoder_rows(encoder: Encoder) -> RowMaker:
-    """An encoder as the store uses it: float32 rows, without gradient. Half precision is kept as such on disk."""
+    """Returns an encoder as the store uses it: float32 rows, without gradient. Half precision is kept as such on
+    disk.
+    """
 
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         import torch
@@ -210,7 +215,7 @@ class Claims:
         self._places: dict[str, int] = {}
 
     def claim(self, key: str) -> bool:
-        """Whether nobody else is making this row; it is this pass's then, until `release`."""
+        """Returns whether nobody else is making this row; it is this pass's then, until `release`."""
         if key in self._places:
             return True
         digest = hashlib.blake2b(f"{self._label}\0{key}".encode(), digest_size=8).digest()
@@ -230,7 +235,7 @@ class Claims:
         return True
 
     def release(self) -> None:
-        """Give all claims back: the rows are in the store, or will not be made."""
+        """Gives all claims back: the rows are in the store, or will not be made."""
         held = _HELD.get((os.getpid(), self._path), set())
         for place in self._places.values():
             with contextlib.suppress(OSError):
@@ -241,14 +246,14 @@ class Claims:
             os.close(_FILES.pop(self._path))
 
     def _file(self) -> int:
-        """The claims file, open. A forked process has its own locks, and the file that it inherited serves."""
+        """Returns the claims file, open. A forked process has its own locks, and the file that it inherited serves."""
         if self._path not in _FILES or not self._is_there(_FILES[self._path]):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _FILES[self._path] = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         return _FILES[self._path]
 
     def _is_there(self, file: int) -> bool:
-        """Whether the open file is still the one under its name."""
+        """Returns whether the open file is still the one under its name."""
         try:
             return os.path.samestat(os.fstat(file), self._path.stat())
         except OSError:
@@ -282,11 +287,11 @@ class RowMaker:
     name: str = ""
 
     def of(self, picture: Picture) -> Any:
-        """What ``prepare`` makes of a picture or clip. Raises `PictureError`."""
+        """Returns what ``prepare`` makes of a picture or clip. Raises `PictureError`."""
         return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
-        """The key of a picture's row, from that of its content."""
+        """Returns the key of a picture's row, from that of its content."""
         return f"{content}-{self.frames}" if is_clip(picture) else content
 
 
@@ -316,7 +321,7 @@ class Filling:
         self.errors: list[tuple[Item, PictureError]] = []  # in the order of the items, once it ran
 
     def run(self) -> Iterator[int]:
-        """Do it; yields how many more items are done."""
+        """Does it; yields how many more items are done."""
         try:
             for start in range(0, len(self._items), WINDOW):
                 yield from self._window(start)
@@ -328,7 +333,7 @@ class Filling:
             self._claims.release()
 
     def _window(self, start: int) -> Iterator[int]:
-        """Take in some items."""
+        """Takes in some items."""
         items = self._items[start : start + WINDOW]
         signatures = self._signatures(items)
         known_keys = self._rows.known_files(dict(signatures.values()))
@@ -354,7 +359,7 @@ class Filling:
     def _one(
         self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
     ) -> int:
-        """Find out an item's key, and whether its row is to be made: 1, or 0 where another process makes it."""
+        """Finds out an item's key, and whether its row is to be made: 1, or 0 where another process makes it."""
         picture: Any = item.picture
         new = key is None
         if key is None:
@@ -383,7 +388,7 @@ class Filling:
         return 1
 
     def _encode(self) -> None:
-        """Make the rows that are wanted, those left out that another process stored before they were claimed here."""
+        """Makes the rows that are wanted, those left out that another process stored before they were claimed here."""
         wanted, self._wanted = self._wanted, {}
         for key in self._rows.known_rows(self._maker.label, list(wanted)):
             del wanted[key]
@@ -409,7 +414,7 @@ class Filling:
             self._tell(np.asarray(rows))
 
     def _flush(self) -> None:
-        """Encode what is wanted, and append all that is encoded."""
+        """Encodes what is wanted, and appends all that is encoded."""
         if self._wanted:
             self._encode()
         if self._encoded:
@@ -420,7 +425,7 @@ class Filling:
         self._appended = time.monotonic()
 
     def _wait(self) -> Iterator[int]:
-        """Look what became of the rows that other processes make; make here what nobody makes any more."""
+        """Looks up what became of the rows that other processes make; makes here what nobody makes any more."""
         known = self._rows.known_rows(self._maker.label, list(self._elsewhere))
         for key in [key for key in self._elsewhere if key in known]:
             yield len(self._elsewhere.pop(key))
@@ -444,7 +449,7 @@ class Filling:
             time.sleep(POLL_SECONDS)
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Say how much will be stored, once the shape of a row is known and before the rest is encoded."""
+        """Says how much will be stored, once the shape of a row is known and before the rest is encoded."""
         self._told = True
         dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
         each = row_bytes(dtype, rows.shape[1:])
@@ -520,7 +525,7 @@ class EncodedRows:
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encode what is not in the store. The rows of the pictures that can be read, and the errors of the others."""
+    """Encodes what is not in the store. Returns the rows of readable pictures, and the errors of the others."""
     maker: RowMaker = encoder_rows(encoder)
     filling = Filling(store, maker, items, BATCH)
     for _ in filling.run():
@@ -536,7 +541,7 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
 
 
 def take_rows(store: RowStore, encoded: EncodedRows) -> None:
-    """Add rows to the store that it does not have."""
+    """Adds rows to the store that it does not have."""
     known = store.known_rows(encoded.label, encoded.keys)
     new = [place for place, key in enumerate(encoded.keys) if key not in known]
     first = {encoded.keys[place]: place for place in reversed(new)}  # of equal pictures one row
@@ -548,7 +553,7 @@ def take_rows(store: RowStore, encoded: EncodedRows) -> None:
 
 
 def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
-    """What the store knows of the files of these pictures, those that are text by name."""
+    """Returns what the store knows of the files of these pictures, those that are text by name."""
     signatures: dict[str, tuple[int, int]] = {}
     for item, _ in kept:
         if isinstance(item.picture, StoredPicture):

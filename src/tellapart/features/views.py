@@ -28,11 +28,11 @@ class View(Protocol):
     """The input of one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        """The items that have an input; ``skipped`` gets the others."""
+        """Returns the items that have an input; ``skipped`` gets the others."""
         ...
 
     def rows(self, items: Sequence[Item]) -> Rows:
-        """The captioner's input, one row for each item."""
+        """Returns the captioner's input, one row for each item."""
         ...
 
 
@@ -112,7 +112,7 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """The view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
+    """Returns the view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
     if features == OFF or (features is None and getattr(captioner, "tower", captioner) is None):  # rows would be pixels
@@ -128,7 +128,7 @@ BATCH = 64
 
 
 def decodable() -> RowMaker:
-    """A byte for each picture that can be decoded, so that broken ones are found once, before a training."""
+    """Returns a byte for each picture that can be decoded, so that broken ones are found once, before a training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 

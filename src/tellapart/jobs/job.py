@@ -36,7 +36,7 @@ ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval a
 
 @dataclass(frozen=True)
 class Request:
-    """What a job is to do: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
+    """The request for a job: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
 
     ``deciding``: of the settings those that decide the result; with the manifest they make the fingerprint.
     """
@@ -58,7 +58,7 @@ class Job:
 
     @classmethod
     def open(cls, path: str) -> Job:
-        """The job of a folder. Raises `UsageError` where there is none."""
+        """Returns the job of a folder. Raises `UsageError` where there is none."""
         folder = open_folder(path)
         content = folder.read(JOB)
         if content is None:
@@ -78,15 +78,15 @@ class Job:
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:
-        """The name of a shard's result."""
+        """Returns the name of a shard's result."""
         return f"{self.parts}/{number:06d}{self.suffix}"
 
     def summary_name(self, number: int) -> str:
-        """The name of what is known of a shard's result: counts, seconds, what could not be read."""
+        """Returns the name of what is known of a shard's result: counts, seconds, what could not be read."""
         return f"{self.parts}/{number:06d}.summary.json"
 
     def done(self) -> set[int]:
-        """The numbers of the shards whose result is there."""
+        """Returns the numbers of the shards whose result is there."""
         names = self.folder.names(self.parts)
         return {
             int(name.partition(".")[0])
@@ -95,7 +95,7 @@ class Job:
         }
 
     def summary(self, number: int) -> dict[str, Any]:
-        """What is known of a shard's result. Raises `TellapartError` where that is not there or damaged."""
+        """Returns what is known of a shard's result. Raises `TellapartError` where that is not there or damaged."""
         name = self.summary_name(number)
         found = read_value(self.folder.read(name), SUMMARY)
         if found is None:
@@ -103,7 +103,7 @@ class Job:
         return found
 
     def result(self, number: int, scratch: Path) -> Path:
-        """A local path of a shard's result: the bytes that its worker wrote.
+        """Returns a local path of a shard's result: the bytes that its worker wrote.
 
         Raises `TellapartError` where they are others.
         """
@@ -131,12 +131,12 @@ class Job:
         return found
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
-        """Leave a shard out, with the reason."""
+        """Leaves a shard out, with the reason."""
         value = {"shard": shard.number, "name": shard.name, "reason": reason, "attempts": attempts, "at": now()}
         self.folder.write(f"{FAILED}/{shard.number:06d}.json", (json.dumps(value, indent=1) + "\n").encode())
 
     def failed(self) -> list[dict[str, Any]]:
-        """The shards that were set aside and are not done since, in order."""
+        """Returns the shards that were set aside and are not done since, in order."""
         names = sorted(self.folder.names(FAILED))
         done, found = self.done() if names else set(), []
         for name in names:
@@ -148,12 +148,12 @@ class Job:
         return [one for one in found if one["shard"] not in done]
 
     def forget_failed(self) -> None:
-        """Try again what was set aside."""
+        """Tries again what was set aside."""
         for name in self.folder.names(FAILED):
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Write down what only the loaded models know. Raises `UsageError` where the job was begun with others."""
+        """Writes down what only the loaded models know. Raises `UsageError` where the job was begun with others."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -165,7 +165,7 @@ class Job:
 
 def prepare(request: Request, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
-    """The job of this request in the folder ``path``: begun, or gone on with where the same was begun there.
+    """Returns the job of this request in the folder ``path``: begun, or gone on with where the same was begun there.
 
     ``shard_items`` None: as it was begun, else `SHARD_ITEMS`.
 
@@ -202,7 +202,7 @@ def prepare(request: Request, data: list[str], out: str, path: str, suffix: str,
 
 
 def _clear(folder: Folder) -> None:
-    """Remove what a job of other settings left."""
+    """Removes what a job of other settings left."""
     for name in (JOB, MANIFEST, STATUS):
         folder.remove(name)
     inside = [name for name in folder.names("") if name.startswith("parts-")]
@@ -212,7 +212,7 @@ def _clear(folder: Folder) -> None:
 
 
 def read_value(content: bytes | None, keys: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A JSON object with values of these types; None for what is none."""
+    """Returns a JSON object with values of these types; None for what is none."""
     try:
         value = parse_json((content or b"").decode())
     except ValueError:
@@ -222,7 +222,7 @@ def read_value(content: bytes | None, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def now() -> str:
-    """The time, in UTC."""
+    """Returns the time, in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
 
 
@@ -238,7 +238,7 @@ SILENT_SECONDS = 60.0  # without a word from the driver: it is gone
 
 @dataclass
 class Pulse:
-    """What the driver of a job writes down every two seconds."""
+    """The state that the driver of a job writes down every two seconds."""
 
     job: Job
     state: str = "running"
@@ -256,7 +256,7 @@ class Pulse:
         return time.monotonic() - self._started
 
     def write(self, *, always: bool = False) -> None:
-        """Write it down, if it is time."""
+        """Writes it down, if it is time."""
         if not always and time.monotonic() - self._written < EVERY_SECONDS:
             return
         self._written = time.monotonic()
@@ -271,7 +271,9 @@ class Pulse:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    """The state of a job: ``state`` is waiting, running, stopped, finished, or failed (shards were set aside)."""
+    """Returns the state of a job: ``state`` is waiting, running, stopped, finished, or failed (shards were set
+    aside).
+    """
     done, failed = job.done(), job.failed()
     pulse = read_value(job.folder.read(STATUS), PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
@@ -295,7 +297,7 @@ def status_of(job: Job) -> dict[str, Any]:
 
 
 def status_lines(status: dict[str, Any]) -> list[str]:
-    """The state in lines of text."""
+    """Returns the state in lines of text."""
     percent = 100 * status["done"] / max(1, status["shards"])
     items = f", {status['items']:,} items" if status["items"] is not None else ""
     lines = [
@@ -320,13 +322,13 @@ def status_lines(status: dict[str, Any]) -> list[str]:
 
 
 def failed_line(failed: dict[str, Any]) -> str:
-    """A shard that was set aside, in one line."""
+    """Returns a shard that was set aside, in one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
     return f"set aside: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"
 
 
 def clock(seconds: float) -> str:
-    """Such as ``1:02:03``."""
+    """Returns a time such as ``1:02:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

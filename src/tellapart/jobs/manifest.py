@@ -68,7 +68,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What a message calls it."""
+        """The name in messages."""
         if self.span is not None:
             return f"{self.path}, bytes {self.span[0]:,} to {self.span[1]:,}"
         return f"{self.path}, items {self.items[0]:,} to {self.items[1]:,}" if self.items is not None else self.path
@@ -88,7 +88,7 @@ class Shard:
 
 @dataclass
 class Manifest:
-    """What a manifest lists. ``items`` is None where some shards do not say; ``notes`` are lines for a user."""
+    """The contents of a manifest. ``items`` is None where some shards do not say; ``notes`` are lines for a user."""
 
     file: Path
     shards: int = 0
@@ -99,7 +99,7 @@ class Manifest:
 
 
 def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_ITEMS) -> Manifest:
-    """Write ``scratch/manifest.jsonl``, and ``scratch/lists/`` where lists are needed.
+    """Writes ``scratch/manifest.jsonl``, and ``scratch/lists/`` where lists are needed.
 
     Raises `UsageError` for data that cannot be opened, and where two shards would give equal ids.
     """
@@ -128,7 +128,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
 
 
 def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
-    """The shards of a manifest. Raises `UsageError` for a line that is none."""
+    """Yields the shards of a manifest. Raises `UsageError` for a line that is none."""
     for number, line in enumerate(lines, start=1):
         try:
             if (shard := Shard.of(json.loads(line))).number != number - 1:
@@ -179,7 +179,7 @@ def _of_path(spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: in
 
 
 def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
-    """The tars or Parquet files, in the order of their reader; None where their pictures lie beside them."""
+    """Returns the tars or Parquet files, in the order of their reader; None where their pictures lie beside them."""
     suffix = ".tar" if kind == "webdataset" else ".parquet"
     if path.is_dir():
         found = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
@@ -192,7 +192,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
 
 
 def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
-    """A file of lines, cut at every ``shard_items`` lines."""
+    """Yields a file of lines, cut at every ``shard_items`` lines."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
@@ -232,7 +232,7 @@ class _Lists:
         self._written = 0
 
     def add(self, dataset: Dataset, base: Shard, options: Options) -> Iterator[Shard]:
-        """The shards that these items fill."""
+        """Yields the shards that these items fill."""
         for start in range(0, len(dataset), self._size):
             stop = min(start + self._size, len(dataset))
             lines = [_line(item, base.prefix) for item in dataset[start:stop]]
@@ -248,7 +248,7 @@ class _Lists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """The last, smaller list: the next shard is of other data."""
+        """Yields the last, smaller list: the next shard is of other data."""
         if not self._lines:
             return
         name = f"lists/{self._written:06d}.jsonl"
@@ -260,7 +260,7 @@ class _Lists:
 
 
 def _line(item: Item, prefix: str) -> str | None:
-    """An item as `jsonl:` reads it; None for one that a line cannot say."""
+    """Returns an item as a line that `jsonl:` reads; None for one that a line cannot say."""
     if not isinstance(item.picture, FilePicture) or item.truth is not None:
         return None
     record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}
@@ -284,7 +284,7 @@ def _without_split(options: Options) -> dict[str, str]:
 
 # Addresses
 def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int) -> Iterator[Shard]:
-    """The shards of files in an object store."""
+    """Yields the shards of files in an object store."""
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     options = Options(spec, {key: unquote(value) for key, value in values.items()})
     if whole := [key for key in OF_THE_WHOLE if options.text(key)]:
@@ -355,15 +355,15 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
 
 
 def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
-    """What tells later whether pictures on disk were replaced: a digest of ids, sizes and times, and one of ids and
-    contents. Nothing for tars and Parquet files: the shard has their version."""
+    """Returns what tells later whether pictures on disk were replaced: a digest of ids, sizes and times, and one
+    of ids and contents. Nothing for tars and Parquet files: the shard has their version."""
     if shard.kind in PACKED:
         return {}
     return {"signatures": _digest(dataset, SIGNATURE), "contents": _digest(dataset, KEY)}
 
 
 def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
-    """Whether pictures of a shard have another content than when `pictures_of` gave what is ``known``.
+    """Returns whether pictures of a shard have another content than when `pictures_of` gave what is ``known``.
 
     Files are read only where sizes or times are others.
     """
@@ -375,7 +375,7 @@ def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> 
 
 
 def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
-    """Of the ids of the pictures that lie on disk, and of what is read of each; None for what cannot be read."""
+    """Returns a digest of the ids of the pictures that lie on disk, and of what is read of each (None: unreadable)."""
     digest = hashlib.blake2b(digest_size=16)
     for item in dataset:
         if isinstance(item.picture, StoredPicture):
@@ -405,12 +405,12 @@ def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _whole(spec: str) -> Dataset:
-    """A data set that is opened whole, kept for the next shard of it."""
+    """Returns a data set that is opened whole, kept for the next shard of it."""
     return open_data(spec)
 
 
 def _fetched(shard: Shard, scratch: Path) -> Path:
-    """The shard's file, or its lines, as a local file of the same name."""
+    """Returns the shard's file, or its lines, as a local file of the same name."""
     fs, root = file_system(shard.path)
     target = scratch / Path(root).name
     with url_errors(shard.path):

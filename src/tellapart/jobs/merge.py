@@ -33,7 +33,7 @@ AGAIN = "run the command that began the job again"
 
 
 def check_format(out: str) -> str:
-    """The suffix of a result. Raises `UsageError` for one that is not known."""
+    """Returns the suffix of a result. Raises `UsageError` for one that is not known."""
     suffix = PurePosixPath(out).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(f"{out}: cannot tell the format from this name; expected one of {' '.join(FORMATS)}")
@@ -41,7 +41,7 @@ def check_format(out: str) -> str:
 
 
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Join a job's lines into ``out`` (a path or an address). Returns how many there are.
+    """Joins a job's lines into ``out`` (a path or an address). Returns how many there are.
 
     Raises `UsageError` where shards are not done, unless ``without_failed`` and these were set aside, and where an id
     is there twice.
@@ -65,7 +65,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
-    """The shards that are to be joined. Raises `UsageError`, see `merge_lines`."""
+    """Returns the shards that are to be joined. Raises `UsageError`, see `merge_lines`."""
     done = {number for number in job.done() if number < job.shards}
     known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
     if len(known) < job.shards:
@@ -156,7 +156,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    """A sample for each line: its picture as it is in the data, its captions and its id."""
+    """Writes a sample for each line: its picture as it is in the data, its captions and its id."""
     count, row = 0, next(rows, None)
     with target.open("wb") as file:
         for shard in job.manifest():
@@ -176,7 +176,9 @@ def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _readable(name: str) -> str:
-    """A name in letters that every file system and reader of tars takes, without its suffix and not too long."""
+    """Returns a name in letters that every file system and reader of tars takes, without its suffix and not too
+    long.
+    """
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
 
 
@@ -200,7 +202,7 @@ def _sample(file: BinaryIO, key: str, item: Item, record: dict[str, Any]) -> Non
 
 
 def _bytes_of(item: Item) -> tuple[bytes, str]:
-    """The encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
+    """Returns the encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
     picture: Any = item.picture
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)
@@ -212,7 +214,7 @@ def _bytes_of(item: Item) -> tuple[bytes, str]:
 
 
 def _suffix_of(data: bytes, name: str) -> str:
-    """By the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    """Returns the suffix by the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
     with open_image(data, name) as found:
         format = str(found.format)
     return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")

@@ -35,7 +35,7 @@ POLL_SECONDS = 1.0
 
 @dataclass
 class Outcome:
-    """What a run of a job did: shards that were done before, and now; ``seconds`` of its own."""
+    """The result of a run of a job: shards that were done before, and now; ``seconds`` of its own."""
 
     before: int = 0
     now: int = 0
@@ -53,7 +53,7 @@ class Todo:
     again: deque[Shard] = field(default_factory=deque)
 
     def take(self) -> Shard | None:
-        """The next one; first those that no one has tried."""
+        """Returns the next one; first those that no one has tried."""
         while (shard := next(self.manifest, None)) is not None:
             if shard.number not in self.done:
                 return shard
@@ -61,7 +61,7 @@ class Todo:
 
 
 def run_job(job: Job, wanted: Workers, label: str = "working") -> Outcome:
-    """Do what is left of a job. Set-aside shards are tried again, and are listed in the folder where they fail again.
+    """Does what is left of a job. Set-aside shards are tried again, and are listed in the folder where they fail again.
 
     Ctrl-C, or the death of this process, leaves what is done; the same job goes on. Raises `TellapartError` where no
     worker can start.
@@ -119,7 +119,7 @@ def _drive(job: Job, pool: Pool, todo: Todo, outcome: Outcome, pulse: Pulse, sho
 
 
 def _failed(job: Job, event: Event, attempts: Counter[int], losses: Counter[int], todo: Todo, pulse: Pulse) -> bool:
-    """Whether a shard that failed is tried again; else it is set aside."""
+    """Returns whether a shard that failed is tried again; else it is set aside."""
     number = event.shard.number
     (losses if event.blameless else attempts)[number] += 1
     final = event.reply is not None and event.reply["final"]
@@ -132,7 +132,7 @@ def _failed(job: Job, event: Event, attempts: Counter[int], losses: Counter[int]
 
 
 def refuse_failed(job: Job) -> None:
-    """Print the shards that were set aside, and raise a `TellapartError` where there are any."""
+    """Prints the shards that were set aside, and raises a `TellapartError` where there are any."""
     failed = job.failed()
     for one in failed:
         say(failed_line(one))
@@ -148,7 +148,7 @@ STORE_BYTES = 80 << 20  # Ray's own lower bound is 75 MB
 
 @dataclass(frozen=True)
 class Workers:
-    """What was asked for. ``count`` None: as many as the cluster has room for; ``address`` None: this machine.
+    """The request for workers. ``count`` None: as many as the cluster has room for; ``address`` None: this machine.
 
     ``cpus`` and ``gpus`` of each worker: None chooses (see `share`); ``gpus`` may be a fraction.
     """
@@ -161,7 +161,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Share:
-    """What each of ``count`` workers gets."""
+    """The resources of each of ``count`` workers."""
 
     count: int
     cpus: float
@@ -225,7 +225,7 @@ def _check_joined() -> None:
 
 
 def share(wanted: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
-    """What each worker gets of the resources of a cluster's nodes. A worker is on one node.
+    """Returns what each worker gets of the resources of a cluster's nodes. A worker is on one node.
 
     GPUs: what was asked for, else one each, or on this machine an equal part of those it has; 0 where there are none.
     CPUs: one, or on this machine an equal part of its cores. Raises `UsageError` for more than the cluster has.
@@ -255,14 +255,14 @@ def share(wanted: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """How many workers of so many CPUs and GPUs a node has room for; parts of a worker's GPU are of one GPU."""
+    """Returns how many workers of so many CPUs and GPUs a node has room for; parts of a worker's GPU are of one GPU."""
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)
 
 
 def alive_nodes(ray: Any) -> set[str]:
-    """The ids of the nodes that are there."""
+    """Returns the ids of the nodes that are there."""
     try:
         return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     except Exception as error:
@@ -284,7 +284,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: a reply to a shard, or the worker's death on the way (``reply`` None).
+    """An event: a reply to a shard, or the worker's death on the way (``reply`` None).
 
     ``blameless``: its node went with it, so the shard is not to blame.
     """
@@ -307,27 +307,27 @@ class Pool:
     _deaths: int = 0
 
     def start(self, shards: int) -> None:
-        """Ask for the workers, no more than there are shards to do; they come as the cluster has room."""
+        """Asks for the workers, no more than there are shards to do; they come as the cluster has room."""
         for _ in range(min(self.share.count, shards)):
             self._new_slot()
 
     @property
     def workers(self) -> int:
-        """How many are ready."""
+        """The number that is ready."""
         return len(self._idle) + sum(slot.ready for slot in self._slots.values())
 
     @property
     def idle(self) -> bool:
-        """Whether a worker waits for a shard."""
+        """True where a worker waits for a shard."""
         return bool(self._idle)
 
     @property
     def busy(self) -> int:
-        """How many shards are being done."""
+        """The number of shards that are being done."""
         return sum(slot.shard is not None for slot in self._slots.values())
 
     def give(self, shard: Shard, most: int | None = None) -> None:
-        """Give a shard to a worker that waits; ``most``: only a sample of so many items, of which nothing is kept."""
+        """Gives a shard to a worker that waits; ``most``: only a sample of so many items, of which nothing is kept."""
         slot = self._idle.pop(0)
         slot.shard = shard
         value = shard.to_json()
@@ -335,7 +335,7 @@ class Pool:
         self._slots[reference] = slot
 
     def wait(self, seconds: float) -> list[Event]:
-        """What happened within so many seconds; returns as soon as something did.
+        """Returns what happened within so many seconds; returns as soon as something did.
 
         Raises `TellapartError` where workers cannot start, or are of another version.
         """
@@ -346,7 +346,7 @@ class Pool:
         return [event for event in events if event is not None]
 
     def stop(self) -> None:
-        """End all workers."""
+        """Ends all workers."""
         for slot in [*self._slots.values(), *self._idle]:
             self.ray.kill(slot.actor)
         self._slots.clear()
@@ -391,7 +391,7 @@ class Pool:
         self._idle.append(slot)
 
     def _died(self, slot: Slot, error: Exception) -> Event | None:
-        """Another worker takes its place."""
+        """Puts another worker in its place."""
         reason = _reason(error)
         gone = slot.node not in alive_nodes(self.ray) if slot.node else "node" in reason
         if not gone:
@@ -405,7 +405,9 @@ class Pool:
 
 
 def _reason(error: Exception) -> str:
-    """Why a worker died, in one line. Ray knows of its own memory monitor, and of nodes that went; not of signals."""
+    """Returns why a worker died, in one line. Ray knows of its own memory monitor, and of nodes that went; not of
+    signals.
+    """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:
         return "the machine was out of memory, and Ray ended the worker"
@@ -459,7 +461,7 @@ class Plan:
 
 
 def estimate(job: Job, wanted: Workers, price: float | None) -> Plan:
-    """Time a few hundred items, from shards over all of the data, on one worker of the cluster. Nothing is kept."""
+    """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Nothing is kept."""
     chosen = spread(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     with connected(wanted) as (ray, share):
@@ -489,13 +491,13 @@ def estimate(job: Job, wanted: Workers, price: float | None) -> Plan:
 
 
 def spread(job: Job) -> list[Shard]:
-    """At most `SAMPLE_SHARDS` shards, at equal distances."""
+    """Returns at most `SAMPLE_SHARDS` shards, at equal distances."""
     chosen = {place * job.shards // SAMPLE_SHARDS for place in range(SAMPLE_SHARDS)}
     return [shard for shard in job.manifest() if shard.number in chosen]
 
 
 def _sampled(pool: Pool, shard: Shard, most: int) -> dict[str, Any]:
-    """The reply of a worker to a sample. Raises `TellapartError` with its reason where it failed."""
+    """Returns the reply of a worker to a sample. Raises `TellapartError` with its reason where it failed."""
     pool.give(shard, most)
     while True:
         for event in pool.wait(1.0):
@@ -509,7 +511,7 @@ RETRIES = 5  # of a task whose worker or node died
 
 @contextlib.contextmanager
 def spread_by_ray(wanted: Workers) -> Iterator[Spread]:
-    """Who does a stage's tasks, on all workers. They have to see the folders of features and of the result."""
+    """Spreads a stage's tasks over all workers. They have to see the folders of features and of the result."""
     with connected(wanted) as (ray, share):
         perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
 
@@ -538,7 +540,7 @@ def _perform(search: LargeSearch, name: str, number: int) -> str:
 
 
 def _one_done(ray: Any, pending: list[Any]) -> list[Any]:
-    """Those that are left once one is done. Raises `TellapartError` where it failed."""
+    """Returns those that are left once one is done. Raises `TellapartError` where it failed."""
     found: tuple[list[Any], list[Any]] = ray.wait(pending, num_returns=1)
     (done,), rest = found
     try:

@@ -25,7 +25,7 @@ COPY_BYTES = 1 << 20
 
 
 def is_url(path: str) -> bool:
-    """Whether this is an address such as ``s3://bucket/name``, not a path."""
+    """Returns whether this is an address such as ``s3://bucket/name``, not a path."""
     return ADDRESS.match(path) is not None
 
 
@@ -101,7 +101,7 @@ class DiskFolder:
 
 
 def _into_place(file: Path, target: Path) -> None:
-    """Flush a file to disk, give it its name, and flush the name."""
+    """Flushes a file to disk, gives it its name, and flushes the name."""
     handle = os.open(file, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -168,7 +168,7 @@ Folder = DiskFolder | UrlFolder
 
 
 def open_folder(path: str) -> Folder:
-    """The folder of a path or an address. Nothing is made yet."""
+    """Returns the folder of a path or an address. Nothing is made yet."""
     return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
 
 
@@ -189,7 +189,7 @@ def file_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def url_errors(url: str) -> Iterator[None]:
-    """What an object store says, in one line."""
+    """Turns what an object store says into one line."""
     try:
         yield
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What is done with a shard, and the worker that does it: one process, which keeps its models loaded.
+"""The work on a shard, and the worker that does it: one process, which keeps its models loaded.
 
 A worker makes a `Work` once and hands it one shard after the other. Errors come back as values, one line each: an
 exception that Ray carries would have to be made anew in the driver. The driver imports this module and loads no model.
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Done:
-    """What became of a shard: items seen and written, those left out by (name, reason), and further counts."""
+    """The result of a shard: items seen and written, those left out by (name, reason), and further counts."""
 
     items: int
     written: int
@@ -57,7 +57,7 @@ class Done:
 
     @classmethod
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
-        """Of a data set whose unreadable pictures are listed in it."""
+        """Returns the counts of a data set whose unreadable pictures are listed in it."""
         lists = (dataset.missing, dataset.unreadable)
         entries = [entry for found in lists for entry in found][:MOST_NAMED]
         return cls(len(dataset), written, entries, sum(map(len, lists)), more)
@@ -67,11 +67,11 @@ class Work(Protocol):
     """Makes the result of a shard."""
 
     def models(self) -> dict[str, Any]:
-        """What only the loaded models know of themselves: the same in all workers of a job."""
+        """Returns what only the loaded models know of themselves: the same in all workers of a job."""
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """Write the result for these items to the file ``out``. Its bytes depend on the items and settings alone."""
+        """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone."""
         ...
 
 
@@ -194,7 +194,7 @@ class _Files:
         self._number = self.count = 0
 
     def add(self, rows: EncodedRows) -> None:
-        """Write a shard's rows behind the others."""
+        """Writes a shard's rows behind the others."""
         import numpy as np
 
         if not rows.ids:
@@ -211,7 +211,7 @@ class _Files:
             self.finish()
 
     def finish(self) -> None:
-        """Bring what was written to its place."""
+        """Brings what was written to its place."""
         if self._ids:
             self._target.write(f"{self._number:06d}.txt", "".join(f"{id_}\n" for id_ in self._ids).encode())
             self._target.put(self._path, f"{self._number:06d}.npy")
@@ -220,7 +220,7 @@ class _Files:
 
 
 def take_features(job: Job) -> int:
-    """Bring the rows of a job into this machine's feature store. Returns how many there were."""
+    """Brings the rows of a job into this machine's feature store. Returns how many there were."""
     from tellapart.features.store import EncodedRows, FeatureStore, take_rows
 
     store, count = FeatureStore().table, 0
@@ -299,7 +299,7 @@ class Boosts:
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Join the lines of all shards as one job would have written them. Returns how many there are.
+    """Joins the lines of all shards as one job would have written them. Returns how many there are.
 
     Raises `UsageError` for a file that boosting did not write.
     """
@@ -328,7 +328,7 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def ledgers_of(path: str) -> str:
-    """The folder of the ledgers of a job."""
+    """Returns the folder of the ledgers of a job."""
     return os.path.join(path, "ledgers")  # noqa: PTH118 (a text, like the paths of a job)
 
 
@@ -379,7 +379,7 @@ class Worker:
         self._work: Work | None = None
 
     def start(self) -> Reply:
-        """Load the models."""
+        """Loads the models."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         try:
             if Path(self._here).is_dir():
@@ -393,7 +393,7 @@ class Worker:
         return {"models": models, "version": __version__, **who}
 
     def run(self, shard: Mapping[str, Any]) -> Reply:
-        """Do a shard: its result and its summary are there when this returns, unless it says why not."""
+        """Does a shard: its result and its summary are there when this returns, unless it says why not."""
         assert self._job is not None and self._work is not None
         started = time.monotonic()
         found = Shard.of(dict(shard))
@@ -410,7 +410,7 @@ class Worker:
         return {"summary": summary}
 
     def sample(self, shard: Mapping[str, Any], most: int) -> Reply:
-        """Do the first ``most`` items of a shard, to see how long they take; nothing is kept."""
+        """Does the first ``most`` items of a shard, to see how long they take; nothing is kept."""
         assert self._job is not None and self._work is not None
         try:
             with (
@@ -429,14 +429,16 @@ class Worker:
 
 
 def _node() -> str:
-    """The id of this node of the cluster."""
+    """Returns the id of this node of the cluster."""
     import ray
 
     return str(ray.get_runtime_context().get_node_id())
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """What is written down of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
+    """Returns what is written down of a shard's result ``out``. ``pictures``: see
+    `tellapart.jobs.manifest.pictures_of`.
+    """
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
@@ -446,7 +448,7 @@ def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str
 
 
 def _reply_of(error: Exception) -> Reply:
-    """An error as a value. ``final``: trying again would end in the same way."""
+    """Returns an error as a value. ``final``: trying again would end in the same way."""
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory:
         _free_memory()
@@ -460,7 +462,7 @@ def _reply_of(error: Exception) -> Reply:
 
 
 def _free_memory() -> None:
-    """Give back what the failed shard held on a GPU."""
+    """Gives back what the failed shard held on a GPU."""
     import gc
     import sys
 

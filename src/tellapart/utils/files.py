@@ -30,7 +30,7 @@ from tellapart.utils.messages import say
 
 @contextlib.contextmanager
 def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Iterator[None]:
-    """Turn an `OSError` into a `TellapartError` of one line: the path, the cause, and ``remedy``.
+    """Turns an `OSError` into a `TellapartError` of one line: the path, the cause, and ``remedy``.
 
     ``when_full`` replaces ``remedy`` where the disk or the quota is full.
     """
@@ -65,7 +65,7 @@ def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "str
 
 
 def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
-    """Write a file atomically: readers see the old content or the new, never a part.
+    """Writes a file atomically: readers see the old content or the new, never a part.
 
     ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
     many files) and renamed. A symbolic link stays, and the file that it names is written. Raises `OSError`; see
@@ -85,7 +85,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
 
 
 def readable_weights(folder: Path) -> None:
-    """Give the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
+    """Gives the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
 
     safetensors makes them readable by their owner alone. Reading the umask would change it for all threads, so the mode
     is taken from a temporary file.
@@ -106,7 +106,7 @@ MOMENT_SECONDS = 2.0
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Hold ``folder`` (made if it is not there, and removed again if it then is empty) for this process alone.
+    """Holds ``folder`` (made if it is not there, and removed again if it then is empty) for this process alone.
 
     Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who.
     """
@@ -124,7 +124,7 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
 
 
 def lock_or_say(file: int, path: Path) -> None:
-    """Take the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
+    """Takes the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     told = threading.Timer(MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {users(path)}"))
@@ -137,7 +137,7 @@ def lock_or_say(file: int, path: Path) -> None:
 
 
 def users(path: Path) -> str:
-    """The other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
+    """Returns the other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
     found, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # ended since, or another user's
@@ -159,7 +159,7 @@ def missing(folder: Path) -> list[Path]:
 
 
 def holder(folder: Path) -> str:
-    """The owner of this folder's lock, as ``process 123 on host a``."""
+    """Returns the owner of this folder's lock, as ``process 123 on host a``."""
     try:
         owner = json.loads((folder / NAME).read_text(encoding="utf-8"))
         return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
@@ -181,7 +181,7 @@ def _acquired(folder: Path, wait: bool) -> int:
 
 
 def _attempt(path: Path) -> int | None:
-    """The open file once this process holds it; None where another does."""
+    """Returns the open file once this process holds it; None where another does."""
     path.parent.mkdir(parents=True, exist_ok=True)  # its last holder may have removed it, being empty
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -221,7 +221,7 @@ CHANGED = "copy the folder again, or remove {sums} if you changed the file yours
 
 
 def write_sums(folder: Path) -> None:
-    """Write the checksums of all files in ``folder``, in place of those that were there.
+    """Writes the checksums of all files in ``folder``, in place of those that were there.
 
     What is no part of a model is left out: hidden files and the card. The first line, a comment for ``sha256sum``,
     says how many lines follow, so that one that is missing is noticed.
@@ -231,7 +231,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
-    """Verify the checksums of a folder; a folder without them (from the hub or 0.1) passes.
+    """Verifies the checksums of a folder; a folder without them (from the hub or 0.1) passes.
 
     ``all_files``: there must be checksums, and of every file. Raises `TellapartError` for a changed file, for a line
     that is missing, and for unreadable checksums; ``remedy`` says what to do.
@@ -265,7 +265,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
+    """Returns the SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
     found = file.stat()
     return _sha256(file.absolute(), found.st_size, found.st_mtime_ns)
 

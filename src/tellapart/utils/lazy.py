@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The package's ``__getattr__`` and ``__dir__``; ``where`` says which of its modules has a name."""
+    """Returns the package's ``__getattr__`` and ``__dir__``; ``where`` says which of its modules has a name."""
 
     def attribute(name: str) -> Any:
         if name not in where:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Verbosity(IntEnum):
-    """How much a command prints: results and errors only, what a user needs to know, or every step."""
+    """The amount that a command prints: results and errors only, what a user needs to know, or every step."""
 
     QUIET = 0
     NORMAL = 1
@@ -27,23 +27,23 @@ _verbosity = Verbosity.NORMAL
 
 
 def typed_command() -> str:
-    """The command line of this process, quoted for a shell; pages and runs record it."""
+    """Returns the command line of this process, quoted for a shell; pages and runs record it."""
     return shlex.join(["tellapart", *sys.argv[1:]])
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
-    """Set the verbosity of this process."""
+    """Sets the verbosity of this process."""
     global _verbosity
     _verbosity = verbosity
 
 
 def quiet() -> bool:
-    """Whether to print results and errors only: no messages, no progress bars."""
+    """Returns whether to print results and errors only: no messages, no progress bars."""
     return _verbosity == Verbosity.QUIET
 
 
 def say(line: str) -> None:
-    """Print a line on stderr, unless ``--quiet`` is set."""
+    """Prints a line on stderr, unless ``--quiet`` is set."""
     if _verbosity >= Verbosity.NORMAL:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
@@ -55,13 +55,15 @@ def say_once(line: str) -> None:
 
 
 def detail(line: str) -> None:
-    """Print a line on stderr if ``--verbose`` is set."""
+    """Prints a line on stderr if ``--verbose`` is set."""
     if _verbosity >= Verbosity.VERBOSE:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
 
 def console(**options: Any) -> Console:
-    """A rich console without markup and escape sequences in text. ``options``: those of `rich.console.Console`."""
+    """Returns a rich console without markup and escape sequences in text. ``options``: those of
+    `rich.console.Console`.
+    """
     from rich.console import Console
     from rich.segment import Segment
 

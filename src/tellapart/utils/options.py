@@ -45,7 +45,7 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_specs(specs: str | tuple[str, ...], info: SerializationInfo[Resolver | None]) -> str | tuple[str, ...]:
-    """Of the union, not of its members: pydantic turns what a member's serializer raises into a warning."""
+    """Resolves the union, not its members: pydantic turns what a member's serializer raises into a warning."""
     return written_data(specs, info) if isinstance(specs, str) else tuple(written_data(spec, info) for spec in specs)
 
 
@@ -54,7 +54,7 @@ def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """A recipe named as a model is looked for beside the recipe that names it; its name becomes absolute."""
+    """Makes a name absolute: a recipe named as a model is looked for beside the recipe that names it."""
     return info.context["absolute"](name) if info.context else name
 
 
@@ -81,7 +81,7 @@ class PluginOptions(Strict):
     model_config = ConfigDict(extra="allow")
 
     def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
-        """What the factory returns. Raises `UsageError` of one line where it fails or returns no callable."""
+        """Returns what the factory returns. Raises `UsageError` of one line where it fails or returns no callable."""
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
         try:
@@ -101,7 +101,8 @@ Options = TypeVar("Options", bound=BaseModel)
 def option_tables(
     entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
 ) -> tuple[type[Options], ...]:
-    """The table of each entry, for a union that ``kind`` discriminates. Raises `TypeError` for one that does not fit.
+    """Returns the table of each entry, for a union that ``kind`` discriminates. Raises `TypeError` for one that does
+    not fit.
 
     An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
     """

@@ -71,14 +71,16 @@ class Registry(Mapping[str, E], Generic[E]):
         self._imported = not package
 
     def register(self, entry: E) -> E:
-        """Add an entry and return it. Raises `ValueError` for a name that another entry has."""
+        """Adds an entry and returns it. Raises `ValueError` for a name that another entry has."""
         if entry.name in self._entries:
             raise ValueError(f"{self.kind} '{entry.name}' is registered already")
         self._entries[entry.name] = entry
         return entry
 
     def find(self, name: str) -> E:
-        """The entry of that name. Raises `UsageError` of one line: with the nearest name, or why a plug-in fails."""
+        """Returns the entry of that name. Raises `UsageError` of one line: with the nearest name, or why a plug-in
+        fails.
+        """
         self._import_builtin()
         if name in self._entries:
             return self._entries[name]
@@ -87,12 +89,14 @@ class Registry(Mapping[str, E], Generic[E]):
         raise UsageError(f"no {self.kind} is called '{name}'{nearest(name, self)}")
 
     def builtin(self) -> dict[str, E]:
-        """The entries that no installed package offers. To look for those takes longer than a short command."""
+        """Returns the entries that no installed package offers. To look for those takes longer than a short command."""
         self._import_builtin()
         return dict(self._entries)
 
     def entries(self, *, broken: Callable[[str], None] | None = None) -> list[E]:
-        """All entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line instead."""
+        """Returns all entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line
+        instead.
+        """
         found = []
         for name in self:
             try:
@@ -104,7 +108,7 @@ class Registry(Mapping[str, E], Generic[E]):
         return found
 
     def installed(self) -> dict[str, EntryPoint]:
-        """What installed packages offer, by name, without importing it."""
+        """Returns what installed packages offer, by name, without importing it."""
         from importlib.metadata import entry_points
 
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
@@ -150,10 +154,10 @@ class Registry(Mapping[str, E], Generic[E]):
 
 
 def package_of(point: EntryPoint) -> str:
-    """The distribution that an entry point belongs to."""
+    """Returns the distribution that an entry point belongs to."""
     return point.dist.name if point.dist is not None else point.value
 
 
 def first_line(part: object) -> str:
-    """The first line of a docstring; empty without one."""
+    """Returns the first line of a docstring; empty without one."""
     return (inspect.getdoc(part) or "").partition("\n")[0]

@@ -24,7 +24,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class ItemSeeds:
-    """Where the random numbers of B items come from, at one ``step`` of a run with this ``seed``."""
+    """The source of the random numbers of B items, at one ``step`` of a run with this ``seed``."""
 
     ids: tuple[str, ...]
     seed: int = 0
@@ -37,7 +37,7 @@ class ItemSeeds:
         return ItemSeeds(self.ids[items], self.seed, self.step)
 
     def apart(self, name: str) -> ItemSeeds:
-        """Independent numbers for the same items: for a second sampler, of this name, in the same step."""
+        """Returns independent numbers for the same items: for a second sampler, of this name, in the same step."""
         return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
 
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
@@ -61,7 +61,7 @@ class ItemSeeds:
         return torch.from_numpy(np.ascontiguousarray(rows[:, :count]))
 
     def orders(self, purpose: str, counts: Sequence[int]) -> list[list[int]]:
-        """A random order of so many things for each item, all drawn at once."""
+        """Returns a random order of so many things for each item, all drawn at once."""
         uniform_BC = self.uniform(purpose, max(counts, default=0)).numpy()
         rows = zip(uniform_BC, counts, strict=True)
         return [row[:count].argsort(kind="stable").tolist() for row, count in rows]

@@ -15,7 +15,7 @@ PATIENCE = 10.0  # seconds that a writer waits for another
 
 @dataclass(frozen=True)
 class FileKind:
-    """What such a file holds. ``application`` and ``format`` are SQLite's fields for whose file it is, and which."""
+    """The kind of such a file. ``application`` and ``format`` are SQLite's fields for whose file it is, and which."""
 
     what: str  # "answers", in messages
     option: str  # that names another file
@@ -26,7 +26,7 @@ class FileKind:
 
 
 def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
-    """A connection for several threads, by turns. Makes the file where it is not there.
+    """Returns a connection for several threads, by turns. Makes the file where it is not there.
 
     Raises `UsageError` for a file of something else, `TellapartError` where the disk fails.
     """

@@ -23,7 +23,8 @@ LONGEST_LINE = 2000
 
 
 def clean_text(text: str) -> str:
-    """Text of a server, a file or a name as it may be kept: U+FFFD for lone surrogates, a space for control characters.
+    """Returns text of a server, a file or a name as it may be kept: U+FFFD for lone surrogates, a space for control
+    characters.
 
     White space of any kind stays, tabs and line breaks among it.
     """
@@ -33,7 +34,7 @@ def clean_text(text: str) -> str:
 
 
 def path_id(path: str) -> str:
-    """The id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
+    """Returns the id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
 
     Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: two files never share
     an id, and an id fits into any file. ``path`` is as Python gives it (`os.fsdecode`).
@@ -50,7 +51,7 @@ def _percent(match: re.Match[str]) -> str:
 
 
 def without_reasoning(text: str) -> str | None:
-    """What a model says after its reasoning; None where the reasoning does not end.
+    """Returns what a model says after its reasoning; None where the reasoning does not end.
 
     Reasoning stands before ``</think>``, ``</thinking>``, ``[/THINK]`` or ``◁/think▷``; a chat template may have opened
     it. Text without any of these is whole.
@@ -60,7 +61,7 @@ def without_reasoning(text: str) -> str | None:
 
 
 def broken(text: str) -> str | None:
-    """What `clean_text` would change, in a few words; None for text that is clean."""
+    """Returns what `clean_text` would change, in a few words; None for text that is clean."""
     if text.isprintable():
         return None
     if _SURROGATE.search(text):
@@ -69,12 +70,14 @@ def broken(text: str) -> str | None:
 
 
 def for_terminal(text: str) -> str:
-    r"""Text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks stay."""
+    r"""Returns text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks
+    stay.
+    """
     return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
 
 
 def single_line(text: str) -> str:
-    """A message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
+    """Returns a message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
     line = for_terminal(" ".join(text.split()))
     if len(line) <= LONGEST_LINE:
         return line
@@ -83,7 +86,9 @@ def single_line(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…`` here."""
+    """Returns JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…``
+    here.
+    """
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
@@ -93,7 +98,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Returns the words of a text."""
     return frozenset(text.split())
 
 

@@ -64,7 +64,9 @@ class Review:
         self.encoded = functools.lru_cache(KEPT_PICTURES)(self._encoded)
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """Everything that the page shows, but for captions and pixels. Other reviewers' decisions are hidden."""
+        """Returns everything that the page shows, but for captions and pixels. Other reviewers' decisions are
+        hidden.
+        """
         standing = self.store.standing()
         return {
             "file": self.path.name,
@@ -80,18 +82,20 @@ class Review:
         }
 
     def export_command(self) -> str:
-        """The command that exports the curated benchmark."""
+        """Returns the command that exports the curated benchmark."""
         own = [] if self.store.path == decisions_of(self.path) else ["--decisions", str(self.store.path)]
         return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
-        """One reviewer's standing decisions by bag number, and the number of the one that undo would take back."""
+        """Returns one reviewer's standing decisions by bag number, and the number of the one that undo would take
+        back.
+        """
         own = {d.bag: d for d in standing if d.reviewer == reviewer}
         here = {number: decision_json(own[key]) for number, key in enumerate(self.keys) if key in own}
         return {"decisions": here, "last": max((d.id for d in own.values()), default=None)}
 
     def summary(self, standing: Sequence[Decision]) -> dict[str, Any]:
-        """The reviewers' progress and agreement."""
+        """Returns the reviewers' progress and agreement."""
         keys = set(self.keys)
         here = [decision for decision in standing if decision.bag in keys]
         counts: dict[str, dict[str, int]] = {}
@@ -102,19 +106,20 @@ class Review:
         return {"reviewers": reviewers, "agreement": [pair.to_json() for pair in agreements(here)]}
 
     def captions(self, bag: int) -> list[dict[str, Any]]:
-        """Ids and captions of a bag's pictures."""
+        """Returns ids and captions of a bag's pictures."""
         items = [self.items[number] for number in self.numbers[bag]]
         return [{"id": item.id, "captions": list(item.references)} for item in items]
 
     def _encoded(self, number: int) -> tuple[bytes, str]:
-        """A picture for the browser and its type. Raises `PictureError`."""
+        """Returns a picture for the browser and its type. Raises `PictureError`."""
         return encode_picture(self.items[number].picture.image(), LONGEST_SIDE)
 
 
 def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
 ) -> Review:
-    """The bags of a file, their pictures, and the decisions so far (``bags.review.sqlite`` beside it by default).
+    """Returns the bags of a file, their pictures, and the decisions so far (``bags.review.sqlite`` beside it by
+    default).
 
     data: where the pictures are; by default where the file says that it was mined from. Raises `UsageError` for bags
     that name missing pictures, before anything is opened for writing.
@@ -130,7 +135,7 @@ def open_review(
 
 
 def _mined_from(path: Path, data: str) -> Dataset:
-    """The pictures that a file of bags names: one specification, or several with spaces between them."""
+    """Returns the pictures that a file of bags names: one specification, or several with spaces between them."""
     try:
         return open_many([data])
     except UsageError as error:
@@ -141,7 +146,7 @@ def _mined_from(path: Path, data: str) -> Dataset:
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:
-    """A decision as its reviewer's page shows it."""
+    """Returns a decision as its reviewer's page shows it."""
     return {
         "id": decision.id,
         "at": decision.at,
@@ -155,7 +160,7 @@ TOKEN = "x-review-token"
 
 
 def create_app(review: Review, port: int) -> ASGIApp:
-    """The application, for a server that listens on the loopback address at ``port``."""
+    """Returns the application, for a server that listens on the loopback address at ``port``."""
     token = secrets.token_urlsafe(32)
 
     def state(request: Request) -> Response:
@@ -220,20 +225,20 @@ def create_app(review: Review, port: int) -> ASGIApp:
 
 
 def error_response(_: Request, error: Exception) -> Response:
-    """The error as JSON, in one line."""
+    """Returns the error as JSON, in one line."""
     status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
     current = decision_json(error.current) if isinstance(error, Conflict) and error.current else None
     return JSONResponse({"error": str(error), "current": current}, status_code=status)
 
 
 def server_of(review: Review, listener: socket.socket) -> Any:
-    """A uvicorn server of the page; ``run(sockets=[listener])`` serves until ``should_exit``."""
+    """Returns a uvicorn server of the page; ``run(sockets=[listener])`` serves until ``should_exit``."""
 
     return server.server_of(create_app(review, listener.getsockname()[1]))
 
 
 def serve(review: Review, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve the page until Ctrl-C. ``ready`` is called with the address first."""
+    """Serves the page until Ctrl-C. ``ready`` is called with the address first."""
 
     try:
         server.serve(create_app(review, listener.getsockname()[1]), listener, ready)

@@ -80,7 +80,7 @@ class DecisionStore:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
-        """Open the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
+        """Opens the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
         if not create and not path.is_file():
             raise UsageError(f"{path}: no decisions there; type: tellapart bags review BAGS.jsonl")
         return cls(path, open_sqlite(path, FILE))
@@ -95,7 +95,7 @@ class DecisionStore:
         *,
         replaces: int | None = None,
     ) -> Decision:
-        """Save a decision. A repeated request (after a lost reply) saves it once.
+        """Saves a decision. A repeated request (after a lost reply) saves it once.
 
         replaces: the id of this reviewer's decision on the bag that the reviewer has seen, None for none. Where
         another stands by now, `Conflict`. Raises `UsageError` for an unknown verdict or facet.
@@ -120,7 +120,7 @@ class DecisionStore:
         return _decision(row)
 
     def undo(self, reviewer: str, decision: int) -> Decision:
-        """Take back the reviewer's latest decision, which must be this one (`Conflict` otherwise)."""
+        """Takes back the reviewer's latest decision, which must be this one (`Conflict` otherwise)."""
         with self._transaction() as db:
             last = self._last(db, "reviewer = ?", (reviewer_name(reviewer),))
             if last is None or last.id != decision:
@@ -129,18 +129,18 @@ class DecisionStore:
         return last
 
     def standing(self, reviewer: str | None = None) -> list[Decision]:
-        """The decisions that stand, of one reviewer or of all: one for each reviewer and bag, oldest first."""
+        """Returns the decisions that stand, of one reviewer or of all: one for each reviewer and bag, oldest first."""
         latest = {(d.reviewer, d.bag): d for d in self.log() if d.undone is None}
         found = sorted(latest.values(), key=lambda decision: decision.id)
         return [decision for decision in found if reviewer is None or decision.reviewer == reviewer]
 
     def log(self) -> list[Decision]:
-        """Everything that was ever decided, oldest first."""
+        """Returns everything that was ever decided, oldest first."""
         with self._lock, self._database_errors():
             return [_decision(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM decisions ORDER BY id")]
 
     def close(self) -> None:
-        """Merge the write-ahead log into the file and close it."""
+        """Merges the write-ahead log into the file and closes it."""
         with self._lock:
             self._db.close()
 
@@ -171,17 +171,19 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """The key of a bag in the file of decisions: its ids, so that a bag that is mined again keeps its decisions."""
+    """Returns the key of a bag in the file of decisions: its ids, so that a bag that is mined again keeps its
+    decisions.
+    """
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
 def decisions_of(bags: Path) -> Path:
-    """The default file of decisions on a file of bags."""
+    """Returns the default file of decisions on a file of bags."""
     return bags.with_name(f"{bags.stem}.review.sqlite")
 
 
 def reviewer_name(name: str) -> str:
-    """A name with its blanks in order, so that 'Ann' and 'Ann ' are one. Raises `UsageError`."""
+    """Returns a name with its blanks in order, so that 'Ann' and 'Ann ' are one. Raises `UsageError`."""
     plain = " ".join(unicodedata.normalize("NFC", name).split())
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable():
         raise UsageError(f"a reviewer's name has 1 to {LONGEST_NAME} printable characters; found {name[:80]!r}")
@@ -189,7 +191,7 @@ def reviewer_name(name: str) -> str:
 
 
 def checked_note(note: str) -> str:
-    """A note without blanks around it; `UsageError` where it is too long."""
+    """Returns a note without blanks around it; `UsageError` where it is too long."""
     if len(note) > LONGEST_NOTE:
         raise UsageError(f"a note of {len(note):,} characters; at most {LONGEST_NOTE:,}")
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", "", note).strip()
@@ -200,7 +202,7 @@ def now() -> str:
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
-    """A row of the table. Raises `UsageError` for one that `decide` did not write: the file is damaged."""
+    """Returns a row of the table. Raises `UsageError` for one that `decide` did not write: the file is damaged."""
     id_, at, reviewer, bag, verdict, facets, note, undone = row
     try:
         named = parse_json(facets)
@@ -229,7 +231,7 @@ class Agreement:
     facets: dict[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of the page and of review.json."""
+        """Returns the JSON of the page and of review.json."""
         return asdict(self)
 
 
@@ -252,7 +254,7 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
 
 
 def agreements(decisions: Iterable[Decision]) -> list[Agreement]:
-    """Every two reviewers, by name, from the decisions that stand."""
+    """Returns the agreement of every two reviewers, by name, from the decisions that stand."""
     by_reviewer: dict[str, dict[str, Decision]] = {}
     for decision in decisions:
         by_reviewer.setdefault(decision.reviewer, {})[decision.bag] = decision
@@ -291,12 +293,12 @@ class Exported:
     kappa: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of ``bags export --json``."""
+        """Returns the JSON of ``bags export --json``."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
 def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
-    """Write ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (every decision, undone too) to ``out``.
+    """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (every decision, undone too) to ``out``.
 
     rule: a bag is kept where more keep than drop it (majority; a tie drops it), where all who decided keep it, or where
     any one does. Bags that nobody decided on are left out and counted. ``bags.jsonl`` stays one that every command
@@ -383,7 +385,7 @@ def _write(
 
 
 def _ids(decision: Decision) -> list[str]:
-    """The ids of the bag that was decided on."""
+    """Returns the ids of the bag that was decided on."""
     try:
         ids = parse_json(decision.bag)
     except ValueError:

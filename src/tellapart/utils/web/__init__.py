@@ -1,1 +1,1 @@
-"""What the pages that this package serves share: the server, its security, its style, pictures for a browser."""
+"""The shared parts of the pages that this package serves: server, security, style, pictures."""

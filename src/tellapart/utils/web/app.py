@@ -1,4 +1,4 @@
-"""What the served pages share: which requests they answer, what a request may hold, their files, and pictures for them.
+"""The shared parts of served pages: the requests they answer and what these may hold, their files, and pictures.
 
 A request must name one of the page's own hosts (else another site's name could be made to point here), and one that
 writes must come from the page itself (Origin).
@@ -37,7 +37,9 @@ HEADERS = {
 
 
 def own_origins(port: int, public: str | None = None) -> frozenset[str]:
-    """The origins of a server on this machine's loopback address, and the address under which others reach it."""
+    """Returns the origins of a server on this machine's loopback address, and the address under which others reach
+    it.
+    """
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     if port == 80:
         hosts |= {"127.0.0.1", "localhost"}
@@ -45,7 +47,7 @@ def own_origins(port: int, public: str | None = None) -> frozenset[str]:
 
 
 def _as_origin(url: str) -> str:
-    """An address as browsers send it in Origin: in lower case, without the default port."""
+    """Returns an address as browsers send it in Origin: in lower case, without the default port."""
     scheme, _, host = url.rstrip("/").lower().partition("://")
     return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
@@ -91,7 +93,9 @@ LARGEST_POST = 64 * 1024  # bytes
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """The JSON object of a post. Raises `UsageError` for anything else, and for more than `LARGEST_POST` bytes."""
+    """Returns the JSON object of a post. Raises `UsageError` for anything else, and for more than `LARGEST_POST`
+    bytes.
+    """
     data = b""
     try:
         async for chunk in request.stream():
@@ -110,7 +114,7 @@ async def read_body(request: Request) -> dict[str, Any]:
 
 
 def want(body: dict[str, Any], name: str, kind: type) -> Any:
-    """A field of that kind, or a `UsageError`."""
+    """Returns a field of that kind, or a `UsageError`."""
     value = body.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise UsageError(f"{name}: expected {kind.__name__}, found {json.dumps(value)[:80]}")
@@ -118,7 +122,7 @@ def want(body: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def within(number: int, count: int, what: str) -> int:
-    """A number from 0 to count − 1, or a `UsageError`."""
+    """Returns a number from 0 to count − 1, or a `UsageError`."""
     if not 0 <= number < count:
         raise UsageError(f"no {what} {number}; there are {count:,}, from 0 on")
     return number
@@ -128,7 +132,7 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
 def part_routes(package: str) -> list[Route]:
-    """The routes of the page whose own files are in ``package``.
+    """Returns the routes of the page whose own files are in ``package``.
 
     ``/`` is the shared head, followed by ``page.html``, which begins with the title.
     """
@@ -154,7 +158,9 @@ SMALL = 256  # pixels; smaller pictures go as PNG, without loss
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
-    """The bytes of a picture with sides of at most ``longest`` pixels, and their media type. Changes ``image``."""
+    """Returns the bytes of a picture with sides of at most ``longest`` pixels, and their media type. Changes
+    ``image``.
+    """
     from PIL import Image
 
     small = max(image.size) < SMALL

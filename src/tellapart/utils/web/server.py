@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def need_extra(extra: str, what: str) -> None:
-    """Raise `MissingExtra` where the web framework is not installed."""
+    """Raises `MissingExtra` where the web framework is not installed."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -25,7 +25,9 @@ def need_extra(extra: str, what: str) -> None:
 
 
 def bind(port: int) -> socket.socket:
-    """A socket on the loopback address; port 0 takes any that is free. Raises `TellapartError` where it is taken."""
+    """Returns a socket on the loopback address; port 0 takes any that is free. Raises `TellapartError` where it is
+    taken.
+    """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -46,7 +48,7 @@ def bind(port: int) -> socket.socket:
 
 
 def server_of(app: ASGIApp) -> Any:
-    """A uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
+    """Returns a uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -65,7 +67,7 @@ def server_of(app: ASGIApp) -> Any:
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve a page until Ctrl-C. ``ready`` is called with the address first."""
+    """Serves a page until Ctrl-C. ``ready`` is called with the address first."""
     server = server_of(app)
     ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
     try:
