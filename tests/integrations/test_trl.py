@@ -39,8 +39,8 @@ from tellapart.integrations.trl import (  # noqa: E402
     pmi,
     processing_class,
     self_retrieval,
+    text_of,
 )
-from tellapart.integrations.trl_rows import text_of  # noqa: E402
 from tellapart.rewards.retrieval import self_retrieval as plain  # noqa: E402
 from tellapart.rewards.speaker import MutualInformation, Speaker  # noqa: E402
 from tellapart.scorers import load_scorer  # noqa: E402

@@ -61,7 +61,7 @@ def test_a_run_trains_on_it(moves: list[torch.device], tiny_recipe: dict[str, An
     from tellapart.training.runs import upstream
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), upstream)
-    setup.load()
+    _ = setup.learner, setup.scorer
     assert moves == [SECOND] * 2
 
 

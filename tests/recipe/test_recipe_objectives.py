@@ -281,7 +281,7 @@ def test_validation_that_compares_with_references_is_refused_without_and_other_v
 ) -> None:
     from PIL import Image
 
-    from tellapart.training.loop import Validation
+    from tellapart.training.loop import Validator
 
     for n in range(12):
         Image.new("RGB", (36, 24), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
@@ -293,7 +293,7 @@ def test_validation_that_compares_with_references_is_refused_without_and_other_v
             check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
     setup = TrainingSetup(check_recipe(mle, "test"), lambda name: name)
     check_setup(setup)
-    values = Validation(setup).run()
+    values = Validator(setup).run()
     assert "recall@1.lookalike" in values and not {"loss", "cider"} & set(values)
 
 

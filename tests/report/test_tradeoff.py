@@ -92,10 +92,10 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.build import TrainingSetup
-    from tellapart.training.loop import Validation
+    from tellapart.training.loop import Validator
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name)
-    validation = Validation(setup)
+    validation = Validator(setup)
     values = validation.run()
     assert "recall@1.lookalike" in values and setup.recipe.validation.select != "cider"
     texts = generate_captions(setup.learner, validation.pictures, setup.recipe.validation.decoding)
@@ -103,4 +103,4 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     assert values["cider"] == pytest.approx(100 * cider_d(texts, references)[0])
     first, *others = setup.validation_items
     setup.validation_items = [replace(first, references=()), *others]
-    assert "cider" not in Validation(setup).run()
+    assert "cider" not in Validator(setup).run()

@@ -17,7 +17,7 @@ from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, TrainingPixels, TrainingSet, families
-from tellapart.training.build import TrainingSetup
+from tellapart.training.build import TrainingSetup, train_features
 from tellapart.training.runs import upstream
 from tellapart.types import Item
 
@@ -141,7 +141,7 @@ def test_all_rewarded_captions_have_their_own_nearest_pictures_as_distractors(ti
     table = {**tiny_recipe, "objective": objective, "training": training, "bags": {"kind": "hard", "hard": 3}}
     setup = TrainingSetup(check_recipe(table, "test"), upstream)
     assert setup.scorer is not None
-    features_ND, data = setup.train_features(setup.scorer), setup.training_set()
+    features_ND, data = train_features(setup, setup.scorer), setup.training_set()
     cosine_NN = features_ND.astype(np.float64) @ features_ND.T.astype(np.float64)
     np.fill_diagonal(cosine_NN, -np.inf)
     cosine_NN[cosine_NN > 0.9999] = -np.inf  # copies

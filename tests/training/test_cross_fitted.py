@@ -14,7 +14,7 @@ from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.rewards.retrieval import LowestUnseen
-from tellapart.training.build import TrainingSetup
+from tellapart.training.build import TrainingSetup, trained_on
 from tellapart.training.runs import train, upstream
 from tellapart.types import Rollout
 
@@ -60,9 +60,9 @@ def test_each_picture_is_rewarded_by_the_lowest_of_those_that_never_saw_it(
     assert isinstance(objective, Reinforce)
     reward = objective.terms[0].reward
     assert isinstance(reward, LowestUnseen)
-    seen_KN = np.stack([setup.trained_on(name) for name in scorers])
+    seen_KN = np.stack([trained_on(setup, name) for name in scorers])
     assert seen_KN.sum(0).tolist() == [1] * 60 and seen_KN.sum(1).tolist() == [20] * 3
-    assert np.array_equal(setup.trained_on(f"{upstream(scorers[0])}/model"), seen_KN[0]), "the model of a run, too"
+    assert np.array_equal(trained_on(setup, f"{upstream(scorers[0])}/model"), seen_KN[0]), "the model of a run, too"
     texts = [f"a {word} shape" for word in ("red", "blue") for _ in range(len(batch.rows_B))]
     rollout = Rollout(torch.ones(len(texts), 2, dtype=torch.long), torch.ones(len(texts), 2).bool(), texts, 2)
     each_KBS = torch.stack([one(rollout, batch) for one in reward.rewards])
@@ -90,7 +90,7 @@ def test_the_least_sure_scorer_counts_in_self_distillation(tiny_recipe: dict[str
     heard = listener.logits(listener.among(rows_B), [["a red star", "a heart"], ["a star"]])
     assert [tuple(one_KMC.shape) for one_KMC in heard] == [(2, 4, 2), (2, 4, 1)]
     for row, one_KMC in zip(rows_B, heard, strict=True):
-        unseen = [k for k, name in enumerate(scorers) if not setup.trained_on(name)[row]]
+        unseen = [k for k, name in enumerate(scorers) if not trained_on(setup, name)[row]]
         for k, logit_MC in zip(unseen, one_KMC, strict=True):
             scorer, features_ND = listener.scorers[k]
             text_D = scorer.text_features(["a red star" if row == 4 else "a star"])[0]
@@ -106,4 +106,4 @@ def test_a_picture_that_every_scorer_has_seen_is_named(tiny_recipe: dict[str, An
 
 def test_of_a_model_without_a_run_nobody_knows_what_it_saw(tiny_recipe: dict[str, Any]) -> None:
     setup = setup_of(tiny_recipe, tiny_recipe["objective"])
-    assert not setup.trained_on(tiny_recipe["scorer"]["name"]).any()
+    assert not trained_on(setup, tiny_recipe["scorer"]["name"]).any()

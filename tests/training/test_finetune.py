@@ -15,7 +15,7 @@ from tellapart.data import open_many
 from tellapart.errors import UsageError
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation
-from tellapart.recipe.presets import PRESETS
+from tellapart.recipe.presets import PRESETS, objective_names
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training import run_folder
 from tellapart.training.build import TrainingSetup
@@ -44,6 +44,18 @@ def test_every_objective_is_a_recipe(objective: str, tiny_captioner: Path) -> No
     assert recipe.objective.kind == PRESETS[objective]["kind"]
     assert recipe.captioner is not None and recipe.captioner.lora is not None
     assert recipe.training.learning_rate == pytest.approx(3e-4)
+
+
+def test_exploration_has_the_settings_of_the_recipe_for_paper_4(tiny_captioner: Path) -> None:
+    """Five samples at temperature 1, alpha 0.75 and the paper's baselines, also where the objective is chosen here."""
+    found = plan(str(tiny_captioner), [WORLD], objective="exploration").objective.model_dump()
+    wanted = read_recipe(find_recipe("papers/sle_coco")).objective.model_dump()
+    assert found == wanted and found["exploration"]["alpha"] == 0.75
+
+
+def test_objectives_are_what_people_choose_and_not_their_parts() -> None:
+    assert set(PRESETS) <= set(names := objective_names())
+    assert not {"exact_truth", "paid_words", "consensus", "reinforce", "custom"} & set(names)
 
 
 def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +247,7 @@ def test_real_layouts_learn_from_photos_by_the_truthful_objective(
     ("arguments", "told"),
     [
         (("--objective", "smlie"), "no objective is called 'smlie'; did you mean 'smile'?"),
+        (("--objective", "exact_truth"), "'exact_truth' is a part of recipes (objective.rewards.kind); --objective "),
         (("--objective", "self-retrieval"), "5 pictures; expected at least 8"),
     ],
 )

@@ -20,8 +20,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training import fingerprint
-from tellapart.training.fingerprint import Identities, canonical, content_of, fingerprint_of_0_1
-from tellapart.training.run_folder import Run
+from tellapart.training.fingerprint import Identities, canonical, content_of
 from tellapart.training.runs import train
 from tellapart.utils.versions import VERSIONS
 
@@ -76,12 +75,11 @@ def test_the_same_recipe_has_one_fingerprint_in_every_clone(clone: Path, tmp_pat
     recipes(other)
     assert to_toml(read(clone)) != to_toml(read(other))
     assert content_of(read(clone)).fingerprint == content_of(read(other)).fingerprint
-    assert fingerprint_of_0_1(read(clone)) != fingerprint_of_0_1(read(other)), "as it was"
 
 
 def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clone: Path) -> None:
     """And with nothing else: a card beside the model, or the prose of a recipe, decides no result."""
-    found, before = [content_of(read(clone)).fingerprint], fingerprint_of_0_1(read(clone))
+    found = [content_of(read(clone)).fingerprint]
     (clone / "captioner" / "README.md").write_text("A card.")
     (clone / "first.toml").write_text((clone / "first.toml").read_text().replace('about = ""', 'about = "prose"'))
     assert content_of(read(clone)).fingerprint == found[0]
@@ -100,7 +98,6 @@ def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clon
     (clone / "photos" / "99.png").write_bytes((clone / "photos" / "3.png").read_bytes())
     changed()
     assert len(set(found)) == len(found)
-    assert fingerprint_of_0_1(read(clone)) == before, "as it was: 0.1 noticed none of this"
 
 
 def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
@@ -161,66 +158,10 @@ def test_a_new_version_of_the_code_is_another_run(clone: Path, monkeypatch: pyte
     assert content_of(read(clone)).fingerprint == after.fingerprint
 
 
-def interrupted(recipe: Recipe, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that was stopped in its first step."""
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-        train(recipe, folder, evaluate=False)
-
-
-def as_0_1(run: Run) -> None:
-    """What 0.1 wrote into run.json."""
-    info = {key: value for key, value in run.info.items() if key not in ("content", "commit")}
-    (run.folder / "run.json").write_text(json.dumps({**info, "fingerprint": fingerprint_of_0_1(run.recipe)}))
-
-
-def test_a_run_of_0_1_goes_on_under_the_fingerprint_that_it_recorded(
-    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipe = read(clone, "first")
-    interrupted(recipe, tmp_path / "run", monkeypatch)
-    as_0_1(Run(tmp_path / "run", recipe))
-    run = train(recipe, tmp_path / "run", resume=True, evaluate=False)
-    assert run.trained and run.info["fingerprint"] == fingerprint_of_0_1(recipe)
-    recipes(clone, steps=3)
-    with pytest.raises(UsageError, match=r"fingerprint \w{8} of tellapart 0.1, where this recipe has \w{8}"):
-        train(read(clone, "first"), tmp_path / "run", resume=True, evaluate=False)
-
-
-def test_a_run_of_0_1_goes_on_with_the_upstream_that_it_began_with(
-    clone: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
-    """Not with one that is trained today, from whose weights its own did not come."""
-    monkeypatch.chdir(clone)
-    first = train(read(clone, "first"), evaluate=False)
-    interrupted(read(clone), Path("old"), monkeypatch)
-    as_0_1(Run(Path("old"), read(clone)))
-    as_0_1(first)
-    assert "was begun by tellapart 0.1 with runs/first-" in cli("train", "second.toml", "--out", "old", "--resume").line
-    as_named_then = first.folder.rename(f"runs/first-{fingerprint_of_0_1(first.recipe)}")
-    assert train(read(clone), Path("old"), resume=True, evaluate=False).trained
-    assert list(Path("runs").iterdir()) == [as_named_then]
-
-
-def test_a_run_of_0_1_is_neither_taken_for_an_upstream_nor_passed_over_in_silence(
-    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(clone)
-    old = train(read(clone, "first"), Path("runs/first-00000000"), evaluate=False)
-    as_0_1(old)
-    train(read(clone), evaluate=False)
-    assert "(tellapart 0.1 recorded neither data nor weights)" in capsys.readouterr().err
-    assert len(list(Path("runs").glob("first-*"))) == 2
-    shutil.rmtree(next(path for path in Path("runs").glob("first-*") if path != old.folder))
-    train(read(clone, "first"), evaluate=False)
-    assert "to go on with it, type: --resume --out runs/first-00000000" in capsys.readouterr().err
-
-
 def test_what_a_recipe_says_has_a_fingerprint_that_later_versions_keep(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(MLE)
     recipe = read_recipe(path)
-    assert fingerprint_of_0_1(recipe) == "1925335d", "runs of 0.1 would no longer be found"
     said = canonical(recipe)
     assert said == {
         "data": {"train": "scenes:plain?n=60", "validation": "scenes:plain?n=30&split=validation"},
@@ -250,7 +191,6 @@ def test_a_renamed_key_keeps_its_canonical_name(tmp_path: Path) -> None:
         "clip_norm": 2.0,
         "optimiser": "adam",
     }
-    assert fingerprint_of_0_1(recipe) == "b62e734f"
     smile = ["objective={kind='smile', mle_weight=0.01, first_token='none'}"]
     recipe = read_recipe(tmp_path / "small.toml", smile)
     assert canonical(recipe)["objective"] == {"kind": "smile", "mle": 0.01, "first": "none"}

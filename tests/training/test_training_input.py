@@ -20,7 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import Validation
+from tellapart.training.loop import Validator
 from tellapart.training.runs import train, upstream
 
 WORDS = ("a", "red", "circle", "above", "the", "blue", "square")
@@ -57,7 +57,7 @@ def test_a_reference_of_sixty_words_is_learned_to_its_end(
     batch = setup.training_set().batch(0)
     assert batch.tokens_RT is not None and batch.tokens_RT.shape == (2, 61)
     assert batch.tokens_RT[:, -1].tolist() == [setup.learner.end] * 2
-    assert len(Validation(setup).token_rows[0]) == 61
+    assert len(Validator(setup).token_rows[0]) == 61
     assert "are cut" not in capsys.readouterr().err
 
 
@@ -141,7 +141,7 @@ def test_a_vision_encoder_learns_from_the_pixels_that_captioning_sees(
     found, wanted = training_and_test_features(setup)
     assert torch.allclose(found, wanted, atol=1e-3)
     assert setup.pixels.as_bytes == (family not in ("qwen2_vl", "llava_next"))
-    validation = Validation(setup)
+    validation = Validator(setup)
     validated = validation.encode_pixels(validation.pictures, setup.learner.encode)
     captioned = setup.store.features(setup.validation_items, setup.learner.encoder)
     assert np.allclose(validated.detach().numpy(), captioned, atol=1e-3)

@@ -7,6 +7,7 @@ gathers them itself here, and counts a picture once however many captions it has
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,26 +19,92 @@ import torch
 
 from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.errors import UsageError
-from tellapart.integrations.trl_rows import (
-    Completion,
-    as_numbers,
-    column,
-    digest,
-    encode,
-    gathered,
-    one_picture,
-    picture_key,
-    text_of,
-)
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.retrieval import Score, retrieval_reward
+from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
+from tellapart.types import Rollout
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from PIL import Image
 
     from tellapart.captioners.base import Captioner
+
+
+Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
+ENCODED_AT_ONCE = 64
+
+
+def text_of(completion: Completion) -> str:
+    """The caption of a completion: the text itself, or the text of its last message.
+
+    Raises `UsageError` where there is none: a message of tool calls alone has no content.
+    """
+    if isinstance(completion, str):
+        return completion.strip()
+    content = completion[-1].get("content") if completion else None
+    if content is None:
+        found = repr(completion)
+        raise UsageError(
+            f"a completion has no text ({found if len(found) < 80 else found[:79] + '…'}); expected a text, or "
+            "messages, the last with content; leave tools out of the trainer"
+        )
+    if isinstance(content, str):
+        return content.strip()
+    return "".join(part.get("text") or "" for part in content).strip()
+
+
+def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
+    """A column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
+    if name not in columns:
+        raise UsageError(f"the data set has no column '{name}'; expected {what}")
+    found: Sequence[Any] = columns[name]
+    return found
+
+
+def one_picture(value: Any) -> Image.Image:
+    """The picture of a row: a PIL image, or a list of one (TRL's column ``images``)."""
+    if isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            raise UsageError(f"a row has {len(value)} pictures; self-retrieval expects one picture in each row")
+        value = value[0]
+    picture: Image.Image = value.convert("RGB")
+    return picture
+
+
+def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
+    """float32 features N×D of pictures, in batches."""
+    parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
+    with torch.no_grad():
+        return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
+
+
+def digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def picture_key(picture: Image.Image) -> bytes:
+    """A digest of the pixels, by which ranks know a picture again."""
+    return digest(repr(picture.size).encode() + picture.tobytes())
+
+
+def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
+    """Digests as R×2 int64, which ranks can exchange."""
+    return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
+
+
+def gathered(rows: torch.Tensor) -> torch.Tensor:
+    """The rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
+    from accelerate import PartialState
+    from accelerate.utils import gather, pad_across_processes
+
+    if PartialState().num_processes == 1:
+        return rows
+    count = gather(torch.tensor([len(rows)], device=rows.device))
+    padded = gather(pad_across_processes(rows, dim=0)).view(len(count), -1, *rows.shape[1:])
+    return torch.cat([part[:number] for part, number in zip(padded, count.tolist(), strict=True)])
+
 
 Candidates = Literal["batch", "bag", "bank"]
 KEPT_FEATURES = 200_000  # 400 MB at 512 numbers
@@ -51,7 +118,7 @@ class RewardFunction(Protocol):
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]: ...
 
 
-class BatchSize(Protocol):
+class TrainerOptions(Protocol):
     """The settings of `GRPOConfig` and `RLOOConfig` that decide which pictures meet in a batch."""
 
     per_device_train_batch_size: int
@@ -235,15 +302,13 @@ class _Cider:
 
 def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> RewardFunction:
     """Faithfulness: `MutualInformationReward` of caption and picture under a frozen captioner, in nats."""
-    from tellapart.integrations.trl_faithful import MutualInformationReward
-
     return MutualInformationReward(captioner, gather=gather, image_column=image_column)
 
 
 def bag_order(
     dataset: Dataset,
     bags: str | Path | Iterable[Bag | Sequence[str]],
-    args: BatchSize,
+    args: TrainerOptions,
     *,
     size: int | None = None,
     seed: int = 0,
@@ -280,7 +345,7 @@ def bag_order(
     return dataset.select(rows).add_column("bag", numbers)
 
 
-def check_whole_bags(args: BatchSize, bag_size: int) -> None:
+def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
     """Raises `UsageError` where a trainer with these settings would tear bags of this size apart."""
     if args.shuffle_dataset:
         raise UsageError("the trainer shuffles the data set, which tears bags apart; set shuffle_dataset=False")
@@ -311,3 +376,66 @@ def processing_class(name: str) -> Any:
     from tellapart.captioners.processors import whole_processor
 
     return whole_processor(name, AutoConfig.from_pretrained(name, trust_remote_code=False))
+
+
+class MutualInformationReward:
+    """Pointwise mutual information of caption and picture under a frozen captioner, in nats (reward ``pmi``).
+
+    How much likelier the captioner finds the caption for its picture than for the average picture of the batch, of all
+    ranks where ``gather``; a claim that does not hold for the picture lowers it. captioner: a name that
+    `tellapart.captioners.load_captioner` takes, or a captioner. A picture counts once in the average. Captions abstain
+    (None) where all rows of the batch have one picture. Raises `UsageError` at the first step where the data set lacks
+    the column, or the captioner's pictures have features of several shapes.
+    """
+
+    __name__ = "pmi"  # the name in TRL's logs
+
+    def __init__(self, captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> None:
+        self.captioner, self.gather, self.image_column = captioner, gather, image_column
+
+    @torch.no_grad()
+    def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
+        captioner = self._loaded()
+        pictures = [one_picture(value) for value in column(columns, self.image_column, "the picture of the row")]
+        keys = [picture_key(picture) for picture in pictures]
+        once = dict(zip(keys, pictures, strict=True))
+        visual = captioner.encode(captioner.pixels(list(once.values())))
+        place = {key: row for row, key in enumerate(once)}
+        own = visual[torch.tensor([place[key] for key in keys], device=visual.device)]
+        average, several = self._average(list(once), visual, captioner)
+        if not several:
+            return [None] * len(keys)
+        tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text_of(completion) for completion in completions]))
+        rollout = Rollout(tokens_RT.to(visual.device), valid_RT.to(visual.device), [])
+        speaker = Speaker(captioner)
+        each = torch.stack([speaker.score(seen, rollout) for seen in (own, average.expand_as(own).contiguous())])
+        return [float(value) for value in mutual_information(each.sum(2))]
+
+    def _loaded(self) -> Captioner:
+        """The captioner, loaded at the first step: only then is it known which device is this rank's."""
+        if isinstance(self.captioner, str):
+            from accelerate import PartialState
+
+            from tellapart.captioners import load_captioner
+
+            self.captioner = load_captioner(self.captioner, PartialState().device, "fp32")
+            self.captioner.model.requires_grad_(False).eval()
+        return self.captioner
+
+    def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
+        """The mean features of the batch's pictures, 1×…, and whether there are several.
+
+        Rows of pictures that keep their shapes begin with these: three numbers, which the mean must not mix.
+        """
+        key_PK, flat_PD = as_numbers(keys).to(visual.device), visual.flatten(1).float()
+        if self.gather:
+            key_PK, flat_PD = gathered(key_PK), gathered(flat_PD)
+        key_NK, row_P = key_PK.unique(dim=0, return_inverse=True)
+        flat_ND = flat_PD.new_empty(len(key_NK), flat_PD.shape[1])
+        flat_ND[row_P] = flat_PD
+        if captioner.lengths_differ and len(flat_ND[:, :3].unique(dim=0)) > 1:
+            raise UsageError(
+                f"pmi: the pictures of {captioner.name} keep their own shapes, and these have several, which have no "
+                "average; resize the pictures to one shape"
+            )
+        return flat_ND.mean(0).view(1, *visual.shape[1:]).to(visual), len(key_NK) > 1

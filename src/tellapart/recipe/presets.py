@@ -39,6 +39,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "length_normalization": "length",
         "rewards": [{"kind": "self_retrieval"}, {"kind": "cider", "weight": 0.5}],
     },
+    "exploration": {  # paper 4, as in recipes/papers/sle_coco.toml
+        "kind": "reinforce",
+        "decoding": {"kind": "sample", "samples": 5},
+        "baseline": "greedy",
+        "length_normalization": "none",
+        "rewards": [{"kind": "cider"}],
+        "exploration": {"alpha": 0.75, "baseline": "literal"},
+    },
 }
 # Of photos people say a few things in many words, so a captioner is sure of little in its descriptions, and what they
 # add to its captions is not worth the cuts (docs/flickr8k.md). Words that few of its samples say, and captions that it
@@ -59,30 +67,35 @@ DEFAULTS = {
     "baseline": "leave_one_out",
     "length_normalization": "length",
 }  # of a reward without a preset
-NOT_OFFERED = ("reinforce", "contrastive", "custom")  # named by its rewards; trains a scorer; has a required option
 
 
 def objective_names() -> list[str]:
-    """The presets, then the other objectives and rewards of the registries, those of installed packages included."""
-    names = [name for name in (*OBJECTIVES, *REWARDS) if name not in NOT_OFFERED]
-    return [*PRESETS, *(name for name in names if name.replace("_", "-") not in PRESETS)]
+    """Returns the presets, then the objectives and rewards of installed packages.
+
+    What else the package has (``exact_truth``, ``paid_words``, …) is a part for recipes.
+    """
+    plugins = (name for parts in (OBJECTIVES, REWARDS) for name in parts.installed() if name not in parts.builtin())
+    return list(dict.fromkeys([*PRESETS, *plugins]))
 
 
 def objective_table(name: str, *, photos: bool = False) -> dict[str, Any]:
-    """The table [objective] of a name. Raises `UsageError`, with the nearest name, for an unknown one.
+    """Returns the table [objective] of a name; ``photos``: what fits them, where the synthetic world differs.
 
-    photos: what fits them, where that differs from what fits the synthetic world `scenes`.
+    Raises `UsageError`, with the nearest name, for an unknown one, and for a part of recipes.
     """
     if photos and name in ON_PHOTOS:
         return ON_PHOTOS[name]
     if name in PRESETS:
         return PRESETS[name]
     if name not in (known := objective_names()):
+        if (part := name.replace("-", "_")) in OBJECTIVES or part in REWARDS:
+            key = "objective.kind" if part in OBJECTIVES else "objective.rewards.kind"
+            raise UsageError(f"'{name}' is a part of recipes ({key}); --objective takes one of {', '.join(known)}")
         raise UsageError(f"no objective is called '{name}'{nearest(name, known)}")
     return {"kind": name} if name in OBJECTIVES else {**DEFAULTS, "rewards": [{"kind": name}]}
 
 
 def reads_references(table: Mapping[str, Any]) -> bool:
-    """Whether the objective, or one of its rewards, needs references."""
+    """Returns whether the objective, or one of its rewards, needs references."""
     rewards = [REWARDS.find(reward["kind"]) for reward in table.get("rewards", ())]
     return any("references" in entry.needs for entry in (OBJECTIVES.find(table["kind"]), *rewards))

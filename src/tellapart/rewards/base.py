@@ -50,55 +50,33 @@ class StatefulBaseline(Baseline, Protocol):
     def load_state_dict(self, state: dict[str, float]) -> None: ...
 
 
-class RunParts(Protocol):
-    """What a run offers to the factories of objectives and rewards. Each part is made when it is first asked for."""
+@dataclass(frozen=True)
+class RunParts:
+    """What a run offers to the factories of objectives and rewards.
 
-    @property
-    def captioner(self) -> CaptionerLike:
-        """The captioner in training."""
-        ...
+    captioner: the captioner in training. scorer: the frozen one of the recipe's [scorer]; None where it names none.
+    train_items: the training pictures, in the order of ``batch.rows_B``. vision_learns: whether the captioner's vision
+    encoder is trained: ``batch.visual`` then holds pixels.
+    load_scorer(name): a further frozen scorer, by the name of its model.
+    start(prompt=""): the captioner that the run starts from, frozen, dropout off; all that ask share its weights.
+    train_features(scorer): features_ND of the training pictures.
+    trained_on(name): seen_N, which of the training pictures the scorer of this name learned from, as far as its run
+    says.
+    train_visual(): a function from rows_B of training pictures to what batches hold of them.
+    nearest_train(scorer, count): a function from rows_B of training pictures to rows_BK of the ``count`` others that
+    look most like each.
+    """
 
-    @property
-    def scorer(self) -> FrozenScorer | None:
-        """The frozen scorer of the recipe's [scorer]; None where it names none."""
-        ...
-
-    @property
-    def train_items(self) -> Sequence[Item]:
-        """The training pictures, in the order of ``batch.rows_B``."""
-        ...
-
-    def load_scorer(self, name: str) -> FrozenScorer:
-        """A further frozen scorer, by the name of its model."""
-        ...
-
-    def train_features(self, scorer: FrozenScorer) -> np.ndarray:
-        """features_ND of the training pictures."""
-        ...
-
-    def trained_on(self, name: str) -> np.ndarray:
-        """seen_N: which of the training pictures the scorer of this name learned from, as far as its run says."""
-        ...
-
-    def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
-        """From rows_B of training pictures to what batches hold of them: features, or pixels (`vision_learns`)."""
-        ...
-
-    def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
-        """From rows_B of training pictures to rows_BK of the ``count`` others that look most like each."""
-        ...
-
-    def start(self, prompt: str = "") -> CaptionerLike:
-        """The captioner that the run starts from, frozen, dropout off; asked with ``prompt``.
-
-        All that ask for it share its weights.
-        """
-        ...
-
-    @property
-    def vision_learns(self) -> bool:
-        """Whether the captioner's vision encoder is trained: ``batch.visual`` then holds pixels."""
-        ...
+    captioner: CaptionerLike
+    scorer: FrozenScorer | None
+    train_items: Sequence[Item]
+    vision_learns: bool
+    load_scorer: Callable[[str], FrozenScorer]
+    start: Callable[..., CaptionerLike]
+    train_features: Callable[[FrozenScorer], np.ndarray]
+    trained_on: Callable[[str], np.ndarray]
+    train_visual: Callable[[], Callable[[np.ndarray], torch.Tensor]]
+    nearest_train: Callable[[FrozenScorer, int], Callable[[np.ndarray], np.ndarray]]
 
 
 class RewardOptions(Strict):

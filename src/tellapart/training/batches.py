@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from tellapart.features.nearest import COPY
 from tellapart.features.store import FeatureStore, RowMaker
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
-from tellapart.scorers import load_scorer
+from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Rows
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
@@ -100,29 +100,18 @@ def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
 BLOCK = 4096  # rows hashed at a time
 
 
-class SamplerParts(Protocol):
-    """What samplers need of a `TrainingSetup`."""
+def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
+    """Returns the sampler that ``training.batches`` names. Raises `UsageError` before any training.
 
-    recipe: Recipe
-    upstream: Callable[[str], str]
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def store(self) -> FeatureStore: ...
-    @property
-    def train_items(self) -> list[Item]: ...
-
-
-def sampler_of(parts: SamplerParts) -> Sampler:
-    """The batches that ``training.batches`` asks for. Raises `UsageError` before any training."""
-    settings, seed, n = parts.recipe.training, parts.recipe.seed, len(parts.train_items)
+    load: loads the scorer whose features say which pictures look alike, by its name in the recipe.
+    """
+    settings = recipe.training
     if settings.batches == "bags":
-        return bags_of(parts)
+        return bags_of(recipe, items, store, load)
     if settings.batches == "families":
-        together = [np.asarray(places) for places in families(parts.train_items)]
-        return BagSampler(lambda epoch: together, settings.batch_size, seed)
-    return ShuffleSampler(n, settings.batch_size, seed)
+        together = [np.asarray(places) for places in families(items)]
+        return BagSampler(lambda epoch: together, settings.batch_size, recipe.seed)
+    return ShuffleSampler(len(items), settings.batch_size, recipe.seed)
 
 
 def families(items: Sequence[Item]) -> list[list[int]]:
@@ -135,33 +124,30 @@ def families(items: Sequence[Item]) -> list[list[int]]:
     return list(together.values())
 
 
-def bags_of(parts: SamplerParts) -> Sampler:
-    """The batches of look-alikes that ``[bags]`` describes."""
-    settings = parts.recipe.bags or Bags()
-    batch_size, seed, n = parts.recipe.training.batch_size, parts.recipe.seed, len(parts.train_items)
+def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
+    """Returns the batches of look-alikes that ``[bags]`` describes; ``load`` as in `sampler_of`."""
+    settings, batch_size, n = recipe.bags or Bags(), recipe.training.batch_size, len(items)
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
     if settings.kind == "random":
-        return BagSampler(random_bags(n, settings.stages), batch_size, seed)
-    wanted = max(settings.neighbours, settings.largest - 1)
-    rows_NK = neighbours(parts, settings, wanted)
+        return BagSampler(random_bags(n, settings.stages), batch_size, recipe.seed)
+    name = settings.scorer or (recipe.scorer.name if recipe.scorer else None)
+    assert name is not None, "the recipe's schema asks for it"
+    rows_NK = neighbours(settings, items, store, load(name))
     if settings.hard is not None:
-        return HardNegativeSampler(ShuffleSampler(n, batch_size, seed), rows_NK, settings.hard, batch_size)
-    return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, seed)
+        return HardNegativeSampler(ShuffleSampler(n, batch_size, recipe.seed), rows_NK, settings.hard, batch_size)
+    return BagSampler(curriculum(rows_NK, settings.stages, say), batch_size, recipe.seed)
 
 
-def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
-    """Each training picture's nearest by the scorer's features, joined with those of captions where wanted.
+def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
+    """Returns each picture's nearest by the scorer's features, joined with those of captions where wanted: rows N×K.
 
     They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
     on the same pictures, encodes no text and searches nothing.
     """
-    name = settings.scorer or (parts.recipe.scorer.name if parts.recipe.scorer else None)
-    assert name is not None, "the recipe's schema asks for it"
-    scorer = load_scorer(parts.upstream(name), parts.device)
-    image_ND = np.asarray(parts.store.features(parts.train_items, scorer.encoder))
-    captions = None if settings.captions is None else item_captions(parts.train_items, settings.captions)
-    max_cosine = settings.max_cosine or COPY
+    wanted, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
+    image_ND = np.asarray(store.features(items, scorer.encoder))
+    captions = None if settings.captions is None else item_captions(items, settings.captions)
 
     def searched() -> np.ndarray:
         joined_ND = image_ND if captions is None else multimodal(image_ND, caption_features(scorer, captions))
@@ -169,7 +155,7 @@ def neighbours(parts: SamplerParts, settings: Bags, wanted: int) -> np.ndarray:
         return rows_NK
 
     what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
-    rows_NK: np.ndarray = parts.store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
+    rows_NK: np.ndarray = store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 
 

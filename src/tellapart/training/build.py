@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property
-from itertools import islice
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,16 @@ import torch
 from PIL import Image
 
 from tellapart.captioners import Captioner, load_captioner
+from tellapart.captioners.adapt import add_lora, enable_gradient_checkpointing, set_dropout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import quoted
+from tellapart.captioners.load import load_vision, quoted
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
+from tellapart.captioners.words import add_words
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError
+from tellapart.features.files import FeatureFiles
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import OFF, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
@@ -29,39 +33,35 @@ from tellapart.models.vision import grid_resnet_config
 from tellapart.objectives.base import Objective, build_objective
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewRecurrent, NewScorer, Recipe
+from tellapart.rewards.base import RunParts
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows
+from tellapart.utils.messages import say
 
 
+@dataclass(eq=False)
 class TrainingSetup:
-    """The typed parts of one run, each made on first use: a `rewards.base.RunParts`.
+    """The parts of one run. Models, data and what is encoded of them are made when they are first used.
 
-    ``upstream`` returns the path or name of the model behind a name in the recipe, and trains it if need be.
+    upstream: returns the path or name of the model behind a name in the recipe, and trains it if need be.
+    frozen_scorers: the scorers of rewards and validation that are loaded so far.
     """
 
-    def __init__(self, recipe: Recipe, upstream: Callable[[str], str]) -> None:
-        self.recipe = recipe
-        self.upstream: Callable[[str], str] = cache(upstream)
-        self.frozen_scorers: list[Scorer] = []  # those of rewards and validation; see `loop.truncation_lines`
+    recipe: Recipe
+    upstream: Callable[[str], str]
+    device: torch.device = field(default_factory=best_device)
+    store: FeatureStore = field(default_factory=FeatureStore)
+    frozen_scorers: list[Scorer] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.upstream = cache(self.upstream)
+
+    # Models
     @cached_property
-    def store(self) -> FeatureStore:
-        return FeatureStore()
-
-    @cached_property
-    def device(self) -> torch.device:
-        return best_device()
-
-    def autocast(self) -> torch.autocast:
-        """Mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
-        precision = resolve_precision(self.recipe.training.precision, self.device)
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
-
-    # The models
-    def load(self) -> tuple[Captioner | Scorer, Scorer | None]:
-        """Load the learner and the scorer now. Raises `UsageError` where a name is no model's."""
-        return self.learner, self.scorer
+    def learner(self) -> Captioner | Scorer:
+        """The model in training, with the weights it starts from."""
+        return build_learner(self)
 
     @cached_property
     def scorer(self) -> Scorer | None:
@@ -71,30 +71,10 @@ class TrainingSetup:
             return None
         return self.load_scorer(named.name)
 
-    def load_scorer(self, name: str) -> Scorer:
-        """A frozen scorer of this run."""
-        scorer = load_scorer(self.upstream(name), self.device)
-        scorer.shared = ranks.count() > 1
-        self.frozen_scorers.append(scorer)
-        return scorer
-
     @cached_property
-    def learner(self) -> Captioner | Scorer:
-        """The model in training, with the weights it starts from."""
-        torch.manual_seed(self.recipe.seed)
-        if self.recipe.trains == "scorer":
-            return self._scorer_in_training()
-        assert self.recipe.captioner is not None
-        if self.recipe.captioner.name is not None:
-            captioner = self._adapted(self._load_start())
-        else:
-            captioner = self._with_frames(self._new(self.recipe.captioner))
-            captioner.model.to(self.device)
-        if self.recipe.training.gradient_checkpointing:
-            from tellapart.captioners.adapt import enable_gradient_checkpointing
-
-            enable_gradient_checkpointing(captioner)
-        return captioner
+    def frozen_start(self) -> Captioner:
+        """The captioner that the run starts from, frozen, dropout off."""
+        return load_start(self)
 
     @property
     def captioner(self) -> Captioner:
@@ -108,200 +88,62 @@ class TrainingSetup:
         assert isinstance(self.learner, Scorer), "this run trains a captioner"
         return self.learner
 
-    def _new(self, described: CaptionerOptions) -> Captioner:
-        """A captioner with random weights behind somebody's vision encoder, or behind features from files."""
-        from tellapart.captioners.load import load_vision
-        from tellapart.features.files import FeatureFiles
-
-        new, name = described.new, self.recipe.name
-        assert new is not None
-        if isinstance(new, NewCaptioner):
-            return build_captioner(new, self._texts(), load_scorer(self.upstream(new.vision), "cpu"), name)
-        if new.vision is not None:
-            return build_recurrent(new, self._texts(), name, *load_vision(self.upstream(new.vision)))
-        assert described.features is not None, "the recipe's schema asks for it"
-        width = FeatureFiles.open(described.features).width(self.train_data)
-        return build_recurrent(new, self._texts(), name, width=width)
-
-    def _adapted(self, captioner: Captioner) -> Captioner:
-        """The same one, with new words, dropout and LoRA where the recipe has them."""
-        assert self.recipe.captioner is not None
-        if (dropout := self.recipe.captioner.dropout) is not None:
-            from tellapart.captioners.adapt import set_dropout
-
-            set_dropout(captioner, dropout)
-        if (often := self.recipe.captioner.new_words) is not None:
-            from tellapart.captioners.words import add_words
-            from tellapart.utils.messages import say
-
-            say(f"{add_words(captioner, self._texts(), often):,} new words")
-        if (lora := self.recipe.captioner.lora) is not None:
-            from tellapart.captioners.adapt import add_lora
-
-            parts = [part for part in self._parts_of(captioner) if part != "mapper"]
-            torch.manual_seed(self.recipe.seed)
-            add_lora(captioner, parts, **lora.model_dump())
-        return captioner
-
-    def start(self, prompt: str = "") -> Captioner:
-        """The captioner that this run starts from, frozen, dropout off; asked with ``prompt`` if there is one.
-
-        All that ask for it share its weights: rewards, KL and the evaluation. Raises `UsageError` where such a
-        captioner takes no prompt.
-        """
-        if not prompt:
-            return self._frozen_start
-        captioner = self._load_start(prompt)
-        captioner.share_weights(self._frozen_start)
-        return captioner
-
-    @cached_property
-    def _frozen_start(self) -> Captioner:
-        return self._load_start()
-
-    def _load_start(self, prompt: str = "") -> Captioner:
-        assert self.recipe.captioner is not None and self.recipe.captioner.name is not None
-        name = self.upstream(self.recipe.captioner.name)
-        asked = f"{name}{'&' if '?' in name else '?'}prompt={quoted(prompt)}" if prompt else name
-        return self._with_frames(load_captioner(asked, self.device, "fp32"))
-
-    def _with_frames(self, captioner: Captioner) -> Captioner:
-        """The same one, looking at as many frames of a clip as the recipe says."""
-        assert self.recipe.captioner is not None
-        if self.recipe.captioner.frames is not None:
-            captioner.frames = self.recipe.captioner.frames
-        if captioner.frames > 1 and "vision" in (self.recipe.captioner.train or ()):
-            raise UsageError(
-                f"captioner.train has 'vision' and the captioner looks at {captioner.frames} frames of a clip; its "
-                "vision encoder learns from single pictures only; leave 'vision' out"
-            )
-        return captioner
-
-    def _scorer_in_training(self) -> Scorer:
-        assert self.recipe.scorer is not None
-        if self.recipe.scorer.name is not None:
-            return load_scorer(self.upstream(self.recipe.scorer.name), self.device)
-        assert self.recipe.scorer.new is not None
-        scorer = build_scorer(self.recipe.scorer.new, self._texts(), self.recipe.name)
-        scorer.model.to(self.device)
-        return scorer
-
-    def _texts(self) -> Iterator[str]:
-        return (text for item in self.train_data for text in item.references)
-
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        if self.recipe.trains == "scorer":
-            return ("scorer",)
-        return self._parts_of(self.captioner)
-
-    def _parts_of(self, captioner: Captioner) -> tuple[str, ...]:
-        assert self.recipe.captioner is not None
-        if self.recipe.captioner.train is not None:
-            return self.recipe.captioner.train
-        return tuple(part for part in captioner.parts() if part != "vision")
+        """Names of the learner's parts that are trained; by default all but a captioner's vision encoder."""
+        return ("scorer",) if self.recipe.trains == "scorer" else parts_of(self.recipe, self.captioner)
 
     @property
     def vision_learns(self) -> bool:
         """Whether a captioner's own vision encoder is trained: then features cannot be kept."""
         return self.recipe.trains == "captioner" and "vision" in self.trained_parts
 
-    # The data
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether batches hold pixels, because a vision encoder is trained."""
+        return self.recipe.trains == "scorer" or self.vision_learns
+
+    def autocast(self) -> torch.autocast:
+        """Returns mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
+        precision = resolve_precision(self.recipe.training.precision, self.device)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
+
+    def load_scorer(self, name: str) -> Scorer:
+        """Loads a frozen scorer of this run."""
+        scorer = load_scorer(self.upstream(name), self.device)
+        scorer.shared = ranks.count() > 1
+        self.frozen_scorers.append(scorer)
+        return scorer
+
+    def start(self, prompt: str = "") -> Captioner:
+        """Returns the captioner that this run starts from, frozen, dropout off; with ``prompt`` if there is one.
+
+        All that ask for it share its weights: rewards, KL and the evaluation. Raises `UsageError` where such a
+        captioner takes no prompt.
+        """
+        if not prompt:
+            return self.frozen_start
+        captioner = load_start(self, prompt)
+        captioner.share_weights(self.frozen_start)
+        return captioner
+
+    # Data
     @cached_property
     def train_data(self) -> Dataset:
+        """The training pictures as the recipe names them, unreadable ones included."""
         return open_specs(self.recipe.data.train)
 
     @cached_property
     def train_items(self) -> list[Item]:
-        return self._readable(self.train_data)
-
-    def train_features(self, scorer: FrozenScorer) -> np.ndarray:
-        """features_ND of the training pictures, as this scorer sees them."""
-        return np.asarray(self.store.features(self.train_items, scorer.encoder))
-
-    def trained_on(self, name: str) -> np.ndarray:
-        """seen_N: which training pictures the scorer of this name learned from: those of its run's recipe, by id.
-
-        None of them where the name is not a recipe's or a run's: nobody knows what other models have seen.
-        """
-        folder = Path(self.upstream(name))
-        run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)
-        if run is None:
-            return np.zeros(len(self.train_items), dtype=bool)
-        learned = {item.id for item in open_specs(read_recipe(run / "recipe.toml").data.train)}
-        return np.array([item.id in learned for item in self.train_items])
-
-    def train_visual(self) -> Callable[[np.ndarray], torch.Tensor]:
-        """Shows training pictures as batches do, without augmentation: rows_B to B×…, on the learner's device."""
-        rows = self.visual(self.train_items)
-
-        def seen(rows_B: np.ndarray) -> torch.Tensor:
-            if self.reads_pixels:
-                return self.pixels.tensor(rows[rows_B])
-            return torch.from_numpy(np.ascontiguousarray(rows[rows_B])).to(self.device)
-
-        return seen
-
-    def nearest_train(self, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
-        """Finds the look-alikes of training pictures by the scorer's features: rows_B to rows_BK."""
-        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
-
-        if len(self.train_items) <= count:
-            raise UsageError(
-                f"{count} look-alikes of each picture, and there are {len(self.train_items)} training pictures; "
-                "lower nearest"
-            )
-        gallery = Vectors.of(self.train_features(scorer))
-        row_N = np.arange(len(gallery))
-
-        def nearest(rows_B: np.ndarray) -> np.ndarray:
-            return nearest_among(gallery.take(rows_B), gallery, count, Exclusions(rows_B, row_N)).rows_NK
-
-        return nearest
-
-    def check_references(self, why: str) -> None:
-        """Raises `UsageError` where a training picture has no reference."""
-        _check_references(self.train_data, self.recipe.data.train, why)
-
-    def check_validation_references(self, why: str) -> None:
-        """Raises `UsageError` where a validation picture has no reference."""
-        named = self.recipe.data.validation
-        _check_references(list(islice(open_specs(named), self.recipe.validation.limit)), named, why)
-
-    def check_truth(self, why: str) -> None:
-        """Raises `UsageError` where a training picture's content is not known exactly."""
-        if unknown := [item.id for item in self.train_data if item.truth is None]:
-            raise UsageError(
-                f"{self.recipe.data.train}: the content of {unknown[0]} is not known, and {why}; expected scenes"
-            )
+        return readable(self, self.train_data)
 
     @cached_property
     def validation_items(self) -> list[Item]:
-        items = self._readable(open_specs(self.recipe.data.validation))
-        return items[: self.recipe.validation.limit]
+        return readable(self, open_specs(self.recipe.data.validation))[: self.recipe.validation.limit]
 
     @cached_property
     def test_items(self) -> list[Item]:
-        return self._readable(open_specs(self.recipe.data.test)) if self.recipe.data.test else []
-
-    def _readable(self, dataset: Dataset) -> list[Item]:
-        """The pictures that can be read, each decoded once; the others are named on stderr."""
-        from tellapart.utils.messages import say
-
-        if self.reads_pixels:
-            maker = decodable() if self._keeps_nothing else self.pixels.maker()
-            items = self.store.readable(dataset, maker, skipped=dataset.unreadable)
-        else:
-            items = self.view.readable(dataset, dataset.unreadable)
-        for line in (
-            dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
-            dataset.unreadable.line(len(dataset)),
-        ):
-            if line:
-                say(line)
-        if not items:
-            raise UsageError(f"{dataset.spec}: none of its {len(dataset)} pictures can be read")
-        return items
+        return readable(self, open_specs(self.recipe.data.test)) if self.recipe.data.test else []
 
     @cached_property
     def view(self) -> View:
@@ -309,6 +151,7 @@ class TrainingSetup:
         return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
+        """Returns what a captioner of this run looks at."""
         assert self.recipe.captioner is not None
         return make_view(captioner, self.store, self.recipe.captioner.features)
 
@@ -323,83 +166,140 @@ class TrainingSetup:
             )
         return pixels
 
-    @property
-    def _keeps_nothing(self) -> bool:
-        """Whether the recipe says ``features = "off"``."""
-        return self.recipe.captioner is not None and self.recipe.captioner.features == OFF
-
-    @property
-    def reads_pixels(self) -> bool:
-        return self.recipe.trains == "scorer" or self.vision_learns
+    def visual(self, items: list[Item]) -> Rows:
+        """Returns what the learner looks at: pixels where a vision encoder learns, else its view; N×… rows."""
+        if self.reads_pixels and keeps_nothing(self.recipe):
+            return StreamedRows(items, self.pixels.maker())
+        if self.reads_pixels:
+            return self.store.rows(items, self.pixels.maker())
+        return self.view.rows(items)
 
     def training_set(self) -> TrainingSet:
-        settings, items = self.recipe.training, self.train_items
-        rows = None
-        if self.recipe.objective.learns_references:
-            self.check_references(f"objective '{self.recipe.objective.kind}' learns from references")
-            tokens = iter(self.tokenize([text for item in items for text in item.references], "training references"))
+        """Reads, encodes and tokenizes the training data. Raises `UsageError` where a reference is missing."""
+        recipe, items, rows = self.recipe, self.train_items, None
+        if recipe.objective.learns_references:
+            check_references(
+                self.train_data, recipe.data.train, f"objective '{recipe.objective.kind}' learns from references"
+            )
+            texts = [text for item in items for text in item.references]
+            tokens = iter(tokenize_references(self, texts, "training references"))
             rows = [[next(tokens) for _ in item.references] for item in items]
         return TrainingSet(
             items,
             self.visual(items),
             rows,
             self.learner,
-            sampler_of(self),
-            seed=self.recipe.seed,
-            captions_per_picture=settings.captions_per_picture,
-            augment=settings.augment,
+            sampler_of(recipe, items, self.store, lambda name: load_scorer(self.upstream(name), self.device)),
+            seed=recipe.seed,
+            captions_per_picture=recipe.training.captions_per_picture,
+            augment=recipe.training.augment,
             pixels=self.pixels if self.reads_pixels else None,
         )
 
-    def tokenize(self, texts: Sequence[str], what: str) -> list[list[int]]:
-        """Token ids of references that the learner is trained or measured on; stderr gets how many were cut."""
-        from tellapart.utils.messages import say
-
-        before, limit = self.learner.cut_texts, self.recipe.training.max_reference_tokens
-        if self.recipe.trains == "scorer":
-            rows, limit = self.trained_scorer.tokenize(texts), self.trained_scorer.window
-        else:
-            room = self.captioner.max_caption_tokens
-            if room is not None and limit is not None and limit > room:
-                raise UsageError(
-                    f"training.max_reference_tokens is {limit}, and {self.learner.name} has room for {room} tokens; "
-                    "lower it, or leave it out"
-                )
-            limit = room if limit is None else limit
-            rows = self.captioner.tokenize(texts, limit)
-        if cut := self.learner.cut_texts - before:
-            say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there{self._more_room()}")
-        return rows
-
-    def _more_room(self) -> str:
-        """What to type so that less of the references is cut, where something can be typed."""
-        captioner = self.recipe.captioner
-        if self.recipe.training.max_reference_tokens is not None:
-            return "; raise training.max_reference_tokens to learn more of them"
-        if captioner is not None and captioner.new is not None and captioner.new.kind == "clipcap":
-            return "; raise captioner.new.max_tokens to learn more of them"
-        return ""
-
-    def visual(self, items: list[Item]) -> Rows:
-        """What the learner looks at: pixels where a vision encoder learns, else its view, an array or like one."""
-        if self.reads_pixels and self._keeps_nothing:
-            return StreamedRows(items, self.pixels.maker())
-        if self.reads_pixels:
-            return self.store.rows(items, self.pixels.maker())
-        return self.view.rows(items)
-
-    # The objective
     def objective(self) -> Objective[Any]:
-        return build_objective(self.recipe.objective, self)
+        """Builds the recipe's objective."""
+        return build_objective(self.recipe.objective, run_parts(self))
 
 
-def _check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: str) -> None:
-    if bare := [item.id for item in items if not item.references]:
-        raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {why}")
+def run_parts(setup: TrainingSetup) -> RunParts:
+    """Returns what the factories of objectives and rewards may ask of this run."""
+    return RunParts(
+        captioner=setup.learner,  # type: ignore[arg-type]  # a scorer's objective does not ask for it
+        scorer=setup.scorer,
+        train_items=setup.train_items,
+        vision_learns=setup.vision_learns,
+        load_scorer=setup.load_scorer,
+        start=setup.start,
+        train_features=partial(train_features, setup),
+        trained_on=partial(trained_on, setup),
+        train_visual=partial(train_visual, setup),
+        nearest_train=partial(nearest_train, setup),
+    )
 
 
-def open_specs(specs: str | tuple[str, ...]) -> Dataset:
-    return open_many([specs] if isinstance(specs, str) else specs)
+# The models
+
+
+def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
+    """Loads or makes the model in training. Raises `UsageError` where a name is no model's."""
+    recipe = setup.recipe
+    torch.manual_seed(recipe.seed)
+    if recipe.trains == "scorer":
+        assert recipe.scorer is not None
+        if recipe.scorer.name is not None:
+            return load_scorer(setup.upstream(recipe.scorer.name), setup.device)
+        assert recipe.scorer.new is not None
+        scorer = build_scorer(recipe.scorer.new, training_texts(setup), recipe.name)
+        scorer.model.to(setup.device)
+        return scorer
+    assert recipe.captioner is not None
+    if recipe.captioner.name is not None:
+        captioner = adapted(setup, load_start(setup))
+    else:
+        captioner = with_frames(recipe.captioner, new_captioner(setup, recipe.captioner))
+        captioner.model.to(setup.device)
+    if recipe.training.gradient_checkpointing:
+        enable_gradient_checkpointing(captioner)
+    return captioner
+
+
+def load_start(setup: TrainingSetup, prompt: str = "") -> Captioner:
+    """Loads the captioner that the recipe names, in fp32; with ``prompt`` before its captions if there is one."""
+    options = setup.recipe.captioner
+    assert options is not None and options.name is not None
+    name = setup.upstream(options.name)
+    if prompt:
+        name = f"{name}{'&' if '?' in name else '?'}prompt={quoted(prompt)}"
+    return with_frames(options, load_captioner(name, setup.device, "fp32"))
+
+
+def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
+    """Returns the same captioner, looking at as many frames of a clip as the recipe says."""
+    if options.frames is not None:
+        captioner.frames = options.frames
+    if captioner.frames > 1 and "vision" in (options.train or ()):
+        raise UsageError(
+            f"captioner.train has 'vision' and the captioner looks at {captioner.frames} frames of a clip; its "
+            "vision encoder learns from single pictures only; leave 'vision' out"
+        )
+    return captioner
+
+
+def adapted(setup: TrainingSetup, captioner: Captioner) -> Captioner:
+    """Returns the same captioner, with new words, dropout and LoRA where the recipe has them."""
+    options = setup.recipe.captioner
+    assert options is not None
+    if options.dropout is not None:
+        set_dropout(captioner, options.dropout)
+    if options.new_words is not None:
+        say(f"{add_words(captioner, training_texts(setup), options.new_words):,} new words")
+    if options.lora is not None:
+        torch.manual_seed(setup.recipe.seed)
+        parts = [part for part in parts_of(setup.recipe, captioner) if part != "mapper"]
+        add_lora(captioner, parts, **options.lora.model_dump())
+    return captioner
+
+
+def parts_of(recipe: Recipe, captioner: Captioner) -> tuple[str, ...]:
+    """Returns the names of a captioner's parts that are trained."""
+    assert recipe.captioner is not None
+    return recipe.captioner.train or tuple(part for part in captioner.parts() if part != "vision")
+
+
+def training_texts(setup: TrainingSetup) -> Iterator[str]:
+    return (text for item in setup.train_data for text in item.references)
+
+
+def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
+    """Makes a captioner with random weights behind a vision encoder, or behind features from files."""
+    new, texts, name = options.new, training_texts(setup), setup.recipe.name
+    assert new is not None
+    if isinstance(new, NewCaptioner):
+        return build_captioner(new, texts, load_scorer(setup.upstream(new.vision), "cpu"), name)
+    if new.vision is not None:
+        return build_recurrent(new, texts, name, *load_vision(setup.upstream(new.vision)))
+    assert options.features is not None, "the recipe's schema asks for it"
+    return build_recurrent(new, texts, name, width=FeatureFiles.open(options.features).width(setup.train_data))
 
 
 def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
@@ -493,3 +393,122 @@ def build_recurrent(
         with torch.no_grad():
             model.vision.load_state_dict(vision.state_dict())
     return Recurrent(model, tokenizer, processor, name)
+
+
+# The data
+
+
+def open_specs(specs: str | tuple[str, ...]) -> Dataset:
+    """Opens one data set, or several as one."""
+    return open_many([specs] if isinstance(specs, str) else specs)
+
+
+def keeps_nothing(recipe: Recipe) -> bool:
+    """Whether the recipe says ``features = "off"``."""
+    return recipe.captioner is not None and recipe.captioner.features == OFF
+
+
+def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
+    """Returns the pictures that can be read, each decoded once, and names the others on stderr.
+
+    Raises `UsageError` where there are none.
+    """
+    if setup.reads_pixels:
+        maker = decodable() if keeps_nothing(setup.recipe) else setup.pixels.maker()
+        items = setup.store.readable(dataset, maker, skipped=dataset.unreadable)
+    else:
+        items = setup.view.readable(dataset, dataset.unreadable)
+    for line in (
+        dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
+        dataset.unreadable.line(len(dataset)),
+    ):
+        if line:
+            say(line)
+    if not items:
+        raise UsageError(f"{dataset.spec}: none of its {len(dataset)} pictures can be read")
+    return items
+
+
+def check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: str) -> None:
+    """Raises `UsageError` where a picture has no reference."""
+    if bare := [item.id for item in items if not item.references]:
+        raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {why}")
+
+
+def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -> list[list[int]]:
+    """Returns token ids of references that the learner is trained or measured on; stderr gets how many were cut."""
+    learner, limit = setup.learner, setup.recipe.training.max_reference_tokens
+    before = learner.cut_texts
+    if isinstance(learner, Scorer):
+        rows, limit = learner.tokenize(texts), learner.window
+    else:
+        room = learner.max_caption_tokens
+        if room is not None and limit is not None and limit > room:
+            raise UsageError(
+                f"training.max_reference_tokens is {limit}, and {learner.name} has room for {room} tokens; "
+                "lower it, or leave it out"
+            )
+        limit = room if limit is None else limit
+        rows = learner.tokenize(texts, limit)
+    if cut := learner.cut_texts - before:
+        say(f"{cut:,} of {len(texts):,} {what} are longer than {limit} tokens and are cut there{how_to_keep(setup)}")
+    return rows
+
+
+def how_to_keep(setup: TrainingSetup) -> str:
+    """Returns what to type so that less of the references is cut; "" where nothing can be typed."""
+    captioner = setup.recipe.captioner
+    if setup.recipe.training.max_reference_tokens is not None:
+        return "; raise training.max_reference_tokens to learn more of them"
+    if captioner is not None and captioner.new is not None and captioner.new.kind == "clipcap":
+        return "; raise captioner.new.max_tokens to learn more of them"
+    return ""
+
+
+# What rewards and objectives ask of the training pictures (`RunParts`)
+
+
+def train_features(setup: TrainingSetup, scorer: FrozenScorer) -> np.ndarray:
+    """Returns features_ND of the training pictures, as this scorer sees them."""
+    return np.asarray(setup.store.features(setup.train_items, scorer.encoder))
+
+
+def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
+    """Returns seen_N: which training pictures the scorer of this name learned from, by its run's recipe and their ids.
+
+    None of them where the name is not a recipe's or a run's: nobody knows what other models have seen.
+    """
+    folder = Path(setup.upstream(name))
+    run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)
+    if run is None:
+        return np.zeros(len(setup.train_items), dtype=bool)
+    learned = {item.id for item in open_specs(read_recipe(run / "recipe.toml").data.train)}
+    return np.array([item.id in learned for item in setup.train_items])
+
+
+def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
+    """Returns what shows training pictures as batches do, without augmentation: rows_B to B×…, on the device."""
+    rows = setup.visual(setup.train_items)
+
+    def seen(rows_B: np.ndarray) -> torch.Tensor:
+        if setup.reads_pixels:
+            return setup.pixels.tensor(rows[rows_B])
+        return torch.from_numpy(np.ascontiguousarray(rows[rows_B])).to(setup.device)
+
+    return seen
+
+
+def nearest_train(setup: TrainingSetup, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns what finds the look-alikes of training pictures by the scorer's features: rows_B to rows_BK."""
+    if len(setup.train_items) <= count:
+        raise UsageError(
+            f"{count} look-alikes of each picture, and there are {len(setup.train_items)} training pictures; "
+            "lower nearest"
+        )
+    gallery = Vectors.of(train_features(setup, scorer))
+    row_N = np.arange(len(gallery))
+
+    def nearest(rows_B: np.ndarray) -> np.ndarray:
+        return nearest_among(gallery.take(rows_B), gallery, count, Exclusions(rows_B, row_N)).rows_NK
+
+    return nearest

@@ -100,9 +100,16 @@ def plan(
             f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
         )
     steps = steps or (before.steps if before else STEPS)
-    rewarded = objective_options["kind"] == "reinforce"
+    samples = 1
+    if objective_options["kind"] == "reinforce":
+        objective_options = {"decoding": SAMPLED, **objective_options}
+        samples = objective_options["decoding"]["samples"]
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
-    tokens = math.ceil(TOKENS_A_WORD * longest) if reads_references(objective_options) and not rewarded else max_tokens
+    tokens = (
+        math.ceil(TOKENS_A_WORD * longest)
+        if objective_options["kind"] != "reinforce" and reads_references(objective_options)
+        else max_tokens
+    )
     test_size = max(2, count // parts)
     table = {
         "name": "finetune",
@@ -115,13 +122,13 @@ def plan(
         },
         "captioner": {"name": model} | ({"lora": {}, "train": ["language_model"]} if lora else {}),
         "scorer": {"name": scorer or (CLIP if photos else "scenes")},
-        "objective": as_long(objective_options | {"decoding": SAMPLED}, max_tokens) if rewarded else objective_options,
+        "objective": as_long(objective_options, max_tokens),
         "training": {
             "steps": steps,
             "batch_size": batch,
             "gradient_accumulation_steps": before.gradient_accumulation_steps
             if before
-            else parts_of_batch(model, batch * (SAMPLED["samples"] if rewarded else 1), tokens),  # type: ignore[operator]
+            else parts_of_batch(model, batch * samples, tokens),
             "learning_rate": rate or (LORA_RATE if lora else RATE),
             "schedule": "linear",
             "warmup": min(10, steps // 10),

@@ -4,7 +4,7 @@ Two recipes have one fingerprint where they say the same, start from the same we
 the same versions of the code, on whatever machine and in whatever folder:
 
 - ``training.precision = "auto"`` stands for the precision that it is here;
-- keys have their canonical names, those that they had in 0.1 (a renamed key keeps it as its ``serialization_alias``),
+- keys have their canonical names, the first that they had (a renamed key keeps it as its ``serialization_alias``),
   and defaults are left out, so that a new key or a new name changes nothing;
 - a recipe named as a model stands for its own fingerprint, a local model for a digest of its files, a model of the
   hub for its name;
@@ -42,7 +42,7 @@ SHOWN = 3  # differences that a message names
 
 
 @dataclass(frozen=True)
-class Content:
+class RunContent:
     """All that decides a run's result, as plain JSON: ``recipe`` (canonical) and ``code`` (part to version)."""
 
     document: dict[str, Any]
@@ -74,13 +74,13 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def content_of(recipe: Recipe, identities: Identities | None = None) -> Content:
+def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
     """What this recipe's result follows from. Opens its data and hashes its local models (`FeatureStore.digest`).
 
     Raises `UsageError` where data or recipes that it names are not there, and where recipes name each other.
     """
     table = canonical(recipe, identities or Identities())
-    return Content({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
+    return RunContent({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
@@ -98,13 +98,6 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
             del table["training"]["precision"]
     table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept, although it is its class's default
     return table
-
-
-def fingerprint_of_0_1(recipe: Recipe) -> str:
-    """The fingerprint that version 0.1 gave: it hashed paths, and knew nothing of what lay there."""
-    table = recipe.model_dump(by_alias=True, exclude_defaults=True)
-    table.setdefault("objective", {})["kind"] = recipe.objective.kind
-    return hashlib.sha256(json.dumps(table, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def code_of(recipe: Recipe) -> list[str]:

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
 from tellapart.training.batches import TrainingSet
-from tellapart.training.build import TrainingSetup
+from tellapart.training.build import TrainingSetup, check_references, open_specs, tokenize_references
 from tellapart.training.optimizer import (
     ShardedParts,
     TrainableParts,
@@ -51,15 +52,27 @@ def check_setup(setup: TrainingSetup) -> None:
     check_code(recipe)
     if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
         check(recipe.objective)
+    validation, select = recipe.data.validation, recipe.validation.select
     if recipe.trains == "scorer":
-        setup.check_validation_references("validation of a scorer finds pictures by their references")
-    elif (select := recipe.validation.select) in ("loss", "cider"):
-        setup.check_validation_references(f"validation.select is '{select}', which compares with references")
+        why = "validation of a scorer finds pictures by their references"
+        check_references(validated_items(recipe), validation, why)
+    elif select in ("loss", "cider"):
+        why = f"validation.select is '{select}', which compares with references"
+        check_references(validated_items(recipe), validation, why)
     for reward in recipe.objective.reward_options:
         if "references" in reward.needs():
-            setup.check_references(f"reward '{reward.kind}' compares captions with references")
-        if "truth" in reward.needs():
-            setup.check_truth(f"reward '{reward.kind}' reads the exact truth, an upper bound")
+            why = f"reward '{reward.kind}' compares captions with references"
+            check_references(setup.train_data, recipe.data.train, why)
+        if "truth" in reward.needs() and (unknown := [item.id for item in setup.train_data if item.truth is None]):
+            raise UsageError(
+                f"{recipe.data.train}: the content of {unknown[0]} is not known, and reward '{reward.kind}' reads the "
+                "exact truth, an upper bound; expected scenes"
+            )
+
+
+def validated_items(recipe: Recipe) -> list[Item]:
+    """Returns the pictures that validation would look at, before any is read."""
+    return list(islice(open_specs(recipe.data.validation), recipe.validation.limit))
 
 
 def check_code(recipe: Recipe) -> None:
@@ -142,7 +155,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
     return ", ".join(shown)
 
 
-class Validation:
+class Validator:
     """Validation of a run's learner. What stays the same from step to step is computed once, on first use."""
 
     def __init__(self, setup: TrainingSetup) -> None:
@@ -194,7 +207,7 @@ class Validation:
     @cached_property
     def token_rows(self) -> list[list[int]]:
         """Tokens of the first reference of each validation picture."""
-        return self.setup.tokenize([item.references[0] for item in self.items], "validation references")
+        return tokenize_references(self.setup, [item.references[0] for item in self.items], "validation references")
 
     @cached_property
     def image_features_ND(self) -> np.ndarray:
@@ -267,7 +280,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     """
     recipe, learner = setup.recipe, setup.learner
     settings = recipe.training
-    validation, validated = Validation(setup), math.nan
+    validation, validated = Validator(setup), math.nan
     with ranks.main_first("pictures are encoded"):  # once; the other ranks find their features
         data, objective = setup.training_set(), setup.objective()
         validation.prepare()

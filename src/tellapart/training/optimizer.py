@@ -200,7 +200,7 @@ class Holder(nn.Module):
         object.__setattr__(self, "_parameters", owner._parameters)
 
 
-class Group(nn.Module):
+class GatherGroup(nn.Module):
     """Parameters that are gathered together. It is no part of the model."""
 
     def __init__(self, owners: list[nn.Module]) -> None:
@@ -247,7 +247,7 @@ class ShardedParts(TrainableParts):
         for parameter in self.parameters:
             parameter.data = parameter.data.contiguous()
         for owners, mine in _groups(self.parameters, places):
-            group = Group(owners)
+            group = GatherGroup(owners)
             others = {p for p in group.parameters() if id(p) not in mine}
             fsdp.fully_shard(group, mesh=mesh, reshard_after_forward=False, ignored_params=others)
             managed = cast("fsdp.FSDPModule", group)

@@ -25,7 +25,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.training.fingerprint import Content, content_of, fingerprint_of_0_1
+from tellapart.training.fingerprint import RunContent, content_of
 from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, write_sums
 from tellapart.utils.messages import say, typed_command
 from tellapart.utils.text import parse_json
@@ -126,36 +126,28 @@ class Run:
     Of several ranks all read, and the main one writes.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, content: Content | None = None) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, content: RunContent | None = None) -> None:
         self.folder, self.recipe, self._content = folder, recipe, content
         self.checkpoints = folder / "checkpoints"
         self._kept: set[str] = set()  # the folders of the newest whole checkpoint
         self._damaged: set[Path] = set()  # checkpoints that were told to be damaged
 
     @property
-    def content(self) -> Content:
+    def content(self) -> RunContent:
         """What the recipe's result follows from, as it is now."""
         if self._content is None:
             self._content = content_of(self.recipe)
         return self._content
 
-    @property
-    def is_of_0_1(self) -> bool:
-        """Whether the run that lies here was begun by 0.1, which did not record what it was made of."""
-        return "content" not in self.info
-
     def difference(self, *, but_length: bool = False) -> str:
-        """What the run that lies here was made of and this recipe is not, in a few words; "" where they are the same.
+        """Returns what the run that lies here was made of and this recipe is not, in a few words; "" if nothing.
 
-        A run of 0.1 recorded its fingerprint alone, and stays the run of the recipe that has this fingerprint still.
         ``but_length``: a recipe that trains for more steps is the same.
         """
-        recorded = self.info
-        if not self.is_of_0_1:
-            longer = but_length and self.recipe.training.steps > self.steps
-            return self.content.differences(recorded["content"], LENGTH if longer else ())
-        then, now = recorded.get("fingerprint"), fingerprint_of_0_1(self.recipe)
-        return "" if then == now else f"fingerprint {then} of tellapart 0.1, where this recipe has {now}"
+        if "content" not in (recorded := self.info):
+            return "its run.json does not record what it was made of"
+        longer = but_length and self.recipe.training.steps > self.steps
+        return self.content.differences(recorded["content"], LENGTH if longer else ())
 
     @property
     def info(self) -> dict[str, Any]:
@@ -355,9 +347,7 @@ class Run:
         folders = [folder for folder in folders if (folder / "state.json").is_file()]
         for folder in folders:
             try:
-                check_sums(
-                    folder, "this run cannot be resumed; start again with another --out", all_files=not self.is_of_0_1
-                )
+                check_sums(folder, "this run cannot be resumed; start again with another --out", all_files=True)
                 found = Checkpoint(**json.loads((folder / "state.json").read_text()), folder=folder)
             except TellapartError as error:
                 if folder == folders[-1]:

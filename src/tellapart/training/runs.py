@@ -24,7 +24,7 @@ from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
-from tellapart.training.fingerprint import content_of, fingerprint_of_0_1
+from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup, fit, truncation_lines
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
@@ -130,8 +130,8 @@ def train(
         return bool(ranks.from_main(is_done and not (extend and run.difference())))
 
     if not done():
-        if folder is None and not run.started:
-            tell_of_older(run, is_upstream=wait)
+        if wait and folder is None and not run.started:  # a recipe that another one names as a model
+            tell_of_older(run)
         with run.lock(wait=wait):
             ranks.barrier(f"the main rank locks {run.folder}", ranks.LONGEST)
             if not overwrite:
@@ -160,19 +160,14 @@ def check_overwrite(run: Run) -> None:
             raise UsageError(f"--overwrite removes {run.folder}, and {name} is needed to train; type: another --out")
 
 
-def tell_of_older(run: Run, is_upstream: bool) -> None:
-    """One line where a trained run of this name is there that is not used, for it was made of something else."""
-    if (found := older_run(run)) is None:
-        return
-    older, difference = found
-    if is_upstream:
-        why = difference or "tellapart 0.1 recorded neither data nor weights"
+def tell_of_older(run: Run) -> None:
+    """Names a trained run of this name that is not used, for it was made of something else, with what adopts it."""
+    if (found := older_run(run)) is not None:
+        older, difference = found
         say(
-            f"{run.recipe.name} is trained now, for {older} is of something else ({why}); "
+            f"{run.recipe.name} is trained now, for {older} is of something else ({difference}); "
             f"to use that run, type: --adopt {older}"
         )
-    elif not difference:
-        say(f"{older} is this recipe's run by tellapart 0.1; to go on with it, type: --resume --out {older}")
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
@@ -200,14 +195,12 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
     from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
-    goes_on = run.started and run.is_of_0_1 and not overwrite
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through
-    find = partial(upstream_of_0_1, run) if goes_on else partial(upstream, adopted=adopted)
-    setup, started = TrainingSetup(run.recipe, find), time.monotonic()
+    setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
     check_setup(setup)
     if overwrite or longer or not run.trained:
         train_upstream(setup)
-        setup.load()  # a name that is no model's is an error before there is a run
+        _ = setup.learner, setup.scorer  # a name that is no model's is an error before there is a run
         if summary:
             say(summary)
     ranks.barrier("the models are loaded")
@@ -253,26 +246,6 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
         return name
     run = train(read_recipe(Path(name)), resume=True, evaluate=False, wait=True, adopted=adopted)
     return str(run.folder)
-
-
-def upstream_of_0_1(run: Run, name: str) -> str:
-    """The model behind a name in the recipe of a run that 0.1 began: the one that it began with.
-
-    A held-out scorer, which only the final evaluation needs, may be trained now. Raises `UsageError` where another
-    recipe's run is gone: today's would be another model.
-    """
-    if not name.endswith(".toml"):
-        return name
-    recipe = read_recipe(Path(name))
-    folder = RUNS / f"{recipe.name}-{fingerprint_of_0_1(recipe)}"
-    if (folder / "model" / "config.json").is_file():
-        return str(folder)
-    if name in run.recipe.evaluation.eval_scorers:
-        return upstream(name)
-    raise UsageError(
-        f"{run.folder} was begun by tellapart 0.1 with {folder}, which is not there; put it back, or type: --out with "
-        "another folder, to train anew"
-    )
 
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
