@@ -16,6 +16,7 @@ from tellapart.data.caption_files import CaptionFile, read_caption_file, read_re
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import run_eval
+from tellapart.evaluation.options import EvalOptions
 
 IDS = (391895, 522418, 184613)
 TEXTS = ("a man on a bike", "a woman cutting a cake", "a child with an umbrella, in the rain")
@@ -451,13 +452,13 @@ def test_of_a_record_with_both_captions_and_references_each_reader_takes_its_own
     path.write_text(LAYOUTS["lmms-eval"][1])
     assert list(read_reference_file(path).texts.values()) == [[GT, "and again"]] * 3
     assert [texts for (texts,) in read_caption_file(path).texts.values()] == list(TEXTS)
-    results = run_eval([path], path, metrics=["bleu1"])
+    results = run_eval(EvalOptions([path], path, metrics=["bleu1"]))
     assert results.systems["samples"]["bleu1"].n == 3
 
 
 def test_eval_says_how_it_matched(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(LAYOUTS["COCO results"][1])
-    results = run_eval([tmp_path / "c.json"], data=f"folder:{photos}", metrics=["length"])
+    results = run_eval(EvalOptions([tmp_path / "c.json"], data=f"folder:{photos}", metrics=["length"]))
     how = "by the number in the file name, such as '391895' is 'COCO_val2014_000000391895.jpg'"
     assert results.notes == [f"c: 3 of 3 matched with the data {how}"]
 
@@ -506,11 +507,11 @@ def test_lines_against_ids_of_coco_are_not_scored_by_a_coincidence(tmp_path: Pat
     (tmp_path / "said.txt").write_text("\n".join(said) + "\n")
     references = DATA / "annotations" / "coco_karpathy_test.json"
     with pytest.raises(UsageError, match="900 entries without ids"):
-        run_eval([tmp_path / "said.txt"], references, metrics=["bleu1"], allow_missing=True)
+        run_eval(EvalOptions([tmp_path / "said.txt"], references, metrics=["bleu1"], allow_missing=True))
     numbered = [{"image_id": number, "caption": text} for number, text in enumerate(said, 1)]
     (tmp_path / "said.json").write_text(json.dumps(numbered))
     with pytest.raises(UsageError, match=r"share only .* of 5,000 ids; are they about the same pictures"):
-        run_eval([tmp_path / "said.json"], references, metrics=["bleu1"], allow_missing=True)
+        run_eval(EvalOptions([tmp_path / "said.json"], references, metrics=["bleu1"], allow_missing=True))
 
 
 # The same names, with pictures, as data to train on and to measure with.

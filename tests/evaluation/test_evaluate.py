@@ -25,6 +25,7 @@ from tellapart.evaluation.gallery import caption_gallery
 from tellapart.evaluation.inputs import read_references
 from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.metrics.scorer import order_digest
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.statistics import Slot
@@ -472,18 +473,20 @@ def files(tmp_path):
 
 
 def test_run_eval_names_systems_after_their_files(files):
-    results = run_eval([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first")
+    results = run_eval(
+        EvalOptions([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first")
+    )
     assert list(results.systems) == ["before", "after", "human"] and results.ids == ["1", "2", "3"]
     assert results.values["after"]["length"].tolist() == [3, 2, 1]
     assert {(pair.a, pair.b) for pair in results.pairs} == {("before", "after"), ("before", "human")}
     every = run_eval(
-        [files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first", pairs="all"
+        EvalOptions([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first", pairs="all")
     )
     assert {(pair.a, pair.b) for pair in every.pairs} - {(pair.a, pair.b) for pair in results.pairs} == {
         ("after", "human")
     }
     with pytest.raises(UsageError, match="--pairs is 'some'; expected one of first, all"):
-        run_eval([files / "before.txt"], files / "references.txt", pairs="some")
+        run_eval(EvalOptions([files / "before.txt"], files / "references.txt", pairs="some"))
 
 
 def test_equal_stems_are_told_apart_by_their_folders(files):
@@ -491,16 +494,18 @@ def test_equal_stems_are_told_apart_by_their_folders(files):
         (files / folder).mkdir()
         (files / folder / "captions.txt").write_text("a dog\n")
     paths = [files / folder / "captions.txt" for folder in ("x", "y")]
-    assert list(run_eval(paths).systems) == ["x/captions", "y/captions"]
+    assert list(run_eval(EvalOptions(paths)).systems) == ["x/captions", "y/captions"]
     with pytest.raises(UsageError, match="same name"):
-        run_eval([paths[0], paths[0]])
+        run_eval(EvalOptions([paths[0], paths[0]]))
 
 
 def test_what_does_not_match_is_an_error_or_a_note(files):
     (files / "short.txt").write_text("a dog\na cat\n")
     with pytest.raises(UsageError, match=r"short: 1 pictures of the ref.* have no caption \('3'\).*--allow-missing"):
-        run_eval([files / "before.txt", files / "short.txt"], files / "references.txt")
-    results = run_eval([files / "before.txt", files / "short.txt"], files / "references.txt", allow_missing=True)
+        run_eval(EvalOptions([files / "before.txt", files / "short.txt"], files / "references.txt"))
+    results = run_eval(
+        EvalOptions([files / "before.txt", files / "short.txt"], files / "references.txt", allow_missing=True)
+    )
     assert results.ids == ["1", "2"] and any("short: 1 pictures" in note for note in results.notes)
     assert results.to_json()["notes"] == results.notes
 
@@ -518,7 +523,7 @@ def test_what_does_not_match_is_an_error_or_a_note(files):
 )
 def test_wrong_options(files, settings, says):
     with pytest.raises(UsageError) as error:
-        run_eval([files / "before.txt"], **settings)
+        run_eval(EvalOptions([files / "before.txt"], **settings))
     assert says in str(error.value)
 
 
@@ -553,10 +558,10 @@ def photos(tmp_path_factory):
 
 def test_run_eval_with_real_pictures_and_real_scorers(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
-    results = run_eval(
+    results = run_eval(EvalOptions(
         [photos / "captions.jsonl"], data=f"jsonl:{photos / 'data.jsonl'}", scorer=str(photos / "scorer"),
         eval_scorers=[str(photos / "judge")], human="mean", chance=True, lookalike=4,
-    )  # fmt: skip
+    ))  # fmt: skip
     found = results.systems["captions"]
     assert {"recall@1.lookalike", "clipscore", "recall@1.lookalike@judge", "length"} <= set(found)
     assert found["recall@1.lookalike"].n == 24 and "recall@5.lookalike" not in found
@@ -572,10 +577,10 @@ def test_a_broken_picture_is_left_out_and_named(photos, tmp_path, monkeypatch):
     whole = (photos / "5.png").read_bytes()
     (photos / "5.png").write_bytes(whole[:60])
     try:
-        results = run_eval(
+        results = run_eval(EvalOptions(
             [photos / "captions.jsonl"], data=f"jsonl:{photos / 'data.jsonl'}", scorer=str(photos / "scorer"),
             metrics=["clipscore"],
-        )  # fmt: skip
+        ))  # fmt: skip
     finally:
         (photos / "5.png").write_bytes(whole)
     assert results.systems["captions"]["clipscore"].n == 23 and "5" not in results.ids
@@ -586,10 +591,10 @@ def test_data_and_a_reference_file_must_match(photos):
     (photos / "few.jsonl").write_text('{"id": "3", "references": ["noise"]}\n')
     command = ([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
     with pytest.raises(UsageError, match="23 pictures of the data have no reference"):
-        run_eval(*command, min_overlap=0)
+        run_eval(EvalOptions(*command, min_overlap=0))
     with pytest.raises(UsageError, match="references and the data share only 1 of 24 ids"):
-        run_eval(*command, allow_missing=True)
-    results = run_eval(*command, allow_missing=True, min_overlap=0)
+        run_eval(EvalOptions(*command, allow_missing=True))
+    results = run_eval(EvalOptions(*command, allow_missing=True, min_overlap=0))
     assert results.ids == ["3"] and any("23 pictures" in note for note in results.notes)
 
 
@@ -601,7 +606,7 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
 
     def cider(known, **settings):
         references.write_text("".join(json.dumps({"id": k, "captions": v}) + "\n" for k, v in known.items()))
-        return run_eval([captions], references, metrics=["cider"], **settings)
+        return run_eval(EvalOptions([captions], references, metrics=["cider"], **settings))
 
     whole = cider(said).systems["captions"]["cider"].value
     assert cider({key: [*texts, "", " "] for key, texts in said.items()}).systems["captions"]["cider"].value == whole
@@ -624,9 +629,9 @@ def test_options_of_metrics_that_nobody_named_are_refused(tmp_path):
     (tmp_path / "captions.jsonl").write_text('{"id": "1", "caption": "a dog"}\n')
     (tmp_path / "synonyms.txt").write_text("dog, puppy\n")
     with pytest.raises(UsageError, match=r"--synonyms is of metrics .* add --metrics chair_i,chair_s"):
-        run_eval([tmp_path / "captions.jsonl"], synonyms=tmp_path / "synonyms.txt")
+        run_eval(EvalOptions([tmp_path / "captions.jsonl"], synonyms=tmp_path / "synonyms.txt"))
     with pytest.raises(UsageError, match=r"--llm-judge is of metrics .* add --metrics clair"):
-        run_eval([tmp_path / "captions.jsonl"], judge=JudgeInputs("openai:m@http://127.0.0.1:9/v1"))
+        run_eval(EvalOptions([tmp_path / "captions.jsonl"], judge=JudgeInputs("openai:m@http://127.0.0.1:9/v1")))
 
 
 def test_a_picture_without_a_reference_is_named_where_a_metric_needs_them(photos):
@@ -637,15 +642,21 @@ def test_a_picture_without_a_reference_is_named_where_a_metric_needs_them(photos
         for n, line in enumerate(lines)
     ))  # fmt: skip
     with pytest.raises(UsageError, match=r"needs references.*1 pictures have no reference"):
-        run_eval([photos / "captions.jsonl"], data=f"jsonl:{photos / 'one_lacks.jsonl'}", metrics=["cider"])
+        run_eval(
+            EvalOptions([photos / "captions.jsonl"], data=f"jsonl:{photos / 'one_lacks.jsonl'}", metrics=["cider"])
+        )
 
 
 def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
     data = f"jsonl:{photos / 'data.jsonl'}"
     with pytest.raises(UsageError, match="no metric is called 'lenght'"):
-        run_eval([photos / "captions.jsonl"], data=data, scorer=str(photos / "no-such-scorer"), metrics=["lenght"])
+        run_eval(
+            EvalOptions(
+                [photos / "captions.jsonl"], data=data, scorer=str(photos / "no-such-scorer"), metrics=["lenght"]
+            )
+        )
     with pytest.raises(UsageError, match="add --scorer MODEL"):
-        run_eval([photos / "captions.jsonl"], data=data, metrics=["recall@1.lookalike"])
+        run_eval(EvalOptions([photos / "captions.jsonl"], data=data, metrics=["recall@1.lookalike"]))
 
 
 def test_text_metrics_load_neither_torch_nor_scipy(files):
@@ -662,9 +673,11 @@ def test_text_metrics_load_neither_torch_nor_scipy(files):
 @needs_data
 def test_published_captions_give_the_figures_of_the_papers():
     captions = [DATA / f"published/clipcap_{name}_on_coco.txt" for name in ("coco", "concap")]
-    results = run_eval(captions, DATA / "published/references_coco_karpathy_test.txt", resamples=100)
+    results = run_eval(EvalOptions(captions, DATA / "published/references_coco_karpathy_test.txt", resamples=100))
     rich = run_eval(
-        [DATA / "published/capenrich_coco.json"], DATA / "annotations/coco_karpathy_test.json", resamples=100
+        EvalOptions(
+            [DATA / "published/capenrich_coco.json"], DATA / "annotations/coco_karpathy_test.json", resamples=100
+        )
     )
     found = rich.systems["capenrich_coco"]
     assert (round(found["length"].value, 1), round(found["lexical_diversity"].value, 1)) == (

@@ -14,6 +14,7 @@ from tellapart.bags import Bag
 from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import run_eval
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets, per_set, read_sets, retrieve
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
@@ -90,7 +91,7 @@ def test_captions_with_a_key_that_is_there_twice_are_refused(tmp_path: Path) -> 
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match="in one object twice"):
-            run_eval([tmp_path / name], metrics=["length"])
+            run_eval(EvalOptions([tmp_path / name], metrics=["length"]))
 
 
 def test_another_scorers_bags_and_missing_pictures_are_refused(tmp_path: Path) -> None:
@@ -135,10 +136,10 @@ def test_scenes(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_evaluation_of_bags_with_people_and_chance(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
-    results = run_eval(
+    results = run_eval(EvalOptions(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
         ["recall@1.bag4", "mean_rank.bag4"], bags=[test_scenes["bags"]], human="mean", chance=True, resamples=50,
-    )  # fmt: skip
+    ))  # fmt: skip
     own, chance = results.systems["own"], results.systems["chance"]
     assert own["recall@1.bag4"].n == 24 and chance["recall@1.bag4"].value == 25 and "human" in results.systems
     assert chance["mean_rank.bag4"].value == 2.5 and 1 <= own["mean_rank.bag4"].value <= 4
@@ -162,10 +163,10 @@ def test_a_picture_in_several_bags_is_asked_for_in_each(
     # Picture 0 stands in eight bags, the others in one each.
     rows = [[0, *range(start, start + 3)] for start in range(1, 25, 3)]
     write_bags(bags, BagsFile(HEADER, [Bag(tuple(items[row].id for row in members)) for members in rows]))
-    results = run_eval(
+    results = run_eval(EvalOptions(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
         ["recall@1.bag4", "mean_rank.bag4"], bags=[bags], chance=True, resamples=50, human="first",
-    )  # fmt: skip
+    ))  # fmt: skip
     own, sets = results.systems["own"], results.extra["sets"]["bag4"]["own"]
     assert own["recall@1.bag4"].n == own["mean_rank.bag4"].n == 32 == results.pairs[0].difference.n
     assert own["recall@1.bag4"].value == pytest.approx(100 * sum(len(one["hit"]) for one in sets) / 32)
@@ -174,10 +175,10 @@ def test_a_picture_in_several_bags_is_asked_for_in_each(
 
 
 def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
-    results = run_eval(
+    results = run_eval(EvalOptions(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer), ["recall@1.hard", "recall@5.hard"],
         distractors="scenes:plain?n=160&split=validation", chance=True, resamples=50,
-    )  # fmt: skip
+    ))  # fmt: skip
     assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 200)
     assert results.systems["own"]["recall@1.hard"].n == len(results.values["own"]["recall@1.hard"]) == 40
 
@@ -185,14 +186,14 @@ def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str,
 def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
     data, captions = test_scenes["data"], [test_scenes["captions"]]
     with pytest.raises(UsageError, match=r"metric 'recall@1\.bag3' needs candidate sets of that name; add --bags FILE"):
-        run_eval(captions, None, data, "x", ["recall@1.bag3"], bags=[test_scenes["bags"]])
+        run_eval(EvalOptions(captions, None, data, "x", ["recall@1.bag3"], bags=[test_scenes["bags"]]))
     with pytest.raises(UsageError, match="--bags and --distractors are for a scorer to choose from"):
-        run_eval(captions, None, data, None, bags=[test_scenes["bags"]])
+        run_eval(EvalOptions(captions, None, data, None, bags=[test_scenes["bags"]]))
     (tmp_path / "3.json").write_text("[[1, 2, 3]]")
     with pytest.raises(UsageError, match="bag3: 3 of 3 pictures that its sets ask for have no caption"):
-        run_eval(captions, None, data, "x", bags=[tmp_path / "3.json"])
+        run_eval(EvalOptions(captions, None, data, "x", bags=[tmp_path / "3.json"]))
     with pytest.raises(UsageError, match="two of the files have sets called bag4"):
-        run_eval(captions, None, data, "x", bags=[test_scenes["bags"]] * 2)
+        run_eval(EvalOptions(captions, None, data, "x", bags=[test_scenes["bags"]] * 2))
 
 
 def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:

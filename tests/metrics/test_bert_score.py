@@ -15,6 +15,7 @@ from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import TextEncoder, load_text_encoder
 from tellapart.metrics import bertscore
 from tellapart.metrics.embedding import TokenFeatures
@@ -146,7 +147,7 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
     out = cli(*command, "--bertscore", str(folder), "--metrics", "bertscore_f", "--json").out
     assert json.loads(out)["systems"]["own"]["bertscore_f"]["value"] == pytest.approx(100 * found.f[0], abs=1e-3)
     with pytest.raises(UsageError, match="'bertscore_f' needs a text encoder; add --bertscore roberta-large"):
-        run_eval([tmp_path / "own.txt"], [tmp_path / "told.txt"], metrics=["bertscore_f"])
+        run_eval(EvalOptions([tmp_path / "own.txt"], [tmp_path / "told.txt"], metrics=["bertscore_f"]))
     with pytest.raises(TellapartError, match="no such model folder"):
         load_text_encoder("./nowhere")
 

@@ -12,6 +12,7 @@ import pytest
 from tellapart.data.caption_matching import align_ids, align_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.selection import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
 from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
@@ -167,13 +168,15 @@ def test_a_file_with_several_captions_reaches_the_metrics(tmp_path) -> None:
         json.dumps([{"image_id": i, "caption": t} for i, t in ((1, "a"), (2, "b c"), (2, "d"), (1, "e f"))])
     )
     (tmp_path / "references.txt").write_text("a dog runs\na cat\n")
-    results = run_eval([tmp_path / "five.jsonl", tmp_path / "rows.json"], tmp_path / "references.txt", resamples=9)
+    results = run_eval(
+        EvalOptions([tmp_path / "five.jsonl", tmp_path / "rows.json"], tmp_path / "references.txt", resamples=9)
+    )
     assert results.systems["five"]["div1"].value == pytest.approx((3 / 5 + 4 / 5) / 2)
     assert results.systems["rows"]["length"].value == 1.5 and "bleu4" in results.systems["five"]
     assert any("five: 2 captions of each picture" in note for note in results.notes)
     with pytest.raises(UsageError, match="'div1' needs several captions of a picture; give a caption file that has"):
         (tmp_path / "one.txt").write_text("a\nb\n")
-        run_eval([tmp_path / "one.txt"], metrics=["div1"])
+        run_eval(EvalOptions([tmp_path / "one.txt"], metrics=["div1"]))
 
 
 def test_ids_with_unequal_numbers_are_trouble() -> None:

@@ -15,6 +15,7 @@ from tellapart.data.images.clips import ClipFile
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf
 from tellapart.metrics.statistics import Slot
@@ -240,14 +241,14 @@ def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: P
     items = list(open_data(data))
     (tmp_path / "long.csv").write_text("id,caption\n" + "".join(f"{item.id},{LONG}\n" for item in items))
     settings = {"data": data, "scorer": str(tiny_scorer), "metrics": ["clipsc"], "resamples": 5}
-    cut = run_eval([tmp_path / "long.csv"], **settings)  # type: ignore[arg-type]
-    whole = run_eval([tmp_path / "long.csv"], long_texts="sentences", **settings)  # type: ignore[arg-type]
+    cut = run_eval(EvalOptions([tmp_path / "long.csv"], **settings))  # type: ignore[arg-type]
+    whole = run_eval(EvalOptions([tmp_path / "long.csv"], long_texts="sentences", **settings))  # type: ignore[arg-type]
     assert any("1 distinct texts are longer" in note and "cut there" in note for note in cut.notes)
     assert any("scored by sentence" in note for note in whole.notes)
     assert cut.systems["long"]["clipsc"].value != whole.systems["long"]["clipsc"].value
     assert cut.signatures["clipsc"] != whole.signatures["clipsc"]
     for wrong in ({"long_texts": "shorten"}, {"emscore_idf": "both"}):
         with pytest.raises(UsageError, match="expected one of"):
-            run_eval([tmp_path / "long.csv"], **settings, **wrong)  # type: ignore[arg-type]
+            run_eval(EvalOptions([tmp_path / "long.csv"], **settings, **wrong))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="are of a scorer; add --scorer MODEL"):
-        run_eval([tmp_path / "long.csv"], long_texts="sentences")
+        run_eval(EvalOptions([tmp_path / "long.csv"], long_texts="sentences"))

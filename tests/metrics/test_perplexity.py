@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tellapart.cli.app import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import LanguageModel, load_language_model
 from tellapart.metrics import ppl
 from tellapart.metrics.perplexity import token_losses
@@ -95,7 +96,9 @@ def test_captions_beyond_the_window_are_cut_and_counted(folder: Path) -> None:
 def test_in_an_evaluation(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "before.txt").write_text("\n".join(CAPTIONS))
     (tmp_path / "after.txt").write_text("\n".join(reversed(CAPTIONS[:4])) + "\na blue star")
-    results = run_eval([tmp_path / "before.txt", tmp_path / "after.txt"], language_model=str(folder), resamples=50)
+    results = run_eval(
+        EvalOptions([tmp_path / "before.txt", tmp_path / "after.txt"], language_model=str(folder), resamples=50)
+    )
     model = load_language_model(str(folder))
     expected = np.array([plain(model, caption, True) for caption in CAPTIONS])
     found = results.systems["before"]
@@ -105,7 +108,7 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path) -> None:
     assert {(pair.a, pair.b) for pair in results.pairs if pair.metric == "ppl"} == {("before", "after")}
     signature = results.signatures["ppl"]
     assert signature.startswith("ppl|mean(exp(nll/tokens))|start:<|endoftext|>|end:unscored|model:gpt2")
-    assert "ppl" not in run_eval([tmp_path / "before.txt"], resamples=5).signatures
+    assert "ppl" not in run_eval(EvalOptions([tmp_path / "before.txt"], resamples=5)).signatures
 
 
 def test_other_weights_or_no_start_have_another_signature(folder: Path) -> None:
@@ -121,7 +124,7 @@ def test_other_weights_or_no_start_have_another_signature(folder: Path) -> None:
 def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("a\nb\n")
     with pytest.raises(UsageError, match="'ppl' needs a language model; add --language-model gpt2"):
-        run_eval([tmp_path / "c.txt"], metrics=["ppl"])
+        run_eval(EvalOptions([tmp_path / "c.txt"], metrics=["ppl"]))
     with pytest.raises(UsageError, match="no language model ships"):
         load_language_model("scenes")
     with pytest.raises(TellapartError, match="expected a causal language model such as gpt2"):

@@ -18,6 +18,7 @@ from tellapart.cli.app import whole_app
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.formats import results_from_json
+from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import associated_words
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 
@@ -85,12 +86,15 @@ def test_what_is_missing_is_told_before_anything_else(tmp_path: Path, monkeypatc
     (tmp_path / "a.txt").write_text("a dog\n")
     (tmp_path / "b.txt").write_text("a cat\n")
     with pytest.raises(UsageError, match="give a second --captions FILE"):
-        run_eval([tmp_path / "a.txt"], words=5)
-    assert run_eval([tmp_path / "a.txt", tmp_path / "b.txt"], words=5, resamples=5).words["a"][0].lemma == "dog"
+        run_eval(EvalOptions([tmp_path / "a.txt"], words=5))
+    assert (
+        run_eval(EvalOptions([tmp_path / "a.txt", tmp_path / "b.txt"], words=5, resamples=5)).words["a"][0].lemma
+        == "dog"
+    )
     monkeypatch.setitem(sys.modules, "HanTa", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'tellapart\[words\]'"):
-        run_eval([tmp_path / "a.txt", tmp_path / "b.txt"], words=5)
+        run_eval(EvalOptions([tmp_path / "a.txt", tmp_path / "b.txt"], words=5))
 
 
 def test_the_command_prints_them(tmp_path: Path) -> None:

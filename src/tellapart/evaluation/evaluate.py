@@ -74,6 +74,7 @@ from tellapart.utils.messages import detail
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalScorer
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+    from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.metrics.statistics import Slot
     from tellapart.types import Item
@@ -372,96 +373,72 @@ def lacks_references(metric: Metric, slots: list[Slot], notes: list[str]) -> boo
     return alone
 
 
-def run_eval(
-    captions: Sequence[Path],
-    references: Path | Sequence[Path] | None = None,
-    data: str | None = None,
-    scorer: str | None = None,
-    metrics: Sequence[str] | None = None,
-    *,
-    eval_scorers: Sequence[str] = (),
-    human: str | None = None,
-    chance: bool = False,
-    lookalike: int = 10,
-    resamples: int = 1000,
-    seed: int = 0,
-    allow_missing: bool = False,
-    min_overlap: float = 0.5,
-    language_model: str | None = None,
-    bertscore: str | None = None,
-    long_texts: str = "truncate",
-    emscore_idf: str | None = None,
-    words: int = 0,
-    bags: Sequence[Path] = (),
-    distractors: str | None = None,
-    pairs: str = "first",
-    device: str = "auto",
-    precision: str = "auto",
-    synonyms: Path | None = None,
-    instances: Path | None = None,
-    judge: JudgeInputs | None = None,
-) -> Results:
-    """``tellapart eval``: files of captions (each a system, named after its file) to `Results`.
+def run_eval(options: EvalOptions) -> Results:
+    """Measures what ``tellapart eval`` was asked to: files of captions, each a system, to `Results`.
 
-    ``references`` is a file, or several whose references of an id are joined; ``data`` a specification such as
-    ``coco:FOLDER?split=test`` (its references are used where no file is given), ``scorer`` and ``eval_scorers`` are
-    model folders or names. Captions and pictures or references are matched by id, file name, stem or place
-    (`tellapart.data.caption_matching`), and the results' notes say how. ``allow_missing`` scores what all have, and
-    the notes say what was left out; where two sides share less than ``min_overlap`` of the larger one's ids, it is a
-    `UsageError` all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.test_sets`),
-    ``distractors`` the specification of pictures beyond these that every caption has to be told from as well.
-    ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``,
-    ``judge`` a judge and the questions for it. Torch is
-    loaded with a scorer, a ``language_model`` or a text encoder for ``bertscore`` (folders or hub names) only. These
-    run on ``device`` in ``precision``, of which ``auto`` is fp32 here (`tellapart.models.device`); the results'
-    ``hardware`` says on what they ran. For the rest see `evaluate`.
+    Captions and pictures or references are matched by id, file name, stem or place (`tellapart.data.caption_matching`),
+    and the results' notes say how and what was left out. Torch is loaded with a scorer, a language model or a text
+    encoder only; the results' ``hardware`` says on what they ran.
     """
-    if resamples < 1 or lookalike < 2:
-        raise UsageError(f"resamples is {resamples} and lookalike is {lookalike}; expected at least 1 and 2")
-    if eval_scorers and scorer is None:
+    captions, eval_scorers = options.captions or [], options.eval_scorers or []
+    if options.resamples < 1 or options.lookalike < 2:
+        raise UsageError(
+            f"resamples is {options.resamples} and lookalike is {options.lookalike}; expected at least 1 and 2"
+        )
+    if eval_scorers and options.scorer is None:
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
-    if pairs not in PAIRS:
-        raise UsageError(f"--pairs is '{pairs}'; expected one of {', '.join(PAIRS)}")
-    objects = read_object_inputs(synonyms, instances)
-    check_named(metrics, {"--synonyms": (synonyms, "chair_i,chair_s"), "--llm-judge": (judge and judge.spec, "clair")})
-    if words:
+    if options.pairs not in PAIRS:
+        raise UsageError(f"--pairs is '{options.pairs}'; expected one of {', '.join(PAIRS)}")
+    objects = read_object_inputs(options.synonyms, options.instances)
+    check_named(
+        options.metrics,
+        {
+            "--synonyms": (options.synonyms, "chair_i,chair_s"),
+            "--llm-judge": (options.judge and options.judge.spec, "clair"),
+        },
+    )
+    if options.words:
         from tellapart.metrics.words import check_words
 
-        check_words(len(captions) + (human is not None))
-    check_scorer_options(scorer, long_texts, emscore_idf)
-    if (device, precision) != ("auto", "auto") and not (scorer or language_model or bertscore):
+        check_words(len(captions) + (options.human is not None))
+    check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
+    if (options.device, options.precision) != ("auto", "auto") and not (
+        options.scorer or options.language_model or options.bertscore
+    ):
         raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
-    if scorer is not None and data is None:
+    if options.scorer is not None and options.data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
-    dataset = open_optional(data)
+    dataset = open_optional(options.data)
     kept, known_references, notes = match_files(
-        systems, read_references(references), dataset, allow_missing, min_overlap
+        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap
     )
     ids = list(next(iter(kept.values())))
     items = with_ids(dataset, ids)
-    inputs = read_inputs(bags, distractors, ids, dataset, scorer)
+    inputs = read_inputs(options.bags or (), options.distractors, ids, dataset, options.scorer)
     all_references, unused = references_of(ids, items, known_references)
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (
-        human == "mean" and metrics is not None and any(len(texts) > 1 for texts in all_references or ())
+        options.human == "mean"
+        and options.metrics is not None
+        and any(len(texts) > 1 for texts in all_references or ())
     )
-    if emscore_idf == "references" and all_references is None:
+    if options.emscore_idf == "references" and all_references is None:
         raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
     # Before anything slow: a wrong name, a missing option.
-    trial = EvalContext(ids, items, all_references, scorer, several=several, **inputs.settings(ids))
-    trial.language_model, trial.text_encoder = language_model, bertscore
-    judged = judge or JudgeInputs()
+    trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
+    trial.language_model, trial.text_encoder = options.language_model, options.bertscore
+    judged = options.judge or JudgeInputs()
     trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
     try:
-        choose(metrics, trial)
+        choose(options.metrics, trial)
     except UsageError as error:
         why = unused if NEEDS["references"].message in str(error) else ()
         raise UsageError("; ".join([str(error), *why])) from None
-    names = [name for name in (scorer, *eval_scorers) if name is not None]
-    models, readable = load_scorers(names, items, notes, device, precision)
-    perplexity_model = load_language_model_from(language_model, device, precision)
-    bertscore_model = load_text_encoder_from(bertscore, device, precision)
+    names = [name for name in (options.scorer, *eval_scorers) if name is not None]
+    models, readable = load_scorers(names, items, notes, options.device, options.precision)
+    perplexity_model = load_language_model_from(options.language_model, options.device, options.precision)
+    bertscore_model = load_text_encoder_from(options.bertscore, options.device, options.precision)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
     results = evaluate(
@@ -471,19 +448,19 @@ def run_eval(
         scorer=models[0][0] if models else None,
         image_features=models[0][1] if models else None,
         eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},
-        metrics=metrics,
-        human=human,
-        chance=chance,
-        lookalike=lookalike,
-        resamples=resamples,
-        seed=seed,
+        metrics=options.metrics,
+        human=options.human,
+        chance=options.chance,
+        lookalike=options.lookalike,
+        resamples=options.resamples,
+        seed=options.seed,
         language_model=perplexity_model,
         text_encoder=bertscore_model,
-        long_texts=long_texts,
-        emscore_idf=emscore_idf,
-        words=words,
+        long_texts=options.long_texts,
+        emscore_idf=options.emscore_idf,
+        words=options.words,
         inputs=inputs,
-        pairs=pairs,
+        pairs=options.pairs,
         objects=objects,
         judge=judged.open(),
         questions=trial.questions,
