@@ -12,12 +12,11 @@ from pathlib import Path
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.data import Dataset, Skipped, open_many
-from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.caption import CaptionEngine
 from tellapart.inference.writers import open_writer
 from tellapart.models.decoding import Decoding
-from tellapart.models.device import Precision
+from tellapart.models.device import Precision, packed_linears
 from tellapart.models.loading import files_digest
-from tellapart.models.packing import packed_linears
 from tellapart.scorers.base import weights_fingerprint
 
 BATCH = 32  # as by default in `tellapart caption`

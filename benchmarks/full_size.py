@@ -73,8 +73,7 @@ def qwen2_vl_2b() -> Captioner:
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
     from tellapart.captioners.adapt import add_lora
-    from tellapart.captioners.hf import Hf
-    from tellapart.captioners.processors import whole_processor
+    from tellapart.captioners.transformers import Hf, whole_processor
 
     places = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>")
     tokenizer = numbered_words(151936, special=places)

@@ -85,7 +85,7 @@ class _RolloutStep:
     def _generate(self, decoding: Decoding, number: int, *, reference: bool) -> Rollout:
         import torch
 
-        from tellapart.models.decoding import to_rollout
+        from tellapart.captioners.generate import to_rollout
 
         captioner = self.captioner
         torch.manual_seed(number)

@@ -12,7 +12,8 @@ from test_table import CAPTIONERS
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.models.decoding import Decoding, to_rollout
+from tellapart.captioners.generate import to_rollout
+from tellapart.models.decoding import Decoding
 
 TEXT = "a red dog on the green grass two cats and one blue ball near small house tree"
 WORDS = TEXT.split()

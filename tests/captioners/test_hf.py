@@ -13,9 +13,8 @@ from PIL import Image
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.adapt import add_lora
-from tellapart.captioners.hf import Hf
-from tellapart.captioners.layouts import INSTRUCTION
-from tellapart.captioners.lora_weights import is_adapter
+from tellapart.captioners.base import is_adapter
+from tellapart.captioners.transformers import INSTRUCTION, Hf
 from tellapart.data import open_data
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore

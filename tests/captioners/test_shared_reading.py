@@ -14,12 +14,12 @@ import torch
 from PIL import Image
 from test_table import CAPTIONERS
 
-from tellapart.captioners import base, continuing, load_captioner, prefix
+from tellapart.captioners import base, generate, load_captioner, transformers
 from tellapart.captioners.adapt import enable_gradient_checkpointing
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captioners.hf import Hf
 from tellapart.captioners.recurrent import Recurrent
+from tellapart.captioners.transformers import Hf
 from tellapart.models.decoding import Decoding
 
 SAMPLES = 3
@@ -96,14 +96,14 @@ def log_probs_and_gradients(
 def test_log_probabilities_and_gradients_are_those_of_the_plain_way(
     captioner: Captioner, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix, "AT_LEAST", 3)  # groups of like length, though there are few rows
+    monkeypatch.setattr(generate, "AT_LEAST", 3)  # groups of like length, though there are few rows
     R, T = SAMPLES * len(visual), 6
     special = {*captioner.tokenizer.all_special_ids, *getattr(captioner, "places", ())}
     words = torch.tensor([i for i in range(len(captioner.tokenizer)) if i not in special])
     generator = torch.Generator().manual_seed(1)
     tokens_RT = words[torch.randint(len(words), (R, T), generator=generator)]
     valid_RT = torch.arange(T) < torch.tensor([6, 1, 3, 2, 2, 5, 4, 6, 1, 3, 3, 5])[:, None]
-    assert len(prefix.length_groups(valid_RT.sum(1))) > 2
+    assert len(generate.length_groups(valid_RT.sum(1))) > 2
     shared, shared_gradients = log_probs_and_gradients(
         captioner, captioner.hidden(visual, tokens_RT, valid_RT), tokens_RT, valid_RT
     )
@@ -187,9 +187,9 @@ def test_unknown_families_are_tried(captioner: Any, visual: torch.Tensor, monkey
     if not isinstance(captioner, Hf):
         return
     monkeypatch.setattr(captioner, "blank_visual", lambda: visual[:1])
-    assert continuing.continues(captioner)
-    monkeypatch.setattr(continuing, "extend", lambda captioner, tokens, prefix: prefix.output_N1H * 2)
-    assert not continuing.continues(captioner)
+    assert transformers.continues(captioner)
+    monkeypatch.setattr(transformers, "extend", lambda captioner, tokens, prefix: prefix.output_N1H * 2)
+    assert not transformers.continues(captioner)
 
 
 def test_it_says_once_why_a_picture_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -460,7 +460,7 @@ def test_a_caption_longer_than_the_model_can_write_is_refused(
 def test_ctrl_c_while_captioning_keeps_what_is_written(
     cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tellapart.inference.engine import CaptionEngine
+    from tellapart.inference.caption import CaptionEngine
 
     write = CaptionEngine._write
 

@@ -20,7 +20,7 @@ from tellapart.data import open_data
 from tellapart.errors import PictureError, TellapartError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
-from tellapart.models.memory import is_out_of_memory
+from tellapart.models.device import is_out_of_memory
 from tellapart.utils.ahead import ahead
 
 GREEDY = Decoding(max_tokens=5)

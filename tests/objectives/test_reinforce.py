@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tellapart.captioners import load_captioner
+from tellapart.captioners.generate import token_samplers
 from tellapart.errors import TellapartError
-from tellapart.models.decoding import Decoding, token_samplers
+from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, mle_loss
 from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, token_log_probs, whitened
 from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline

@@ -12,8 +12,9 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
+from tellapart.captioners.generate import decode_rows
 from tellapart.language.words import content_words, neutral
-from tellapart.models.decoding import Decoding, decode_rows
+from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards import ExactTruth, MutualInformation, PaidWords, Price, Speaker, WordEffects
 from tellapart.rewards.paid_words import shuffled_gates

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.models.decoding import Decoding, next_token
+from tellapart.captioners.generate import next_token
+from tellapart.models.decoding import Decoding
 from tellapart.utils.rng import ItemSeeds, philox
 
 ALL = 0xFFFFFFFF

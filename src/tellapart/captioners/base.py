@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,7 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.models.tokens import caption_rows, pad_rows
 from tellapart.types import Encoder, Rollout, Rows
 from tellapart.utils.files import readable_weights, write_sums
+from tellapart.utils.registry import Entry, Registry
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ class Captioner(ABC):
         ``seeds``, one for each of the B pictures, decide what is sampled: a picture's captions are then the same in
         any batch. Without them torch's own generator does.
         """
-        from tellapart.captioners.stepwise import generate_stepwise
+        from tellapart.captioners.generate import generate_stepwise
 
         return generate_stepwise(self, visual, decoding, seeds)
 
@@ -231,8 +233,6 @@ class Captioner(ABC):
         silence_transformers()
         merged = {}
         if self.adapted:
-            from tellapart.captioners.lora_weights import merged_weights
-
             merged = {"state_dict": merged_weights(self.model)}
         self.model.save_pretrained(folder, **merged)
         readable_weights(folder)
@@ -250,6 +250,41 @@ class Captioner(ABC):
             visual = self.encode(self.inputs(pixels_BCHW)).float()
         self.model.train(training)
         return visual
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerEntry(Entry[Callable[..., Any]]):
+    """With ``model_type`` ``factory(folder) -> (model, class of captioner)`` loads any model folder of that type.
+
+    Otherwise ``factory(**options) -> Captioner`` is called with what follows the name, ``NAME?key=value``.
+    """
+
+    model_type: bool = False
+
+
+# A module of this package registers a family under the ``model_type`` of its ``config.json``; an installed package
+# adds a family, or a captioner of another make, by an entry point of the group.
+CAPTIONERS: Registry[CaptionerEntry] = Registry(
+    "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners"
+)
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter of this name is of LoRA's."""
+    return ".lora_" in name
+
+
+def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights as if each W were W + ΔW and LoRA had never been; the model itself stays as it is."""
+    from peft.tuners.lora import LoraLayer
+
+    state = model.state_dict()
+    adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+    with torch.no_grad():
+        for name, layer in adapted.items():
+            key = f"{name}.base_layer.weight"
+            state[key] = state[key] + layer.get_delta_weight("default").to(state[key].dtype)
+    return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}
 
 
 def check_room(text_config: Any, before: int, tokens: int) -> None:
@@ -304,8 +339,7 @@ def generate_captions(
 def _generate_texts(
     captioner: Captioner, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None
 ) -> list[str]:
-    from tellapart.captioners.confident import confident_texts
-    from tellapart.captioners.consensus import consensus
+    from tellapart.captioners.postprocess import confident_texts, consensus
 
     rollout = captioner.generate(visual, decoding.drawn, seeds)
     texts = confident_texts(captioner, visual, rollout, least) if (least := decoding.confidence) else rollout.texts

@@ -12,18 +12,23 @@ import torch
 import torch.nn.functional as F
 from transformers import EncoderDecoderCache
 
-from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.captioners.beams import captions_after
-from tellapart.captioners.patching import default_generation_settings, replaced_forward
-from tellapart.captioners.prefix import (
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, room_after
+from tellapart.captioners.generate import (
     CACHE,
+    GOING,
     CachedPrefix,
+    captions_after,
+    default_generation_settings,
     hidden_after,
     no_cache_reason,
+    replaced_forward,
     select_rows,
     shares,
+    to_rollout,
+    token_samplers,
 )
-from tellapart.models.decoding import GOING, Decoding, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding
+from tellapart.models.loading import load_whole
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -226,3 +231,21 @@ class PatchPrefix(CachedPrefix):
             most = int(slot_N.max()) + 1 if slot_N.device.type == "cpu" else len(slot_N) // pictures
             self.slots = slot_N, most
         return self.slots
+
+
+def load_blip(folder: str) -> tuple[Any, type[Captioner]]:
+    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    from transformers import BlipForConditionalGeneration
+
+    return load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip
+
+
+CAPTIONERS.register(
+    CaptionerEntry(
+        name="blip",
+        factory=load_blip,
+        help="A vision transformer and a text decoder with cross-attention.",
+        label="BLIP",
+        model_type=True,
+    )
+)

@@ -17,11 +17,21 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import Captioner, check_room, room_after
-from tellapart.captioners.patching import default_generation_settings
-from tellapart.captioners.prefix import CACHE, CachedPrefix, hidden_after, no_cache_reason, shares
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, room_after
+from tellapart.captioners.generate import (
+    CACHE,
+    CachedPrefix,
+    default_generation_settings,
+    generate_after,
+    hidden_after,
+    no_cache_reason,
+    shares,
+    to_rollout,
+    token_samplers,
+)
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding
+from tellapart.models.loading import load_whole
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -311,3 +321,19 @@ class ClipCap(Captioner):
 
 AutoConfig.register("clipcap", ClipCapConfig)
 AutoModel.register(ClipCapConfig, ClipCapModel)
+
+
+def load_clipcap(folder: str) -> tuple[Any, type[Captioner]]:
+    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    return load_whole(ClipCapModel, folder, dtype=torch.float32), ClipCap
+
+
+CAPTIONERS.register(
+    CaptionerEntry(
+        name="clipcap",
+        factory=load_clipcap,
+        help="A vision encoder, a mapper and a causal language model.",
+        label="ClipCap",
+        model_type=True,
+    )
+)

@@ -1,23 +1,29 @@
-"""From a model's name to a captioner."""
+"""Loads captioners by name: families of transformers, published checkpoints, adapters, a user's own; adds words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from tellapart.captioners.base import OPTIONS_FILE, Captioner
-from tellapart.captioners.custom import load_custom
-from tellapart.captioners.fits import check_fit
-from tellapart.captioners.lora_weights import adapter_settings, base_of_adapter, merge_adapter
-from tellapart.captioners.registry import CAPTIONERS, load_family
+from tellapart.captioners.adapt import adapter_settings, base_of_adapter, merge_adapter
+from tellapart.captioners.base import CAPTIONERS, OPTIONS_FILE, Captioner
+from tellapart.captioners.generate import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
-from tellapart.models.plugins import code_path
-from tellapart.utils.files import check_sums
+from tellapart.models.plugins import call_factory, code_path
+from tellapart.models.tokens import pad_rows, with_new_words
+from tellapart.types import Rollout
+from tellapart.utils.files import check_sums, write_sums
+from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json
 
 
@@ -138,8 +144,7 @@ def load_generic(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[
     from transformers import AutoModelForImageTextToText
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as KNOWN
 
-    from tellapart.captioners.hf import Hf
-    from tellapart.captioners.processors import whole_processor
+    from tellapart.captioners.transformers import Hf, whole_processor
 
     if kind not in KNOWN:
         return (*language_model(where, kind, name, dtype), None)
@@ -212,3 +217,145 @@ def load_vision(name: str) -> tuple[Any, Any]:
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     return getattr(model, "vision_model", model), processor
+
+
+def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:
+    """The model in a folder and the class of its captioner; None where no family is registered for its type."""
+    if model_type not in CAPTIONERS or not (entry := CAPTIONERS.find(model_type)).model_type:
+        return None
+    loaded: tuple[Any, type[Captioner]] = entry.factory(folder)
+    return loaded
+
+
+CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
+
+
+def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
+    """What ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder`` loads
+    again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`). Raises
+    `UsageError` where it is not, or makes something else.
+    """
+    asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
+    captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
+    if not isinstance(captioner, Captioner):
+        raise UsageError(
+            f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
+        )
+    captioner.save = saving_factory(captioner.save, path)  # type: ignore[method-assign, assignment]
+    if "seeds" not in inspect.signature(captioner.generate).parameters:
+        captioner.generate = generate_per_picture(captioner)  # type: ignore[method-assign]
+    return captioner
+
+
+def saving_factory(save: Callable[[Path], None], path: str) -> Callable[[Path], None]:
+    @functools.wraps(save)
+    def save_and_remember(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder)
+        if not (folder / "config.json").is_file():
+            (folder / "config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
+        (folder / OPTIONS_FILE).write_text(json.dumps({"made_by": path}) + "\n", encoding="utf-8")
+        write_sums(folder)
+
+    return save_and_remember
+
+
+def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
+    """A ``generate`` without ``seeds``, called picture by picture, with torch's own generator seeded for each."""
+    generate: Callable[[torch.Tensor, Decoding], Rollout] = captioner.generate
+
+    @functools.wraps(generate)
+    def seeded(visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        if seeds is None or decoding.kind != "sample":
+            return generate(visual, decoding)
+        rows: list[list[int]] = []
+        for place, uniform_1 in enumerate(seeds.uniform("tokens", 1)):
+            with torch.random.fork_rng():
+                torch.manual_seed(int(uniform_1 * 2**53))
+                one = generate(visual[place : place + 1], decoding)
+            rows += [row[valid].tolist() for row, valid in zip(one.tokens_RT, one.valid_RT, strict=True)]
+        tokens_RT, valid_RT = (x.to(visual.device) for x in pad_rows(rows, captioner.tokenizer.pad_token_id))
+        return Rollout(tokens_RT, valid_RT, decode_rows(tokens_RT, valid_RT, captioner.tokenizer), decoding.samples)
+
+    return seeded
+
+
+def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
+    """Give the captioner the words of ``texts`` that it lacks and that occur so often, in place; how many there are.
+
+    A new word begins as the word for what is unknown, which it was read as before. Raises `UsageError` where the
+    tokenizer or the language model is of a kind that cannot grow.
+    """
+    before = len(captioner.tokenizer)
+    try:
+        tokenizer = with_new_words(captioner.tokenizer, texts, min_count)
+    except UsageError as error:
+        raise UsageError(f"captioner.new_words: {captioner.name}: {error}") from None
+    language_model: Any = captioner.parts()["language_model"]
+    config = captioner.model.config
+    if hasattr(language_model, "resize_token_embeddings"):
+        language_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        tables = [language_model.get_input_embeddings(), language_model.get_output_embeddings()]
+        config.text_config.vocab_size = len(tokenizer)
+    else:
+        tables = [resized(language_model.embed, len(tokenizer)), resized(language_model.head, len(tokenizer))]
+        language_model.embed, language_model.head = tables
+        config.vocab_size = len(tokenizer)
+    unknown = tokenizer.unk_token_id
+    with torch.no_grad():
+        for table in tables:
+            for rows in table.parameters():
+                rows[before:] = rows[unknown]
+    captioner.tokenizer = tokenizer
+    return len(tokenizer) - before
+
+
+def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
+    """An embedding or an output layer with more rows; the old ones are as they were."""
+    new: nn.Embedding | nn.Linear
+    if isinstance(table, nn.Embedding):
+        new = nn.Embedding(size, table.embedding_dim)
+    else:
+        new = nn.Linear(table.in_features, size)
+    new.to(table.weight.device)
+    with torch.no_grad():
+        for rows, old in zip(new.parameters(), table.parameters(), strict=True):
+            rows[: len(old)] = old
+    return new
+
+
+def check_fit(captioner: Captioner) -> None:
+    """Raises `TellapartError` for a processor or a tokenizer that is not the model's own."""
+    if captioner.processor is not None:
+        check_pictures(captioner)
+    check_tokens(captioner)
+    prompt = getattr(captioner, "before", None)
+    getattr(prompt, "of_blank", None)  # made once: a prompt that the processor refuses is an error now
+
+
+def check_pictures(captioner: Captioner) -> None:
+    """The processor makes pictures as large as the vision encoder has places for."""
+    from PIL import Image
+
+    config: Any = captioner.model.config
+    side = getattr(getattr(config, "vision_config", None), "image_size", None)
+    pixels = captioner.pixels([Image.new("RGB", (64, 48))])
+    if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
+        found = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
+        raise TellapartError(
+            f"{captioner.name}: its processor makes pictures of {found} pixels, and its vision encoder reads "
+            f"{side}×{side}; expected the processor that the model was saved with (preprocessor_config.json)"
+        )
+
+
+def check_tokens(captioner: Captioner) -> None:
+    """The language model has a word embedding for every token of the tokenizer, but for those of pictures."""
+    places = set(getattr(captioner, "places", ()))
+    highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
+    text = getattr(captioner.model.config, "text_config", captioner.model.config)
+    rows = getattr(text, "vocab_size", None)
+    if isinstance(rows, int) and highest >= rows:
+        raise TellapartError(
+            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens and its language model {rows:,}; expected the "
+            "tokenizer that the model was saved with"
+        )

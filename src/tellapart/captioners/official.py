@@ -19,8 +19,7 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.hub import check_name
-from tellapart.models.loading import loading_errors
+from tellapart.models.loading import check_name, loading_errors
 from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]

@@ -15,11 +15,12 @@ from transformers import AutoConfig, AutoModel, GenerationMixin, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry
 from tellapart.captioners.clipcap import as_config
-from tellapart.captioners.prefix import CACHE, hidden_after
+from tellapart.captioners.generate import CACHE, generate_after, hidden_after, to_rollout, token_samplers
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, generate_after, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding
+from tellapart.models.loading import load_whole
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -308,3 +309,19 @@ class Recurrent(Captioner):
 
 AutoConfig.register("recurrent_captioner", RecurrentConfig)
 AutoModel.register(RecurrentConfig, RecurrentModel)
+
+
+def load_recurrent(folder: str) -> tuple[Any, type[Captioner]]:
+    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    return load_whole(RecurrentModel, folder, dtype=torch.float32), Recurrent
+
+
+CAPTIONERS.register(
+    CaptionerEntry(
+        name="recurrent_captioner",
+        factory=load_recurrent,
+        help="An LSTM behind image features, with or without attention.",
+        label="LSTM",
+        model_type=True,
+    )
+)

@@ -15,11 +15,20 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
-from tellapart.captioners.beams import captions_after
-from tellapart.captioners.patching import default_generation_settings, identity
-from tellapart.captioners.prefix import CACHE, CachedPrefix, hidden_after, no_cache_reason, shares
+from tellapart.captioners.generate import (
+    CACHE,
+    CachedPrefix,
+    captions_after,
+    default_generation_settings,
+    hidden_after,
+    identity,
+    no_cache_reason,
+    shares,
+    to_rollout,
+    token_samplers,
+)
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding, to_rollout, token_samplers
+from tellapart.models.decoding import Decoding
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.rng import ItemSeeds
 

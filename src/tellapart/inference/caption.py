@@ -1,33 +1,405 @@
 """The verb ``caption``: a data set in, captions out, for as many pictures as there are.
 
-Streams, resumes, and leaves out what cannot be read. ``best_of`` is the baseline that needs no training: sample N
-captions of a picture and keep the most discriminative one.
+`caption_pictures` streams, resumes, and leaves out what cannot be read. `CaptionEngine` reads pictures ahead of the
+model, encodes and captions them in batches and returns captions in order: threads decode, resize and normalize with the
+captioner's own processor while the model works; inputs of different lengths (prompts, pictures that keep their shapes)
+are captioned in batches of like length, which need less padding; where memory runs out, batches become half as large.
+
+`BestOf` needs no training: of several samples it keeps the caption by which the scorer finds the picture best, alone
+(``--best-of``) or together with the agreement of the samples (``--consensus --scorer``). Nor does `Beliefs`
+(``--truthful``): a content word that is no likelier for this picture than for others was a guess, and is dropped or
+softened by rules of English grammar without a tagger.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.data import Dataset, Skipped
-from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.best_of import BestOf
-from tellapart.inference.engine import CaptionEngine
-from tellapart.inference.truthful import EVIDENCE
-from tellapart.inference.writers import OPTIONS, READING, is_complete, open_writer
-from tellapart.models.device import hardware
+from tellapart.data import Dataset, Skipped, open_data
+from tellapart.data.images.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.inference.server import MAX_TOKENS, caption_by_server, is_server
+from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
+from tellapart.language.phrases import soften
+from tellapart.language.words import content_words
+from tellapart.models.decoding import Decoding
+from tellapart.models.device import BatchSize, hardware
 from tellapart.models.loading import files_digest, warn_outside_scenes
 from tellapart.progress import Progress
+from tellapart.types import Encoder, Item, Picture
+from tellapart.utils.ahead import ahead
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
+from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from tellapart.captioners.base import Captioner
+    from tellapart.features.nearest import Vectors
     from tellapart.features.store import FeatureStore
-    from tellapart.models.decoding import Decoding
+    from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
+    from tellapart.types import Rows
+else:
+    np, torch = LazyModule("numpy"), LazyModule("torch")
+
+
+RANKED = 100  # pictures whose samples are scored at once
+DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
+
+
+class BestOf:
+    """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
+
+    ``places``: id to row of ``vectors``, of the pictures that can be read. ``near``: row to the rows of a picture's
+    look-alikes.
+    """
+
+    def __init__(
+        self, scorer: Scorer, places: dict[str, int], vectors: Vectors, near: Mapping[int, np.ndarray]
+    ) -> None:
+        self._scorer, self.places, self._vectors, self._near = scorer, places, vectors, near
+
+    @classmethod
+    def among(
+        cls,
+        dataset: Dataset,
+        scorer: Scorer,
+        store: FeatureStore | None,
+        *,
+        wanted: Sequence[str] | None = None,
+        distractors: int = DISTRACTORS,
+        progress: bool = True,
+    ) -> BestOf:
+        """Encode the pictures and find their look-alikes: the ``distractors`` nearest in the whole data set.
+
+        Nearest by the scorer's image features (ties: `tellapart.features.nearest`). Those of the ``wanted`` pictures
+        (ids; None: all) are found by one search, in blocks.
+        """
+        from tellapart.features.store import FeatureStore
+
+        store = store or FeatureStore()
+        encoder = scorer.encoder
+        kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
+        image_ND = np.asarray(store.features(kept, encoder, progress=progress)) if kept else np.zeros((0, 1), "f4")
+        ids = [item.id for item in kept]
+        return cls.of_features(scorer, ids, image_ND, wanted=wanted, distractors=distractors, progress=progress)
+
+    @classmethod
+    def of_features(
+        cls,
+        scorer: Scorer,
+        ids: Sequence[str],
+        image_ND: np.ndarray,
+        *,
+        wanted: Sequence[str] | None = None,
+        distractors: int = DISTRACTORS,
+        progress: bool = True,
+    ) -> BestOf:
+        """The same from the scorer's features of the pictures, whose ``ids`` are in the rows' order."""
+        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+
+        places = {id_: place for place, id_ in enumerate(ids)}
+        gallery = Vectors.of(image_ND)
+        chosen = places if wanted is None else [id_ for id_ in wanted if id_ in places]
+        row_W = np.array([places[id_] for id_ in chosen], dtype=np.intp)
+        label = "look-alikes" if progress else None
+        itself, count = Exclusions(row_W, np.arange(len(gallery))), min(distractors, max(len(ids) - 1, 0))
+        near_WK = nearest_among(gallery.take(row_W), gallery, count, itself, label=label).rows_NK
+        return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
+
+    def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
+        """For each item its captions with their scores in nats, best first; equal scores keep their order."""
+        return [
+            tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
+            for group, row in zip(groups, self._scores(items, groups), strict=True)
+        ]
+
+    def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
+        """For each item the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
+
+        The agreement is that of `tellapart.captioners.postprocess`; the first of equal ones is taken.
+        """
+        from tellapart.captioners.postprocess import consensus
+
+        scores_BS = self._scores(items, groups).double().numpy()
+        return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
+
+    def _scores(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> torch.Tensor:
+        """scores_BS in nats: log-probability of each picture among its look-alikes, by each of its S captions."""
+        sets_BKD = self._sets([self.places[item.id] for item in items])
+        texts = [text for group in groups for text in group]
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples are often the same
+        text_UD = self._scorer.text_features(list(row_of)).cpu().float()
+        text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
+        score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
+        # A data set of one picture has no distractors: rank by similarity.
+        return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
+
+    def _sets(self, rows: Sequence[int]) -> torch.Tensor:
+        """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
+        near_BK = np.stack([self._near[row] for row in rows])
+        row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
+        return torch.from_numpy(self._vectors.given_ND[row_BK])
+
+
+def chosen_captions(
+    captioner: Captioner,
+    visual: torch.Tensor | Rows,
+    decoding: Decoding,
+    items: Sequence[Item],
+    chooser: BestOf,
+    seeds: ItemSeeds | None = None,
+) -> list[str]:
+    """Captions of the ``items`` from their features N×…: the consensus of samples, by a decoding that asks a scorer."""
+    from tellapart.captioners.base import generate_captions
+
+    texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
+    each = decoding.drawn.samples
+    groups = [texts[start : start + each] for start in range(0, len(texts), each)]
+    chosen: list[str] = []
+    for start in range(0, len(items), RANKED):
+        some = slice(start, start + RANKED)
+        chosen += chooser.consensus(items[some], groups[some], decoding.scorer_weight)
+    return chosen
+
+
+CONTRASTS = 8  # pictures that a caption's own is compared with
+EVIDENCE = 0.5  # nats: a word stays where it is e^0.5 = 1.6 times as likely as for other pictures
+
+
+class Beliefs:
+    """How much likelier the captioner finds each content word of its captions for their picture than for others.
+
+    ``contrast_K``: features of the other pictures as the captioner takes them, K rows; ``ids_K``: their items' ids, so
+    that no picture is compared with itself.
+    """
+
+    def __init__(self, captioner: Captioner, contrast_K: torch.Tensor, ids_K: Sequence[str]) -> None:
+        self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
+
+    def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
+        """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
+        from tellapart.language.words import words_of_tokens
+        from tellapart.rewards.speaker import Speaker, word_log_probs
+        from tellapart.types import Rollout
+
+        tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
+        rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
+        training = self.captioner.model.training
+        self.captioner.model.eval()
+        with torch.no_grad():
+            own_RT = speaker.score(visual, rollout)
+            everywhere = Rollout(tokens_RT.repeat(K, 1), valid_RT.repeat(K, 1), list(texts) * K, len(texts))
+            others_KRT = speaker.score(self.contrast_K, everywhere).view(K, *tokens_RT.shape)
+        self.captioner.model.train(training)
+        found, word_RT = words_of_tokens(rollout, self.captioner.tokenizer, content_words)
+        log_p_ORT = torch.cat([own_RT[None], others_KRT]).cpu()
+        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
+        itself_KR = torch.tensor([[own == other for own in ids] for other in self.ids_K])
+        rivals_KRW = log_p_ORW[1:].masked_fill(itself_KR[..., None], -torch.inf)
+        count_R1 = (~itself_KR).sum(0)[:, None]
+        nats_RW = (log_p_ORW[0] - rivals_KRW.logsumexp(0) + count_R1.log()).tolist()
+        return [row[: len(words)] for row, words in zip(nats_RW, found, strict=True)]
+
+    def truthful(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
+        """The captions without the words whose evidence is below `EVIDENCE`."""
+        beliefs = self(visual, ids, texts)
+        return [soften(text, [nats < EVIDENCE for nats in row]) for text, row in zip(texts, beliefs, strict=True)]
+
+
+WINDOW = 4  # batches that are sorted by length together, and written to the file together
+CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the states of no more
+
+
+class CaptionEngine:
+    """Captions of items by one captioner. ``view``: how it sees them; ``encoder``: in its place, keeps nothing."""
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        decoding: Decoding,
+        view: View,
+        skipped: Skipped,
+        encoder: Encoder | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
+        self._view, self._encoder = view, encoder
+        self._window = batch_size * (WINDOW if captioner.lengths_differ else 1)
+        on_cpu = captioner.device.type == "cpu"
+        self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
+        self._writing = BatchSize(batch_size, "writing captions")
+        self._beliefs: Beliefs | None = None
+
+    @classmethod
+    def open(
+        cls,
+        captioner: Captioner,
+        decoding: Decoding,
+        store: FeatureStore | None,
+        skipped: Skipped,
+        features: str | None = None,
+        batch_size: int = 32,
+    ) -> CaptionEngine:
+        """The captions' engine. ``store``: keeps features; None: pictures are encoded and forgotten.
+
+        ``features``: files that take the place of the captioner's encoder, or "off".
+        """
+        from tellapart.features.store import FeatureStore
+        from tellapart.features.views import EncodedView, make_view
+
+        view = make_view(captioner, store or FeatureStore(), features, progress=False)
+        encoder = view.encoder if isinstance(view, EncodedView) and store is None else None
+        return cls(captioner, decoding, view, skipped, encoder, batch_size)
+
+    def doubt_words(self, items: Sequence[Item], name: str) -> None:
+        """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
+
+        Which ones depends on the data set alone. Raises `UsageError` with its ``name`` where only one can be read.
+        """
+        spread = dict.fromkeys(len(items) * k // CONTRASTS for k in range(CONTRASTS))
+        rest = (place for place in range(len(items)) if place not in spread)
+        ids: list[str] = []
+        rows: list[torch.Tensor] = []
+        for place in (*spread, *rest):  # the rest stand in for those that cannot be read
+            if len(ids) == CONTRASTS:
+                break
+            some = [items[place]]
+            for _, kept, visual in self._encoded(some) if self._encoder is not None else self._viewed(some):
+                ids += [item.id for item in kept]
+                rows += [self._captioner.inputs(visual)[0]] if kept else []
+        if len(ids) < 2:
+            raise UsageError(f"--truthful compares pictures; of {name} only {len(ids)} can be read; leave it out")
+        contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # pictures may differ in their regions
+        self._beliefs = Beliefs(self._captioner, contrast_K, ids)
+
+    def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
+        """For some items after another how many they are, and the captions of those that can be read, in order."""
+        for count, kept, visual in self._encoded(items) if self._encoder is not None else self._viewed(items):
+            yield count, self._write(kept, visual, chooser) if kept else []
+
+    # The captioner's input
+    def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+        """Windows of items: how many, those that can be read, and their features."""
+        buffer = self._window + self._encoding.size
+        threads = None if self._captioner.pixels_in_threads else 1
+        work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
+        with closing(work) as prepared:
+            for start in range(0, len(items), self._window):
+                kept, pixels_FCHW = [], []
+                for item in items[start : start + self._window]:
+                    found = next(prepared)
+                    if isinstance(found, PictureError):
+                        self._skipped.add_error(item.picture.name, found)
+                    else:
+                        kept.append(item)
+                        pixels_FCHW.append(found)
+                blocks = list(self._encoding.batches(len(kept), partial(self._encode, pixels_FCHW)))
+                yield min(self._window, len(items) - start), kept, torch.cat(blocks) if blocks else None
+
+    @staticmethod
+    def _opened(item: Item) -> Picture | PictureError:
+        """The picture, read now where its neighbours lie in the same file, which is quick in their order alone."""
+        if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
+            return item.picture
+        try:
+            return item.picture.read()
+        except PictureError as error:
+            return error
+
+    def _prepare(self, picture: Picture | PictureError) -> torch.Tensor | PictureError:
+        """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
+        from tellapart.data.images.clips import sample_frames
+
+        if isinstance(picture, PictureError):
+            return picture
+        assert self._encoder is not None
+        try:
+            with in_flight():  # until it is small
+                return self._encoder.pixels(sample_frames(picture, self._encoder.frames))
+        except PictureError as error:
+            return error
+
+    def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
+        """Features of some pictures or clips, one row each."""
+        assert self._encoder is not None
+        pixels_FCHW = all_FCHW[some]
+        pixels = torch.cat(list(pixels_FCHW))
+        if self._captioner.device.type == "cuda":
+            pixels = pixels.pin_memory().to(self._captioner.device, non_blocking=True)
+        with torch.no_grad():
+            visual = self._encoder.encode(pixels)
+            if self._encoder.join is not None:
+                each = visual.split([len(frames) for frames in pixels_FCHW])
+                visual = torch.stack([self._encoder.join(frames) for frames in each])
+        return self._captioner.inputs(visual)
+
+    def _viewed(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+        """The same from a feature store, from files of features, or from prompts."""
+        for start in range(0, len(items), self._window):
+            some = items[start : start + self._window]
+            kept = self._view.readable(some, self._skipped)
+            yield len(some), kept, torch.as_tensor(self._view.rows(kept)[:]) if kept else None
+
+    # Its output
+    def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
+        """Captions of items from their features, those of like length together."""
+        from tellapart.captioners.base import generate_captions
+
+        lengths = self._captioner.input_lengths(visual)
+        order = list(range(len(items))) if lengths is None else sorted(range(len(items)), key=lengths.__getitem__)
+
+        def generate(some: slice) -> list[str]:
+            chosen = order[some]
+            rows = visual[some] if lengths is None else visual[torch.tensor(chosen, device=visual.device)]
+            seeds = ItemSeeds(tuple(items[place].id for place in chosen))
+            decoding = self._decoding if chooser is None else self._decoding.drawn
+            return generate_captions(self._captioner, rows, decoding, len(chosen), seeds)
+
+        written = [text for texts in self._writing.batches(len(items), generate) for text in texts]
+        samples = len(written) // len(items)
+        groups: list[tuple[str, ...]] = [()] * len(items)
+        for number, place in enumerate(order):
+            texts = written[number * samples : (number + 1) * samples]
+            groups[place] = tuple(" ".join(text.split()) for text in texts)
+        if chooser is None:
+            captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
+        elif self._decoding.asks_scorer:
+            texts = chooser.consensus(items, groups, self._decoding.scorer_weight)
+            captions = [Written(item, text) for item, text in zip(items, texts, strict=True)]
+        else:
+            ranked = chooser.rank(items, groups)
+            captions = [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]
+        return captions if self._beliefs is None else self._without_doubted(captions, visual)
+
+    def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
+        """The captions without the words that the captioner does not believe."""
+        assert self._beliefs is not None
+        edited: list[Written] = []
+        for start in range(0, len(captions), self._writing.size):
+            part = slice(start, start + self._writing.size)
+            some = captions[part]
+            ids, texts = [one.item.id for one in some], [one.caption for one in some]
+            truthful = self._beliefs.truthful(self._captioner.inputs(visual[part]), ids, texts)
+            edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, truthful, strict=True)]
+        return edited
+
+
+def _held(picture: Picture | PictureError) -> int:
+    """Bytes that a picture holds in memory before it is decoded."""
+    return len(picture.data) if isinstance(picture, BytesPicture) else 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +454,7 @@ def caption_pictures(
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
     whole), and where not one picture could be read.
     """
-    from tellapart.models.packing import packed_linears
+    from tellapart.models.device import packed_linears
 
     started = time.monotonic()
     if best_of is not None and (best_of < 2 or scorer is None):
@@ -211,3 +583,49 @@ def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
         **({"frames": captioner.frames} if captioner.frames > 1 else {}),
         "scorer_weights": scorer.fingerprint if scorer is not None else None,
     }
+
+
+BEAMS, LOCAL_TOKENS = 5, 30  # as `tellapart caption` decodes
+
+
+def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:
+    """The file with the captions of ``data`` by a captioner; what it lacks is written now.
+
+    The file is called after the captioner, and so is its system. A model behind a server writes greedy captions of at
+    most 256 tokens, one of this machine five beams of at most 30. Raises as `caption_pictures` and `caption_by_server`,
+    and `UsageError` where a file of that name has captions of other settings.
+    """
+    out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
+    if is_server(name):
+        summary = caption_by_server(name, dataset, out, decoding=Decoding(max_tokens=MAX_TOKENS))
+        for line in summary.lines():
+            say(line)
+        summary.refuse_unanswered()
+    else:
+        _caption(name, dataset, out, device, precision)
+    for line in dataset.report():
+        say(line)
+    dataset.refuse_mostly_unreadable()
+    return out
+
+
+def system_name(captioner: str) -> str:
+    """The last part of a captioner's name, fit for a file: ``openai:org/vlm-2:7b@URL?key=K`` is ``vlm-2-7b``."""
+    bare = captioner.partition("?")[0]
+    if is_server(captioner):
+        bare = bare.partition("@http")[0].partition(":")[2]
+    found = re.sub(r"[^\w.-]+", "-", bare.rstrip("/").rpartition("/")[2]).strip("-.")
+    if not found:
+        raise UsageError(f"--captioner '{captioner}' has no name; type a folder, run, hub name, or openai:MODEL@URL")
+    return found
+
+
+def _caption(name: str, dataset: Dataset, out: Path, device: str, precision: str) -> None:
+    from tellapart.captioners import load_captioner
+    from tellapart.models.device import resolve_device, resolve_precision
+
+    decoding = Decoding(kind="beam", beams=BEAMS, max_tokens=LOCAL_TOKENS)
+    place = resolve_device(device)
+    precision = resolve_precision(precision, place)
+    if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
+        caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding)

@@ -373,7 +373,7 @@ def processing_class(name: str) -> Any:
     """
     from transformers import AutoConfig
 
-    from tellapart.captioners.processors import whole_processor
+    from tellapart.captioners.transformers import whole_processor
 
     return whole_processor(name, AutoConfig.from_pretrained(name, trust_remote_code=False))
 

@@ -28,8 +28,7 @@ from tellapart.boost.run import check_out
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.caption import weights_of
-from tellapart.inference.engine import CaptionEngine
+from tellapart.inference.caption import CaptionEngine, weights_of
 from tellapart.inference.writers import json_line
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
@@ -113,7 +112,7 @@ class Captions:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
-        from tellapart.models.packing import packed_linears
+        from tellapart.models.device import packed_linears
 
         engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size

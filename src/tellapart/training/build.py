@@ -15,9 +15,8 @@ from PIL import Image
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.adapt import add_lora, enable_gradient_checkpointing, set_dropout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import load_vision, quoted
+from tellapart.captioners.load import add_words, load_vision, quoted
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
-from tellapart.captioners.words import add_words
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset
 from tellapart.errors import UsageError

@@ -21,7 +21,7 @@ from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
-from tellapart.models.memory import FreedMemory
+from tellapart.models.device import FreedMemory
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives.base import OBJECTIVES, Loss, Objective, StepContext
 from tellapart.objectives.mle import at_least_float32, mle_of_references

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
-from tellapart.models.hub import check_name
-from tellapart.models.loading import loading_errors
+from tellapart.models.loading import check_name, loading_errors
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk decoding: of a picture's samples the one that the others agree with most.
+"""Minimum Bayes risk decoding, and removal of nouns that the captioner itself is not sure of: both after generation.
 
 What a captioner knows of a picture it says in most of its captions, and each slip in few. The likeliest caption, which
 beam search looks for, shares what is known among all the ways to say it (Kumar and Byrne 2004; Eikema and Aziz 2020).
@@ -6,14 +6,21 @@ beam search looks for, shares what is known among all the ways to say it (Kumar 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
+from tellapart.language.phrases import soften, without_repeats
+from tellapart.language.words import content_words, words_of_tokens
 from tellapart.metrics.cider import length_penalty
 from tellapart.metrics.ngrams import ORDERS, GramTable
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.consensus import word_shares
+from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.types import Rollout
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
@@ -51,3 +58,22 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
     similarity_SS *= length_penalty(difference_SS.ravel()).reshape(similarity_SS.shape)
     total_S: np.ndarray = np.array(word_shares(samples, samples)) + similarity_SS.mean(1)
     return total_S
+
+
+def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
+    """The texts without nouns of a probability below ``least``, and without phrases said before.
+
+    A word's probability is that of its tokens under the captioner that wrote them, given the picture and what stands
+    before. A noun has to stand somewhere, so its probability says how likely it is to be the right one. An adjective
+    may be left out: its probability also says how often it is mentioned, and is no measure of truth (docs/log.md).
+    visual: what was captioned, B rows. One more pass over the captions, none over the pictures.
+    """
+    found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
+    log_p_RT = Speaker(captioner).score(visual, rollout).cpu()
+    log_p_RW = word_log_probs(log_p_RT[None], word_RT, max(1, *map(len, found)))[0]
+    unlikely_RW = (log_p_RW < math.log(least)).tolist()
+    doubted = [
+        [word.kind == "head" and unlikely for word, unlikely in zip(words, row[: len(words)], strict=True)]
+        for words, row in zip(found, unlikely_RW, strict=True)
+    ]
+    return [without_repeats(soften(text, row)) for text, row in zip(rollout.texts, doubted, strict=True)]

@@ -1,0 +1,822 @@
+"""Any model that ``AutoModelForImageTextToText`` loads, as a captioner: one adapter for all the families."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.generate import (
+    CACHE,
+    CachedPrefix,
+    captions_after,
+    default_generation_settings,
+    hidden_after,
+    identity,
+    no_cache_reason,
+    replaced_forward,
+    shares,
+    to_rollout,
+    token_samplers,
+)
+from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import Decoding
+from tellapart.models.protocols import CaptionerLike
+from tellapart.types import Encoder, Rollout
+from tellapart.utils.files import write_sums
+from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+INSTRUCTION = "Describe this picture in one sentence."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of a family by the paths of their modules.
+
+    ``output``: which of the vision tower's outputs the rest of the model reads; None where the rest reads more than
+    one, so that nothing short of the pixels can stand for a picture. ``prompt`` is what it is asked by default,
+    ``template`` what surrounds that where the model has no chat template (``{image}`` is the picture's place).
+    """
+
+    vision: str
+    output: str | None = "last_hidden_state"
+    mapper: tuple[str, ...] = ()
+    language: tuple[str, ...] = ("model.language_model", "lm_head")
+    prompt: str = INSTRUCTION
+    template: str = "{image}{prompt}"
+
+
+QFORMER = ("query_tokens", "qformer", "language_projection")
+PROJECTOR = ("model.multi_modal_projector",)
+LAYOUTS = {
+    "blip-2": Layout("vision_model", mapper=QFORMER, language=("language_model",), prompt="", template="{prompt}"),
+    "instructblip": Layout(
+        "vision_model",
+        mapper=QFORMER,
+        language=("language_model",),
+        prompt="A short image caption.",  # InstructBLIP, appendix C
+        template="{prompt}",
+    ),
+    "git": Layout(
+        "git.image_encoder",
+        mapper=("git.visual_projection",),
+        language=("git.embeddings", "git.encoder", "output"),
+        prompt="",
+        template="{prompt}",
+    ),
+    "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en"),
+    "gemma3": Layout("model.vision_tower", mapper=PROJECTOR),
+    "llava": Layout(
+        "model.vision_tower", "hidden_states", mapper=PROJECTOR, template="USER: {image}\n{prompt} ASSISTANT:"
+    ),
+    "llava_next": Layout(
+        "model.vision_tower",
+        "hidden_states",
+        mapper=("model.multi_modal_projector", "model.image_newline"),
+        template="USER: {image}\n{prompt} ASSISTANT:",
+    ),
+    "florence2": Layout(
+        "model.vision_tower",
+        mapper=PROJECTOR,
+        prompt="<CAPTION>",  # its processor writes the picture's token and the question of a task
+        template="{prompt}",
+    ),
+    "qwen2_vl": Layout("model.visual", "pooler_output"),
+    "qwen2_5_vl": Layout("model.visual", "pooler_output"),
+    "vision-encoder-decoder": Layout(
+        "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}"
+    ),
+}
+
+# Of families without a line above: what their parts are usually called, the first that is there.
+VISION = ("model.vision_tower", "model.vision_model", "model.visual", "model.vision_encoder", "vision_model", "encoder")
+MAPPERS = (
+    "model.multi_modal_projector",
+    "model.image_newline",
+    "model.connector",
+    "model.aligner",
+    "model.projector",
+    "image_to_text_projection",
+)
+LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_model", "decoder")
+
+
+def layout_of(model: Any) -> Layout:
+    """The family's layout; of an unknown family what the names show, with pixels as the picture."""
+    layout = LAYOUTS.get(model.config.model_type)
+    if layout is None:
+        return Layout(
+            first(model, VISION),
+            None,
+            present(model, MAPPERS),
+            (*first_of(model, LANGUAGE), *present(model, ("lm_head",))),
+        )
+    if layout.output == "hidden_states" and not isinstance(model.config.vision_feature_layer, int):
+        return Layout(layout.vision, None, layout.mapper, layout.language, layout.prompt, layout.template)
+    return layout
+
+
+def first_of(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
+    return present(model, paths)[:1]
+
+
+def first(model: nn.Module, paths: tuple[str, ...]) -> str:
+    return next(iter(present(model, paths)), "")
+
+
+def present(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``paths`` that this model has."""
+    return tuple(path for path in paths if find_module(model, path) is not None)
+
+
+def find_module(model: Any, path: str) -> Any:
+    for name in path.split("."):
+        model = getattr(model, name, None)
+    return model
+
+
+class Group(nn.Module):
+    """Modules and parameters from several places of a model, under one roof.
+
+    What replaces one of them here (LoRA does) also replaces it in the model.
+    """
+
+    def __init__(self, model: nn.Module, paths: tuple[str, ...]) -> None:
+        super().__init__()
+        self.homes: dict[str, Any] = {}
+        for path in present(model, paths):
+            parent, _, name = path.rpartition(".")
+            setattr(self, name, find_module(model, path))
+            self.homes[name] = (model.get_submodule(parent), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self.__dict__.get("homes", {}):
+            home, attribute = self.homes[name]
+            setattr(home, attribute, value)
+
+
+def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) -> str:
+    """The text before a caption, the picture's token ``image`` in it: by the chat template where there is one."""
+    asked = layout.prompt if prompt is None else prompt
+    if getattr(processor, "chat_template", None):
+        content = [{"type": "image"}, {"type": "text", "text": asked}]
+        turns = [{"role": "user", "content": content}]
+        return str(processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+    return layout.template.format(image=image, prompt=asked)
+
+
+def image_token(processor: Any, config: Any) -> str:
+    """The token that stands for a picture in a text; empty where there is none."""
+    places = placeholders(config)
+    return str(processor.tokenizer.convert_ids_to_tokens(places[0])) if places else ""
+
+
+def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
+    """What stands for a picture in the text that ``processor`` is given; None where texts name no picture."""
+    text = prompt_text(layout, None, processor, image_token(processor, config))
+    names = ("image_token", "boi_token")
+    usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
+    return next((str(each) for each in (*usual, image_token(processor, config)) if each and str(each) in text), None)
+
+
+def placeholders(config: Any) -> list[int]:
+    """Ids of the tokens that hold a picture's place: never part of a caption."""
+    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+    ids = [getattr(config, name, None) for name in names]
+    return sorted({int(i) for i in ids if i is not None})
+
+
+def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
+    """Rows of ids R×L, each at the right end of its row."""
+    width = max(map(len, rows))
+    return torch.tensor([[fill] * (width - len(row)) + row for row in rows])
+
+
+def whole_processor(where: str, config: Any) -> Any:
+    """A folder's (or hub name's) processor of pictures and text.
+
+    A processor of videos needs torchvision, which nothing here uses: it is left out. Where a family has no processor
+    of its own, tokenizer and picture processor stand in for one. Raises what transformers raises for missing files.
+    """
+    from transformers import AutoImageProcessor, AutoTokenizer
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+
+    pictures = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    if type(config) not in PROCESSOR_MAPPING:
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        return Pair(image_processor=pictures, tokenizer=tokenizer)
+    family: Any = PROCESSOR_MAPPING[type(config)]
+    whole = without_videos(family).from_pretrained(where, trust_remote_code=False)
+    whole.image_processor = pictures
+    return whole
+
+
+class Pair(SimpleNamespace):
+    """A tokenizer and a picture processor that no processor of transformers holds together."""
+
+    def save_pretrained(self, folder: Any) -> None:
+        for part in (self.tokenizer, self.image_processor):
+            part.save_pretrained(folder)
+
+
+def without_videos(family: Any) -> Any:
+    """The class of a processor as it is for pictures alone, by the same name."""
+    whole = family.get_attributes()
+    if "video_processor" not in whole:
+        return family
+    kept = [name for name in whole if name != "video_processor"]
+    module = vars(sys.modules[family.__module__])
+    if module.get("num2words", True) is None:  # SmolVLM asks for this package, for the length of a video in words
+        module["num2words"] = str
+
+    def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
+        found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
+        return [*found[: whole.index("video_processor")], None, *found[whole.index("video_processor") :]]
+
+    members = {
+        "get_attributes": classmethod(lambda cls: kept),
+        "_get_arguments_from_pretrained": classmethod(arguments),
+        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # what SmolVLM's chat template asks of it
+    }
+    return type(family.__name__, (family,), members)
+
+
+class PicturePrompt:
+    """The prompt ``text`` (None: the layout's own) of a model, as its ``processor`` of pictures and text writes it.
+
+    ``accepted``: the names of inputs that the model takes. ``blank`` makes a picture without content. ``places`` are
+    the ids of tokens that stand for a picture's; they are never part of a caption.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        processor: Any,
+        layout: Layout,
+        text: str | None,
+        accepted: Collection[str],
+        blank: Callable[[], Image.Image],
+        tiles: Tiles | None = None,
+    ) -> None:
+        self.config, self.processor, self.layout, self.text = config, processor, layout, text
+        self.tokenizer: Any = processor.tokenizer
+        self.accepted, self.blank, self.places, self.tiles = accepted, blank, placeholders(config), tiles
+
+    @property
+    def written(self) -> str:
+        """The prompt as the processor is given it."""
+        return prompt_text(self.layout, self.text, self.processor, image_token(self.processor, self.config))
+
+    @cached_property
+    def of_blank(self) -> dict[str, torch.Tensor]:
+        """What the model reads of one blank picture and the prompt, but for the pixels."""
+        if self.config.model_type == "vision-encoder-decoder":
+            return {}
+        if self.config.model_type == "git":  # its tokenizer would end the text before the caption
+            ids = self.tokenizer(self.text or "", add_special_tokens=False)["input_ids"]
+            ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if hasattr(self.processor, "num_query_tokens"):
+            self.processor.num_query_tokens = self.config.num_query_tokens
+        text = self.written
+        begun = {"add_special_tokens": False} if text.startswith(self.tokenizer.bos_token or "\0") else {}
+        read = self.processor(images=[self.blank()], text=[text], return_tensors="pt", **begun)
+        return {name: x for name, x in read.items() if name in self.accepted and name != "pixel_values"}
+
+    @cached_property
+    def blank_ids(self) -> list[int]:
+        """The ids in `of_blank` that stand for the blank picture."""
+        ids: list[int] = self.of_blank["input_ids"][0].tolist()
+        if self.tiles is None:
+            return [i for i in ids if i == self.places[0]]
+        read = self.tiles.read(self.blank())
+        own: list[int] = read["input_ids"][0].tolist()
+        same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
+        if not same or not any(ids[at : at + len(own)] == own for at in range(len(ids))):
+            raise TellapartError(
+                f"a {self.config.model_type} model reads a picture in another way with its prompt than alone; expected "
+                "a family of docs/captioners.md, or write a captioner of your own around it"
+            )
+        return own
+
+    def with_picture(self, picture: Sequence[int]) -> list[int]:
+        """The prompt's ids with the ids ``picture`` in the blank picture's place."""
+        ids, own = self.of_blank["input_ids"][0].tolist(), self.blank_ids
+        at = next(at for at in range(len(ids)) if ids[at : at + len(own)] == own)
+        return [*ids[:at], *picture, *ids[at + len(own) :]]
+
+    def rows(self, pictures: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
+        """The prompt for R ``pictures``, given by their ids, aligned at the right."""
+        rows = [self.with_picture(picture) for picture in pictures]
+        ids_RP = padded_left(rows, self.tokenizer.pad_token_id)
+        inputs = {"input_ids": ids_RP, "attention_mask": padded_left([[1] * len(row) for row in rows], 0)}
+        kinds = {name: (ids_RP == self.places[0]).int() for name in TEXT[2:] if name in self.of_blank}
+        return {name: x.to(device) for name, x in (inputs | kinds).items()}
+
+
+VISUAL_TOKENS = 256
+
+
+class PicturesOfHf(Captioner):
+    """The half of `hf.Hf` that reads pictures. ``processor`` is the whole one, of pictures and text."""
+
+    pixels_in_threads = True
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, visual_tokens: int | None) -> None:
+        super().__init__(model, tokenizer, processor.image_processor, name)
+        self.whole, self.visual_tokens = processor, visual_tokens or VISUAL_TOKENS
+        self.layout = layout_of(model)
+        self.tower = self._find_tower()
+        most = Grids.limit(self.processor)
+        self.grids = Grids.of(self.processor, self.visual_tokens)
+        self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
+        marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
+        self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
+        if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
+            told = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
+            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {told}")
+        if visual_tokens is not None and most is not None and visual_tokens > most:
+            raise UsageError(
+                f"{name}: visual_tokens is {visual_tokens}, and its processor makes at most {most}, as it was saved; "
+                "name the model that it was made of, or raise size in its preprocessor_config.json"
+            )
+
+    def _find_tower(self) -> Any:
+        return find_module(self.model, self.layout.vision) if self.layout.output and self.layout.vision else None
+
+    def share_weights(self, other: CaptionerLike) -> None:
+        super().share_weights(other)
+        self.tower = self._find_tower()
+        for name in ("output_layer", "plain", "continues"):  # found in the model that is no longer used
+            vars(self).pop(name, None)
+
+    @property
+    def encoder(self) -> Encoder:
+        if self.tower is not None:
+            return super().encoder
+        from tellapart.models.device import precision_of
+        from tellapart.scorers.base import weights_fingerprint
+
+        pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
+        precision = precision_of(self.model)
+        return Encoder(pixels_only, self.pixels, self._encode_frozen, precision=precision, name=self.name)
+
+    @property
+    def view(self) -> str:
+        layer = self.model.config.vision_feature_layer if self.layout.output == "hidden_states" else ""
+        rows = f"{self.visual_tokens}" if self.grids else self.tiles.key if self.tiles else ""
+        return " ".join(filter(None, (self.layout.output, f"{layer}", rows)))
+
+    def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+        if self.grids is not None:
+            return torch.stack([self.grids.pack_picture(image, self.processor) for image in images])
+        if self.tiles is not None:
+            return torch.stack([self.tiles.pack_picture(image) for image in images])
+        rows = [self.processor(images=[image], return_tensors="pt")["pixel_values"] for image in images]
+        other = next((row for row in rows if row.shape != self._row_shape), None)
+        if other is not None:
+            raise TellapartError(
+                f"{self.name} makes {tuple(other.shape)} of one picture and {tuple(self._row_shape)} of another, and "
+                "its processor has no token that stands for a picture; expected a family of docs/captioners.md"
+            )
+        return torch.cat(rows)
+
+    def blank_visual(self) -> torch.Tensor:
+        """What `encode` gives of one blank picture."""
+        return self._encode_frozen(self.pixels([self.blank()]))
+
+    def blank(self) -> Image.Image:
+        """A picture without content."""
+        from PIL import Image
+
+        if self.tiles is not None:
+            return Image.new("RGB", self.tiles.blank)
+        side = self.grids.side if self.grids else 64
+        return Image.new("RGB", (side, side))
+
+    @cached_property
+    def _row_shape(self) -> torch.Size:
+        """1×… : what the processor makes of one picture."""
+        shape = self.processor(images=[self.blank()], return_tensors="pt")["pixel_values"].shape
+        return torch.Size([1, *shape[1:]])
+
+    def inputs(self, visual: torch.Tensor) -> torch.Tensor:
+        packed = self.grids is not None or self.tiles is not None  # with shapes, which do not survive bf16
+        return visual.to(self.device) if packed else super().inputs(visual)
+
+    @property
+    def lengths_differ(self) -> bool:  # type: ignore[override]
+        return self.grids is not None or (self.tiles is not None and self.tiles.light)
+
+    def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
+        if self.tiles is not None:
+            return visual[:, 0].round().long().tolist()
+        return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
+
+    def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
+        pixels = self.inputs(pixels_BCHW)
+        if self.tower is None:
+            return pixels
+        if self.grids is not None:
+            grid_B3, cells = self.grids.unpack(pixels, merged=False)
+            states = self.tower(cells.to(self.dtype), grid_thw=grid_B3).pooler_output
+            return self.grids.pack_cells(grid_B3, states)
+        if self.tiles is not None:
+            return self.tiles.encoded(pixels, lambda tiles: self._states(tiles.to(self.dtype)))
+        return self._states(pixels)
+
+    def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """That output of the tower which the rest of the model reads, B×patches×D."""
+        if self.layout.output == "hidden_states":
+            layer = self.model.config.vision_feature_layer
+            states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
+        else:
+            states_BPD = self.tower(pixels_BCHW).last_hidden_state
+        return states_BPD
+
+    @contextmanager
+    def _precomputed_vision(self) -> Iterator[None]:
+        """For the moment the tower hands on what it is given, which is what it gave before."""
+        try:
+            with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
+                yield
+        except ValueError as error:
+            if "do not match" not in str(error):  # the words of transformers for too few or too many places
+                raise
+            raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
+
+    def _pass_through(self, pixel_values: torch.Tensor, **_: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        states = pixel_values if self.grids else pixel_values.squeeze(1)
+        read: dict[str, Any] = {} if self.grids else {"last_hidden_state": states}
+        if self.layout.output == "hidden_states":
+            read["hidden_states"] = (states,) * (self.tower.config.num_hidden_layers + 1)
+        if self.grids:
+            read["pooler_output"] = states
+        return BaseModelOutputWithPooling(**read)
+
+
+class Hf(PicturesOfHf):
+    """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and their kin.
+
+    ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
+    behind the tower still learns. Of a family whose layout is not known (`layouts`) it is the pixels themselves, and
+    the tower runs in every step. Where pictures keep their own shapes (Qwen-VL) rows are as `grids` packs them, of at
+    most ``visual_tokens`` tokens a picture; where they are cut into tiles or of an unknown family, as `tiles` does.
+
+    ``prompt``: what the model is asked, put into its chat template where it has one. Captions are what it answers:
+    no loss is on the prompt or the picture's tokens, and the latter are never written.
+    """
+
+    options: ClassVar = {"prompt": str, "visual_tokens": int}
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        processor: Any,
+        name: str,
+        prompt: str | None = None,
+        visual_tokens: int | None = None,
+    ) -> None:
+        """``processor`` is the whole one, of pictures and text."""
+        super().__init__(model, tokenizer, processor, name, visual_tokens)
+        self.text_config = model.config.get_text_config(decoder=True)
+        self.is_encoder_decoder = bool(
+            model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False)
+        )
+        if prompt and model.config.model_type == "vision-encoder-decoder":
+            raise UsageError(f"{name}: this model reads pictures alone; leave prompt out")
+        self.prompt = prompt
+        self.before = PicturePrompt(model.config, processor, self.layout, prompt, self.accepted, self.blank, self.tiles)
+        self.places = self.before.places
+
+    def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
+        if self.tiles is not None:
+            ids, tensors = self.tiles.unpack(visual)
+            inputs = self.before.rows([row.tolist() for row in ids], self.device)
+            inputs |= self.tiles.batch(tensors, self.dtype)
+            if self.tower is not None:  # for `_pass_through`
+                inputs["pixel_values"] = inputs["pixel_values"].unsqueeze(-3)
+            return inputs
+        if self.grids is None:
+            asked = self.before.of_blank
+            inputs = {name: x.to(self.device).repeat(len(visual), *[1] * (x.ndim - 1)) for name, x in asked.items()}
+            visual = self.inputs(visual)
+            return {**inputs, "pixel_values": visual.unsqueeze(1) if self.tower is not None else visual}
+        grid_R3, cells = self.grids.unpack(visual, merged=self.tower is not None)
+        inputs = self.before.rows([[self.places[0]] * count for count in self.grids.tokens(grid_R3)], self.device)
+        return {**inputs, "image_grid_thw": grid_R3, "pixel_values": cells.to(self.dtype)}
+
+    # Captions
+    @cached_property
+    def ends(self) -> list[int]:
+        """All tokens that end an answer, the one that captions are taught with first."""
+        whose: Any = (self.model.generation_config, getattr(self.model, "language_model", None), self.text_config)
+        settings = [getattr(owner, "generation_config", owner) for owner in whose]
+        ids = next((s.eos_token_id for s in settings if getattr(s, "eos_token_id", None) is not None), None)
+        ids = [ids] if isinstance(ids, int) else list(ids or [self.tokenizer.eos_token_id])
+        usual = [i for i in ids if i == self.tokenizer.eos_token_id]
+        return usual + [i for i in ids if i not in usual]
+
+    @property
+    def end(self) -> int:
+        return self.ends[0]
+
+    @property
+    def max_caption_tokens(self) -> int | None:
+        if self.is_encoder_decoder:
+            return room_after(self.text_config, self._begun(1).shape[1])
+        before = self.before.of_blank["input_ids"].shape[1]
+        if self.grids is not None:  # of another shape a picture may take more places than the blank one did
+            before += self.visual_tokens - len(self.before.blank_ids)
+        if self.tiles is not None:
+            before += self.tiles.most_tokens - len(self.before.blank_ids)
+        return room_after(self.text_config, before)
+
+    def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[i for i in row if i not in self.places] for row in super()._caption_rows(texts)]
+
+    @cached_property
+    def output_layer(self) -> torch.nn.Module:
+        layer: torch.nn.Module = self.model.get_output_embeddings()
+        return layer
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether scores are nothing but the output layer of the states before it (some models squash or scale)."""
+        if hasattr(self.output_layer, "base_layer"):
+            return False  # LoRA stands beside it
+        device = self.device.type
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            visual = self.blank_visual()
+            tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
+            scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
+            with replaced_forward(self.output_layer, identity):
+                states_RTH = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
+            layer: Any = self.output_layer
+            gap = 1e-4 if self.dtype == torch.float32 else 2e-2
+            equal = states_RTH.shape[-1] == layer.weight.shape[1] and torch.allclose(
+                F.linear(states_RTH, layer.weight, layer.bias).float(), scores_RTV.float(), rtol=gap, atol=gap
+            )
+        self.model.train(training)
+        return bool(equal)
+
+    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        layer: Any = self.output_layer
+        return (layer.weight, layer.bias) if self.plain else None
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        if len(tokens_RT) > len(visual) and self._shares():
+            return hidden_after(self.read(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
+        return self.hidden_plain(visual, tokens_RT, valid_RT)
+
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """`hidden` in one pass, the picture and its prompt repeated for every caption."""
+        visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
+        with self.without_head():
+            return self._run(visual_R, tokens_RT, valid_RT)
+
+    def without_head(self) -> AbstractContextManager[None]:
+        """For the moment the model's output is what its output layer reads, where `head` says that this is enough."""
+        return replaced_forward(self.output_layer, identity) if self.plain else nullcontext()
+
+    def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """The model's output at the T positions that score ``tokens``."""
+        inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
+        with self._precomputed_vision():
+            if self.is_encoder_decoder:
+                inputs["decoder_input_ids"] = torch.cat([self._begun(len(tokens_RT)), tokens_RT[:, :-1]], dim=1)
+            else:
+                check_room(self.text_config, inputs["input_ids"].shape[1], T)
+                inputs = {name: self._longer(name, x, tokens_RT, valid_RT) for name, x in inputs.items()}
+            logits_RTV: torch.Tensor = self.model(**inputs, use_cache=False).logits[:, -T:]
+            return logits_RTV
+
+    def _longer(self, name: str, x: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """An input of the prompt with that of the caption after it; the last token of a caption is not read."""
+        if name == "input_ids":
+            return torch.cat([x, tokens_RT[:, :-1]], dim=1)
+        if name == "attention_mask":
+            return torch.cat([x, valid_RT[:, :-1].to(x.dtype)], dim=1)
+        if name in ("token_type_ids", "mm_token_type_ids"):
+            of_text = int(self.model.config.model_type == "paligemma")  # 0 there is the prefix, which sees itself whole
+            return torch.cat([x, x.new_full((len(x), tokens_RT.shape[1] - 1), of_text)], dim=1)
+        return x
+
+    def _begun(self, rows: int) -> torch.Tensor:
+        """What a decoder has read before a caption: where it starts, and the token that it must begin with (BART)."""
+        owners = (self.model, getattr(self.model, "language_model", None))
+        settings = [getattr(owner, "generation_config", None) for owner in owners]
+        settings += [self.model.config, self.text_config]
+        names = ("decoder_start_token_id", "forced_bos_token_id")
+        found = [[x for s in settings if (x := getattr(s, name, None)) is not None] for name in names]
+        begun = [values[0] for values in found if values]
+        return torch.tensor([begun] * rows, device=self.device)
+
+    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
+        with torch.no_grad():
+            if self._shares():
+                scores = self.output_layer if self.plain else identity
+                prefix = self.read(visual, decoding.max_tokens)
+                tokens_RT = captions_after(prefix, scores, decoding, self.ends, uniform_RT, self.places)
+            else:
+                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
+        return to_rollout(tokens_RT, self.tokenizer, self.ends, decoding.samples)
+
+    def generate_with_transformers(
+        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
+        inputs = self._inputs(visual)
+        if self.is_encoder_decoder:
+            inputs["decoder_input_ids"] = self._begun(len(visual))
+        before = inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"].shape[1]
+        if not self.is_encoder_decoder:
+            check_room(self.text_config, before, decoding.max_tokens)
+        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
+        config.suppress_tokens = self.places or None
+        with self._precomputed_vision(), self._default_generation_settings():
+            samplers = token_samplers(decoding, uniform_RT, before)
+            tokens_RT: torch.Tensor = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
+        return tokens_RT[:, before:]
+
+    # What is read once
+    def _shares(self) -> bool:
+        """Whether a picture and its prompt can be read once for all its captions; if not, says why."""
+        return shares(self.name, unshared_reason(self))
+
+    @cached_property
+    def continues(self) -> bool:
+        return continues(self)
+
+    @property
+    def pads_prompts(self) -> bool:
+        """Whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
+        return self.grids is not None or self.tiles is not None
+
+    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix:
+        """What the model reads of B pictures before captions of at most so many ``tokens``."""
+        inputs = self._inputs(visual)
+        if self.is_encoder_decoder:
+            inputs["decoder_input_ids"] = self._begun(len(visual))
+        else:
+            check_room(self.text_config, inputs["input_ids"].shape[1], tokens)
+        last = {"logits_to_keep": 1} if "logits_to_keep" in self.accepted else {}
+        with self.without_head(), self._precomputed_vision():
+            output = self.model(**inputs, **last, use_cache=True)
+        return continued(self, inputs, output)
+
+    def _default_generation_settings(self) -> AbstractContextManager[None]:
+        start = int(self._begun(1)[0, 0]) if self.is_encoder_decoder else None
+        owners = (self.model, getattr(self.model, "language_model", None))
+        return default_generation_settings(*owners, start=start)
+
+    # The rest
+    def parts(self) -> dict[str, torch.nn.Module]:
+        layout, parts = self.layout, {}
+        if layout.vision:
+            parts["vision"] = find_module(self.model, layout.vision)
+        if any(find_module(self.model, path) is not None for path in layout.mapper):
+            parts["mapper"] = Group(self.model, layout.mapper)
+        parts["language_model"] = (
+            Group(self.model, layout.language) if first(self.model, layout.language) else self.model
+        )
+        return parts
+
+    def save(self, folder: str | Path) -> None:
+        super().save(folder)
+        self.whole.save_pretrained(folder)
+        write_sums(Path(folder))
+
+
+TOLERANCE = 1e-3  # of scores, in float32
+
+
+class VisionLanguageModel(Protocol):
+    """What `tellapart.captioners.transformers.Hf` is, as far as it is needed here."""
+
+    model: Any
+    is_encoder_decoder: bool
+    grids: Any
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def pads_prompts(self) -> bool: ...
+    @property
+    def continues(self) -> bool: ...
+    def blank_visual(self) -> torch.Tensor: ...
+    def without_head(self) -> AbstractContextManager[None]: ...
+    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix: ...
+    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
+
+
+def unshared_reason(captioner: VisionLanguageModel) -> str | None:
+    """Why a captioner cannot read a picture once for all its captions; None where it can.
+
+    Families with a layout are tested to give the same outputs; any other is tried on a blank picture, once.
+    """
+    if (reason := no_cache_reason(captioner.model)) is not None:
+        return reason
+    known = captioner.model.config.model_type in LAYOUTS
+    return None if known or captioner.continues else "after a cached prompt its outputs are others"
+
+
+def continues(captioner: VisionLanguageModel) -> bool:
+    """Whether outputs after a cached prompt are those of one pass, for two captions of a blank picture."""
+    training = captioner.model.training
+    captioner.model.eval()
+    tokens_RT = torch.full((2, 3), captioner.end, device=captioner.device)
+    valid_RT = torch.ones_like(tokens_RT, dtype=torch.bool)
+    try:
+        with torch.no_grad(), torch.autocast(captioner.device.type, enabled=False):
+            visual = captioner.blank_visual()
+            plain_RTH = captioner.hidden_plain(visual, tokens_RT, valid_RT).float()
+            shared_RTH = hidden_after(captioner.read(visual, 3), tokens_RT, valid_RT.sum(1)).float()
+        gap = TOLERANCE if captioner.model.dtype == torch.float32 else 100 * TOLERANCE
+        return torch.allclose(shared_RTH, plain_RTH, rtol=gap, atol=gap)
+    except Exception:  # a family that nobody has tried raises anything
+        return False
+    finally:
+        captioner.model.train(training)
+
+
+def continued(captioner: VisionLanguageModel, inputs: Mapping[str, torch.Tensor], output: Any) -> CachedPrefix:
+    """The prefix behind ``output``, which the model gave for the prompts in ``inputs``."""
+    inner = getattr(output, "language_model_outputs", None) or output
+    read = CachedPrefix(getattr(inner, CACHE), output.logits[:, -1:], partial(extend, captioner))
+    mask_BP = inputs.get("attention_mask")
+    if captioner.is_encoder_decoder:
+        read.encoded_NPD, read.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP
+        return read
+    if mask_BP is not None and captioner.pads_prompts:
+        read.mask_NP = mask_BP
+    kind = captioner.model.config.model_type
+    if kind == "git":  # the picture has no places in the text
+        read.position_N1 = torch.full((len(read.output_N1H), 1), inputs["input_ids"].shape[1], device=captioner.device)
+    deltas_B1 = getattr(captioner.model.base_model, "rope_deltas", None)
+    if "image_grid_thw" in inputs and deltas_B1 is not None:
+        assert mask_BP is not None
+        read.position_N1 = mask_BP.sum(1, keepdim=True) + deltas_B1
+    return read
+
+
+def extend(captioner: VisionLanguageModel, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+    """Outputs N×T×H after further tokens."""
+    model, more = captioner.model, {CACHE: prefix.cache, "use_cache": True}
+    with captioner.without_head():
+        if captioner.is_encoder_decoder:
+            return extend_decoder(model, tokens_NT, prefix, more)
+        if (mask_NP := prefix.attention_mask(tokens_NT.shape[1])) is not None:
+            more["attention_mask"] = mask_NP
+        if prefix.position_N1 is not None:
+            position_NT = prefix.positions(tokens_NT.shape[1])
+            axes = captioner.grids is not None  # time, height and width, which are one for words
+            more["position_ids"] = position_NT.expand(3, -1, -1) if axes else position_NT
+        if hasattr(model.config, "num_query_tokens"):  # BLIP-2 and InstructBLIP want a picture each time
+            model = model.language_model
+        output_NTH: torch.Tensor = model(input_ids=tokens_NT, **more).logits
+    return output_NTH
+
+
+def extend_decoder(model: Any, tokens_NT: torch.Tensor, prefix: CachedPrefix, more: Mapping[str, Any]) -> torch.Tensor:
+    """`extend` for a decoder beside an encoder, whose keys and values are in the cache."""
+    from transformers.modeling_outputs import BaseModelOutput
+
+    if model.config.model_type == "vision-encoder-decoder":
+        output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=prefix.encoded_NPD, **more)
+    else:
+        output = getattr(model, "language_model", model)(
+            decoder_input_ids=tokens_NT,
+            encoder_outputs=BaseModelOutput(last_hidden_state=prefix.encoded_NPD),
+            attention_mask=prefix.encoded_mask_NP,
+            **more,
+        )
+    output_NTH: torch.Tensor = output.logits
+    return output_NTH
