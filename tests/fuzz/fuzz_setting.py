@@ -66,12 +66,12 @@ def _typed_once(root: Path) -> None:
             "l.jsonl",
         ],
     ]
-    for command in commands:
-        with surroundings(root, corpus, root), contextlib.suppress(Enough), contextlib.redirect_stderr(io.StringIO()):
-            assert typed(command) == "0", command
-    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with surroundings(root, corpus, root, whole=True), quiet[0], quiet[1]:
-        assert typed(["train", "tiny.toml", "--out", "done", "--json"]) == "0"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        for command in commands:
+            with surroundings(root, corpus, root), contextlib.suppress(Enough):
+                assert typed(command) == "0", command
+        with surroundings(root, corpus, root, whole=True):
+            assert typed(["train", "tiny.toml", "--out", "done"]) == "0"
     lines = (corpus / "out.jsonl").read_text().splitlines(keepends=True)
     (corpus / "out.jsonl").write_text("".join(lines[:3]) + lines[3][:9])
     for name in ("scorer", "captioner"):
