@@ -309,6 +309,13 @@ def test_of_copies_the_first_is_used(
 
 
 def test_nothing_is_left_where_no_bags_are_found(folder: Path, tmp_path: Path) -> None:
+    infinite = tmp_path / "infinite"
+    infinite.mkdir()
+    np.save(infinite / "0.npy", np.full((30, 4), [1, 2, 3, np.inf], np.float32) + np.arange(30)[:, None])
+    with pytest.raises(UsageError, match="NaN or infinity"):
+        mine_folder(infinite, tmp_path / "bags.jsonl", [3], progress=False)
+    (infinite / "0.npy").unlink()
+    infinite.rmdir()
     with pytest.raises(UsageError, match="raise --max-cosine"):
         mine_folder(folder, tmp_path / "bags.jsonl", [3], max_cosine=-0.999, progress=False)
     assert [path.name for path in tmp_path.iterdir()] == ["features"]

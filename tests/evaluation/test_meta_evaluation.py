@@ -136,6 +136,10 @@ def test_foil_is_a_choice_between_a_right_word_and_a_wrong_one(tmp_path: Path) -
     assert (found.layout, len(found.pairs)) == ("foil", 1)
     # The right caption is itself a reference: both are measured against the other two.
     assert found.captions[0].references == found.captions[1].references and len(found.captions[0].references) == 2
+    wrong["caption"] = 1.5  # type: ignore[assignment]
+    (tmp_path / "damaged.json").write_text(json.dumps(value))
+    with pytest.raises(UsageError, match=r"layout foil .*a caption is 1\.5"):
+        read_judgements(tmp_path / "damaged.json")
     table = measure_agreement(found, ["bleu1"])
     assert table.metrics["bleu1"].tau_c is None and table.metrics["bleu1"].accuracy == {ALL: 100.0}
 

@@ -92,7 +92,7 @@ def mine_folder(
     work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
     search = LargeSearch(work, features, k, plan, max_cosine)
     left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
-    with disk_errors(work), locked(work, wait=False), _damage_of_what_was_there(work):
+    with disk_errors(work), locked(work, wait=False), _clear_errors(work):
         search.run(progress, spread)
         (found,) = recall(search, (k,), QUERIES, progress=progress)
         bags = {size: curate(search, size) for size in sizes}
@@ -111,12 +111,15 @@ def mine_folder(
 
 
 @contextlib.contextmanager
-def _damage_of_what_was_there(work: Path) -> Iterator[None]:
-    """Turns what goes wrong with the files of an earlier search into a `TellapartError`."""
+def _clear_errors(work: Path) -> Iterator[None]:
+    """Turns what goes wrong with the files of an earlier search into a `TellapartError`; of features that cannot be
+    searched nothing is left."""
     earlier = (work / "plan.json").exists()
     try:
         yield
-    except (TellapartError, MemoryError):
+    except (TellapartError, MemoryError) as error:
+        if isinstance(error, UsageError) and not earlier and (work / "plan.json").exists():
+            shutil.rmtree(work, ignore_errors=True)
         raise
     except Exception as error:
         if not earlier:

@@ -35,6 +35,7 @@ from tellapart.data.specification import is_picture, parse
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, is_url, url_errors
 from tellapart.types import Item
+from tellapart.utils.text import parse_json
 
 SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
 CHUNK = 1 << 20
@@ -131,7 +132,7 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
     """Yields the shards of a manifest. Raises `UsageError` for a line that is none."""
     for number, line in enumerate(lines, start=1):
         try:
-            if (shard := Shard.of(json.loads(line))).number != number - 1:
+            if (shard := Shard.of(parse_json(line))).number != number - 1:
                 raise ValueError
             yield shard
         except (ValueError, TypeError):

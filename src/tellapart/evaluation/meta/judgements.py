@@ -258,6 +258,8 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
     name = layout or _recognise(path)
     try:
         found = LAYOUTS[name](path, references)
+        if odd := [text for row in found.captions for text in (row.caption, *row.references) if type(text) is not str]:
+            raise TypeError(f"a caption is {odd[0]!r}")
     except TellapartError:
         raise
     except Exception as error:  # damaged, or of another layout: whatever its reader did not find
