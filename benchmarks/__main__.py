@@ -10,8 +10,7 @@ from typer.main import get_command
 
 from benchmarks import BENCHMARKS, run_bench
 from tellapart.cli.app import run
-from tellapart.cli.common import App
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import App, Json, show
 
 app = App(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import app_of, run
-from tellapart.cli.common import RESEARCH, App
-from tellapart.cli.devices import Device, RecipePrecision, precision_settings
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import RESEARCH, App, Device, Json, RecipePrecision, precision_settings, show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:

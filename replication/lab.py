@@ -148,8 +148,7 @@ class Lab:
     def boosted_file(self, stage: str, pictures: str) -> Path:
         """The file of the training pictures with such captions, named after all that it is made of."""
         from tellapart.boost.scripted import Scripted
-        from tellapart.boost.stages import NAMES
-        from tellapart.boost.template import read_prompt
+        from tellapart.boost.stages import NAMES, read_prompt
 
         if stage == SIMPLEST:
             sources = [pictures, code_versions("scenes"), ARTICLE_AND_NOUN]
@@ -163,9 +162,9 @@ class Lab:
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
-        from tellapart.boost.job import Boosted
         from tellapart.boost.output import Output, record
         from tellapart.boost.scripted import boost_scenes
+        from tellapart.boost.types import Boosted
         from tellapart.data import open_data
 
         pictures = arm.table["data"]["train"]

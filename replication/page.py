@@ -20,8 +20,7 @@ from replication.replay import ClaimResult, Corrected, format_interval
 from replication.seeds import Seeds
 from replication.stamp import read_verdicts
 from replication.verdict import RECORDS, VERDICT_FILE, history
-from tellapart.report.marks import Piece, pieces
-from tellapart.report.pictures import Album
+from tellapart.report.gallery import Album, Piece, pieces
 from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from command_line import Cli
 from fault_server import FaultServer
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.backends.reply import read_answer
+from tellapart.boost.backends import read_answer, redact
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.redact import REDACTED, redact
-from tellapart.boost.types import Answer, BackendError
+from tellapart.boost.types import REDACTED, Answer, BackendError
 from tellapart.utils.text import without_reasoning
 
 KEY = "sk-very-secret-0123456789abcdef"

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.template import BUILTIN
+from tellapart.boost.stages import BUILTIN
 from tellapart.cli.app import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
@@ -63,7 +63,9 @@ def test_parts_are_counted_again_as_a_whole(tmp_path: Path) -> None:
     for part in ("1/2", "2/2"):
         parts.append(tmp_path / f"part{part[0]}.jsonl")
         assert boost(parts[-1], "--shard", part)["statistics"]["items"] == 6
-    done = CliRunner().invoke(whole_app(), ["boost-merge", *map(str, parts), "-o", str(tmp_path / "m.jsonl"), "--json"])
+    done = CliRunner().invoke(
+        whole_app(), ["job", "merge", *map(str, parts), "-o", str(tmp_path / "m.jsonl"), "--json"]
+    )
     merged = json.loads(done.stdout)["statistics"]
     for kind, own in merged["captions"].items():
         assert (

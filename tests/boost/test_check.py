@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.boost.check import foreign, length, trouble
-from tellapart.boost.template import read_prompt
+from tellapart.boost.stages import foreign, length, read_prompt, trouble
 from tellapart.scenes import Scenes
 
 BLEND, DESCRIBE, HOLISTIC = map(read_prompt, ("blend", "describe", "holistic"))

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tellapart.boost.faithful import Errors, Share, describer_errors, new_words, share_of_new_words
+from tellapart.boost.statistics import Errors, Share, describer_errors, new_words, share_of_new_words
 from tellapart.metrics.words import analyser
 from tellapart.scenes import Object, Scene
 

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.boost.job import Job
+from tellapart.boost.job import Job, RetryingBackend, boost_dataset, in_order, parse_shard
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import made_file, merge
-from tellapart.boost.pool import in_order
-from tellapart.boost.retry import RetryingBackend
-from tellapart.boost.run import boost_dataset, parse_shard
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
 from tellapart.data.images.pictures import FilePicture

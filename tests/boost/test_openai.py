@@ -17,9 +17,7 @@ from command_line import Cli
 from fault_server import FaultServer
 from PIL import Image
 
-from tellapart.boost.backends import open_backend
-from tellapart.boost.backends.pictures import data_url
-from tellapart.boost.backends.reply import read_answer, seconds
+from tellapart.boost.backends import data_url, open_backend, read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.data.images.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, UsageError

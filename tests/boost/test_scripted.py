@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tellapart.boost.facts import Facts, facts_of, say
-from tellapart.boost.scripted import Scripted, add, blend
+from tellapart.boost.scripted import Facts, Scripted, add, blend, facts_of, say
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError

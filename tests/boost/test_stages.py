@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tellapart.boost.stages import AGAIN_TEMPERATURE, NAMES, stages
-from tellapart.boost.template import BUILTIN, read_prompt
+from tellapart.boost.stages import AGAIN_TEMPERATURE, BUILTIN, NAMES, read_prompt, stages
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes

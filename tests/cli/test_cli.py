@@ -27,7 +27,7 @@ from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
 from tellapart.utils.messages import say_once
 
-COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "headroom", "tables")
+COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "data", "tables")
 DATA = "scenes:plain?n=20&split=test"
 
 
@@ -626,7 +626,7 @@ def test_a_finished_caption_does_not_load_the_model(
         "bags mine photos --scorer scenes",
         "bags pool photos --among photos --scorer scenes",
         "boost scenes:plain?n=2 --llm scripted --mllm scripted",
-        "boost-merge 1.jsonl 2.jsonl",
+        "job merge 1.jsonl 2.jsonl",
         "data simplify captions.json",
         "report run",
         "eval --captions captions.jsonl",
@@ -644,8 +644,8 @@ def test_a_folder_in_place_of_a_file_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
-def test_what_boost_merge_joins_is_a_file(cli: Cli, name: str) -> None:
-    done = cli("boost-merge", name, "boosted/2.jsonl")
+def test_what_job_merge_joins_of_boost_is_a_file(cli: Cli, name: str) -> None:
+    done = cli("job", "merge", name, "boosted/2.jsonl")
     assert done.status == 2 and ("expected the name of a file" if not name else "is a directory") in done.line
 
 

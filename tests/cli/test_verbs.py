@@ -10,7 +10,7 @@ VERB = '''
 from typing import Annotated
 import typer
 from tellapart.cli.common import MEASURING, App
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import Json, show
 app = App()
 @app.command(rich_help_panel=MEASURING)
 def greet(name: Annotated[str, typer.Argument(help="Whom.")], as_json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""Pictures where CIDEr falls, and captions that only the later system gets right: ``tellapart changes``."""
+"""Pictures where CIDEr falls, and captions that only the later system gets right: ``tellapart report changes``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_command_reads_photos_and_files(tmp_path: Path, tiny_scorer: Path) -
     references = [{"image": "1.jpg", "references": ["a brown dog on grass", "a dog on grass"]},
                   {"image": "2.jpg", "references": ["a cat"]}, {"image": "3.jpg", "references": ["a bus"]}]  # fmt: skip
     (tmp_path / "references.json").write_text(json.dumps(references))
-    arguments = ["changes", str(tmp_path / "before.json"), str(tmp_path / "after.json")]
+    arguments = ["report", "changes", str(tmp_path / "before.json"), str(tmp_path / "after.json")]
     arguments += ["--data", f"folder:{tmp_path / 'photos'}"]
     error = CliRunner().invoke(whole_app(), arguments).exception
     assert isinstance(error, UsageError) and "give them with --references" in str(error)

@@ -253,7 +253,7 @@ def _recipes(folder: Path) -> None:
 def _boosted(folder: Path) -> None:
     """The parts of a boosted data set, each with what made it and its ledger."""
     from tellapart.boost.backends import open_backend
-    from tellapart.boost.run import boost_dataset
+    from tellapart.boost.job import boost_dataset
     from tellapart.boost.stages import stages
     from tellapart.data import open_data
 
@@ -286,7 +286,7 @@ def _mined(folder: Path) -> None:
 def _study(folder: Path) -> None:
     """A study with answers of scripted participants."""
     from tellapart.study.create import Material, Plan, create_study
-    from tellapart.study.rehearse import rehearse
+    from tellapart.study.simulate import rehearse
     from tellapart.types import Item
 
     items = [Item(name, FilePicture(folder / "photos" / name), (text,)) for name, text in LINES.items()]

@@ -52,7 +52,7 @@ def _typed_once(root: Path) -> None:
         ["train", "tiny.toml", "--out", "begun"],
         ["caption", model, "photos", "-o", "out.jsonl", *short],
         ["caption", model, "photos", "-o", "told.jsonl", "--workers", "1", "--shard-items", "3", *short],
-        ["encode", str(root / "scorer"), "photos", "-o", "rows2", "--shard-items", "3"],
+        ["data", "encode", str(root / "scorer"), "photos", "-o", "rows2", "--shard-items", "3"],
         [
             "boost",
             "scenes:plain?n=2",

@@ -86,7 +86,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (3, "boost scenes:plain?n=2 -o b.jsonl --llm scripted --mllm scripted:error=0.2&seed=1 --in-flight 1 --json"),
     (3, "boost @data.jsonl -o b.jsonl --llm openai:m@{server}?in=1&timeout=2 --stages blend --in-flight 2"),
     (2, "boost @photos -o b.jsonl --mllm openai:m@{server} --stages describe --shard 1/2 --ledger l.jsonl"),
-    (3, "boost-merge @boosted/1.jsonl @boosted/2.jsonl -o m.jsonl --json"),
+    (3, "job merge @boosted/1.jsonl @boosted/2.jsonl -o m.jsonl --json"),
     (4, "report @run -o page.html"), (1, "report @run"), (1, "report @done @run -o page.html"),
     (1, "tables 9 --seeds quick"),
     (2, "train @tiny.toml +begun --out begun --resume"), (1, "train @tiny.toml +done --out done"),
@@ -315,7 +315,7 @@ def time_limit() -> Iterator[None]:
 def surroundings(home: Path, work: Path, temporary: Path, *, whole: bool = False) -> Iterator[None]:
     """A folder, a home and a place for temporary files of the case's own; long work ends where it begins, unless
     ``whole``."""
-    from tellapart.boost.retry import RetryingBackend
+    from tellapart.boost.job import RetryingBackend
 
     here, argv = Path.cwd(), sys.argv
     os.chdir(work)
@@ -380,7 +380,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.run.load_ray", lambda: None
     yield "tellapart.utils.web.server.serve", page
-    yield "tellapart.study.rehearse.rehearse", began
+    yield "tellapart.study.simulate.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.bags.review.app.serve", served
     yield "tellapart.cli.demo.run_demo", began

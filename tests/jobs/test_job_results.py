@@ -17,7 +17,7 @@ import pytest
 from command_line import Cli
 from test_manifest import photo
 
-from tellapart.cli.job_options import refuse_mostly_unreadable, told
+from tellapart.cli.workers import refuse_mostly_unreadable, told
 from tellapart.data import open_data
 from tellapart.data.images.pictures import content_key
 from tellapart.errors import TellapartError, UsageError

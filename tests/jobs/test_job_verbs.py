@@ -72,7 +72,7 @@ def test_encode_on_a_started_cluster_writes_the_rows_of_the_store(
     with TemporaryDirectory(prefix="ray-") as folder:  # a short path: sockets lie in it
         monkeypatch.setenv("RAY_TMPDIR", folder)
         with started_head(folder, cpus=2):
-            done = cli("encode", tiny_scorer, photos, "-o", out, "--shard-items", 8, "--ray")
+            done = cli("data", "encode", tiny_scorer, photos, "-o", out, "--shard-items", 8, "--ray")
     assert done.status == 0, done.err
     assert workers_of(tmp_path / "features.job") == 2
     assert "29 rows of 4 shards" in done.err and "17.jpg (" in done.err

@@ -6,7 +6,7 @@ from typing import Any
 
 from tellapart import report
 from tellapart.evaluation.selection import describe
-from tellapart.report import folder, words
+from tellapart.report import folder, verdict
 
 build_report = partial(report.build_report, describe=describe)
 read_run = partial(folder.read_run, describe=describe)
@@ -24,6 +24,6 @@ def made_results(**fields: Any) -> folder.Results:
     return results
 
 
-def described(key: str) -> words.Metric:
+def described(key: str) -> verdict.Metric:
     """The metric of a key whose results say nothing of it, as a page of a run of 0.1 has it."""
-    return words.describe(key, info=info(key))
+    return verdict.describe(key, info=info(key))

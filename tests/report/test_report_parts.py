@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
-from tellapart.report.curves import HEIGHT, WIDTH, charts, draw, nice_ticks, thin
+from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
 from tellapart.report.folder import Estimate, Pair, Results
 from tellapart.report.page import duration, moment
-from tellapart.report.verdict import compare, headline, statistics
-from tellapart.report.words import arrange, decimals, number
+from tellapart.report.verdict import arrange, compare, decimals, headline, number, statistics
 
 
 def made(**metrics: tuple[float, float, float]) -> Results:
@@ -147,10 +146,10 @@ def test_a_curve_stays_in_its_frame_and_marks_the_kept_checkpoint() -> None:
     assert [p.text for p in chart.points] == ["step 50: 40", "step 100: 68", "step 150: 61"]
     assert chart.best is not None and (chart.best.x, chart.best.y) == (chart.points[1].x, chart.points[1].y)
     assert chart.points[1].y < chart.points[2].y < chart.points[0].y  # more is higher on the page
-    assert all(0 <= p.x <= WIDTH and 0 <= p.y <= HEIGHT for p in chart.points)
+    assert all(0 <= p.x <= CURVE.width and 0 <= p.y <= CURVE.height for p in chart.points)
     assert "the kept checkpoint, step 100, has 68" in chart.summary
     alone = draw("loss", "Loss", {7: 0.0})
-    assert alone.points[0].x == pytest.approx((44 + WIDTH - 10) / 2) and alone.best is None
+    assert alone.points[0].x == pytest.approx((44 + CURVE.width - 10) / 2) and alone.best is None
 
 
 def log_of(run: Path, *lines: Any) -> Any:

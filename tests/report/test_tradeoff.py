@@ -12,7 +12,7 @@ from explained import build_report, read_run
 from page_reader import read_page
 from sample_run import make_run
 
-from tellapart.report.tradeoff import POINTS, trade_off
+from tellapart.report.curves import VALIDATIONS, trade_off
 
 
 def logged(folder: Path, name: str, cost: float) -> Path:
@@ -82,7 +82,7 @@ def test_a_long_course_is_thinned_and_keeps_its_ends(run: Path) -> None:
     folder = read_run(run)
     folder.log.validation = {"cider": dict.fromkeys(range(1000), 1.0), "recall@1": {n: float(n) for n in range(1000)}}
     trade = trade_off([folder], ["x"])
-    assert trade is not None and 30 <= len(trade.courses[0].spots) <= POINTS + 1
+    assert trade is not None and 30 <= len(trade.courses[0].spots) <= VALIDATIONS + 1
     assert "step 0:" in trade.courses[0].spots[0].text and "step 999:" in trade.courses[0].spots[-1].text
 
 

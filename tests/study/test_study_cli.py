@@ -15,13 +15,11 @@ from command_line import Cli
 from sample_study import edit_settings, make_material, make_study
 
 from tellapart.errors import UsageError
-from tellapart.study.analysis import analyse
+from tellapart.study.analysis import analyse, export
 from tellapart.study.design import open_study
-from tellapart.study.export import export
-from tellapart.study.rehearse import rehearse
 from tellapart.study.report import charts, headline, page, to_json
 from tellapart.study.session import StudySession
-from tellapart.study.simulate import RANDOM
+from tellapart.study.simulate import RANDOM, rehearse
 from tellapart.study.store import AnswerStore
 
 

@@ -16,9 +16,8 @@ from PIL import Image
 from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
 from tellapart.errors import PictureError, UsageError
-from tellapart.study.create import Material, Plan, create_study
+from tellapart.study.create import Material, Plan, create_study, easy_sets, lookalike_sets
 from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, Study, check_pictures, open_study, shuffled
-from tellapart.study.mine import easy_sets, lookalike_sets
 
 
 def plain_lookalikes(features_ND: np.ndarray, targets: list[int], size: int, max_cosine: float) -> list[list[int]]:

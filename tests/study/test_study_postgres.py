@@ -15,10 +15,9 @@ from sample_study import answer, browser, make_study
 
 from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse
-from tellapart.study.database import StoreError
 from tellapart.study.session import StudySession
 from tellapart.study.simulate import Effects, local_server, run_participants
-from tellapart.study.store import AnswerStore
+from tellapart.study.store import AnswerStore, StoreError
 
 FOUND = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 INITDB = str(FOUND[-1]) if FOUND else shutil.which("initdb")

@@ -7,9 +7,18 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.study.agreement import fleiss_kappa, krippendorff_alpha, option_counts_of
-from tellapart.study.analysis import harmonic
-from tellapart.study.bootstrap import Ratings, difference, interval, means, resampled_means, student_quantile
+from tellapart.study.analysis import (
+    Ratings,
+    difference,
+    fleiss_kappa,
+    harmonic,
+    interval,
+    krippendorff_alpha,
+    means,
+    option_counts_of,
+    resampled_means,
+    student_quantile,
+)
 from tellapart.study.plan import Assumptions, center, cheapest, plan, simulated_ratings, spread_for
 
 

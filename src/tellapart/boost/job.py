@@ -1,27 +1,270 @@
-"""The job: runs every item through the stages, many at a time, and yields them in the order of the data.
+"""An ordered thread pool: threads process a stream, and results come in the stream's order.
+
+Retries of failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
+
+Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
+so that requests that failed together are not repeated together.
+
+What requests will cost, before they are sent: tokens by rules of thumb, and the price where the backend has one.
+
+The job: runs every item through the stages, many at a time, and yields them in the order of the data.
 
 The result for an item is a function of the item, the stages and the answers. Answers come from the ledger where it has
 them, otherwise from the backend, and then go into the ledger. So an interrupted or sharded job writes the same lines as
 an uninterrupted one.
+
+A whole job from a data set to a file: its shard of the data, progress, and summary.
 """
 
 from __future__ import annotations
 
 import contextlib
+import queue
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.boost.ledger import Ledger, address
-from tellapart.boost.pool import in_order
-from tellapart.boost.retry import RetryingBackend
-from tellapart.boost.types import Answer, BackendError, Request, Stage, prices_of
-from tellapart.errors import PictureError, TellapartError
+from tellapart.boost.output import Output, made_by, made_file, read_records, record
+from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, prices_of
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.progress import Progress
 from tellapart.types import Item
+from tellapart.utils.files import writable_file
+from tellapart.utils.messages import say
 from tellapart.utils.text import clean_text, without_reasoning
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+    from tellapart.data import Dataset
+
+T = TypeVar("T")
+R = TypeVar("R")
+GRACE_SECONDS = 10.0
+TICK_SECONDS = 1.0
+
+
+def in_order(
+    work: Callable[[T], R],
+    values: Iterable[T],
+    threads: int,
+    stop: threading.Event,
+    *,
+    window: int,
+    finished: Callable[[], None] = lambda: None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Iterator[R]:
+    """Yield ``work(value)`` for every value, in order; ``threads`` work at a time.
+
+    At most ``window`` values are taken and not yet yielded: one slow value holds up the others only then, and memory is
+    bounded. ``finished`` is called for each as soon as it is done, ``waiting`` every second in which none is. The first
+    error is raised here. Whatever ends the iteration (an error, Ctrl-C, the caller) sets ``stop`` and waits for those
+    at work, for `GRACE_SECONDS` at most: the threads are daemons, so a program can end without them.
+    """
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        while (task := tasks.get()) is not None:
+            if stop.is_set():
+                continue
+            place, value = task
+            try:
+                done.put((place, work(value), None))
+            except BaseException as error:
+                done.put((place, None, error))
+
+    workers = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    source = enumerate(values)
+    ready: dict[int, R] = {}
+    given = taken = 0
+    try:
+        while True:
+            while given - taken < window and (task := next(source, None)) is not None:
+                tasks.put(task)
+                given += 1
+            if taken == given:
+                return
+            try:
+                place, result, error = done.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                waiting()
+                continue
+            if error is not None:
+                raise error
+            finished()
+            ready[place] = result
+            while taken in ready:
+                yield ready.pop(taken)
+                taken += 1
+    finally:
+        stop.set()
+        for _ in workers:
+            tasks.put(None)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+
+
+TRIES = 8
+BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
+PATIENCE_SECONDS = 900.0
+SILENT_SECONDS = 10.0  # without an answer: a line says so
+
+
+class Stopped(Exception):
+    """The job ends: a request that waits for its next attempt is dropped."""
+
+
+class RetryingBackend:
+    """A backend that repeats the failed requests of ``backend`` where that may help. Thread-safe.
+
+    A request fails after ``tries`` attempts while other requests succeed: the request itself is at fault. While no
+    request succeeds, the server is down: all requests wait for up to ``patience`` seconds since its last answer; a
+    server that never answered gets ``tries`` attempts. A "not now" reply counts as no attempt, and its ``Retry-After``
+    delays the requests of all threads.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        stop: threading.Event,
+        *,
+        tries: int = TRIES,
+        patience: float = PATIENCE_SECONDS,
+        base: float = BASE_SECONDS,
+        cap: float = CAP_SECONDS,
+    ) -> None:
+        self.backend, self.name = backend, backend.name
+        self.retries = 0  # repeated requests so far
+        self._stop = stop
+        self._tries, self._patience, self._base, self._cap = tries, patience, base, cap
+        self._lock = threading.Lock()
+        self._answered: float | None = None  # time of the server's last answer to any request
+        self._not_before = 0.0
+        self._waiting, self._waiting_since = 0, 0.0  # requests without an answer yet, and since when there are any
+        self._told, self._failure = -1.0, ""
+
+    def complete(self, request: Request) -> Answer:
+        """The backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._waiting_since = time.monotonic()
+        try:
+            return self._complete(request)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def tell_silence(self) -> None:
+        """Say once that a server gives no answer: where it is, since when, and until when requests wait for it.
+
+        Called now and then. Raises `BackendError` when that time has come, also where a request still hangs.
+        """
+        since = max(self._waiting_since, self._answered or 0.0)
+        silent = time.monotonic() - since
+        if not self._waiting or silent < SILENT_SECONDS or (address := getattr(self.backend, "address", None)) is None:
+            return
+        patience = max(self._patience, getattr(self.backend, "timeout", 0.0))
+        if silent > patience:
+            raise BackendError(f"{self.name}: {address} has answered nothing for {silent:.0f} s", fatal=True)
+        if self._told != since:
+            self._told = since
+            begun, end = (time.strftime("%H:%M:%S", time.localtime(time.time() - silent + s)) for s in (0, patience))
+            why = f" ({self._failure.removeprefix(f'{self.name}: ')})" if self._failure else ""
+            say(f"{self.name}: no answer from {address} since {begun}{why}; waiting until {end} at the latest")
+
+    def _complete(self, request: Request) -> Answer:
+        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
+
+        started, failed = time.monotonic(), 0
+
+        def give_up(state: RetryCallState) -> bool:
+            nonlocal failed
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert isinstance(error, BackendError)
+            failed += error.after is None
+            self._check(error, started, failed)
+            self._record(error)
+            return False
+
+        attempts = Retrying(
+            retry=retry_if_exception_type(BackendError),
+            wait=wait_random_exponential(multiplier=self._base, max=self._cap),
+            stop=give_up,
+            sleep=self._sleep,
+        )
+        return attempts(self._attempt, request)
+
+    def _attempt(self, request: Request) -> Answer:
+        self._sleep(self._not_before - time.monotonic())
+        answer = self.backend.complete(request)
+        self._answered, self._failure = time.monotonic(), ""
+        return answer
+
+    def _check(self, error: BackendError, started: float, failed: int) -> None:
+        """Raise where a further attempt cannot help."""
+        if not error.retry:
+            raise error
+        now = time.monotonic()
+        since = started if self._answered is None else self._answered
+        if now - since + (error.after or 0.0) > self._patience:
+            raise BackendError(f"{error}; nothing was answered for {now - since:.0f} s", fatal=True) from None
+        if failed < self._tries and now - started <= self._patience:
+            return
+        if self._answered is None:
+            raise BackendError(f"{error}; {failed} tries, and it has answered nothing yet", fatal=True) from None
+        if self._answered > started:
+            raise BackendError(f"{error}; given up after {failed} tries") from None
+
+    def _record(self, error: BackendError) -> None:
+        with self._lock:
+            self.retries, self._failure = self.retries + 1, str(error)
+            self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stop.wait(max(0.0, seconds)):
+            raise Stopped
+
+
+LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000
+
+
+def tokens_read(request: Request) -> int:
+    """About how many tokens the model reads."""
+    letters = sum(len(message.text) for message in request.messages)
+    return letters // LETTERS_PER_TOKEN + (TOKENS_PER_PICTURE if request.picture is not None else 0)
+
+
+def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:
+    """What ``first`` requests cost, and at most, with a second try of each and the tries ``again`` of earlier answers.
+
+    Such as ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at most
+    24,072 and 6,144``. ``again`` are expected.
+    """
+    expected, most = [*first, *again], [*first, *first, *again]
+    (low_in, low_out), (high_in, high_out) = (
+        (sum(map(tokens_read, requests)), sum(request.max_tokens for request in requests))
+        for requests in (expected, most)
+    )
+    line = (
+        f"{len(expected):,} requests expected, at most {len(most):,} with second tries of bad answers; about "
+        f"{low_in:,} tokens in and up to {low_out:,} out, at most {high_in:,} and {high_out:,}"
+    )
+    if (prices := prices_of(backend)) is not None:
+        low, high = ((i * prices[0] + o * prices[1]) / 1e6 for i, o in ((low_in, low_out), (high_in, high_out)))
+        line += f"; cost up to {low:.2f}, at most {high:.2f} (a picture taken as {TOKENS_PER_PICTURE:,} tokens)"
+    return line
+
 
 WINDOW = 64  # items taken and not yet written, for each one in flight
 SAME_REFUSALS = 8  # requests refused with the same words before any was answered: the job ends
@@ -29,21 +272,6 @@ FIRST_ITEMS = 20  # items with new answers, all bad, before a stage has a good o
 IN_A_ROW = 32  # items without an answer, with none in between that has one: the job ends
 STRIPES = 4096
 SPARE = 4  # one thread more for so many in flight: while an answer is flushed to disk, another question is asked
-
-
-@dataclass(frozen=True, slots=True)
-class Boosted:
-    """The result for an item: good answers by stage, and why the other stages have none.
-
-    ``unanswered``: a server failed, so the same job may do better another time. ``unreadable``: what is wrong with the
-    picture; such an item is left out of the result.
-    """
-
-    item: Item
-    texts: Mapping[str, str]
-    bad: Mapping[str, str] = field(default_factory=dict)
-    unanswered: bool = False
-    unreadable: PictureError | None = None
 
 
 @dataclass(slots=True)
@@ -203,3 +431,118 @@ def read_text(
     if text is None:
         return "", "reasoning without an end"
     return text, stage.check(item, texts, text)
+
+
+IN_FLIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a job did: items written, with the last stage's caption, without an answer because a server failed.
+
+    ``captions_of``: the stage whose texts are the captions; empty where no stage has a good answer.
+    """
+
+    out: Path
+    ledger: Path
+    items: int
+    boosted: int
+    unanswered: int
+    retries: int
+    stages: dict[str, Tally]
+    captions_of: str
+    without: tuple[str, ...]
+    """Stages that ran and have no good answer about any item."""
+    failure: str = ""  # why the last request without an answer has none
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of ``boost --json``."""
+        counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
+        counts["captions_of"] = self.captions_of
+        stages = {name: asdict(tally) for name, tally in self.stages.items()}
+        return {"out": str(self.out), "ledger": str(self.ledger), **counts, "stages": stages}
+
+
+def boost_dataset(
+    dataset: Dataset,
+    stages: Sequence[Stage],
+    out: Path,
+    ledger: Path | None = None,
+    *,
+    in_flight: int = IN_FLIGHT,
+    shard: tuple[int, int] = (1, 1),
+    each: Callable[[Boosted], None] = lambda done: None,
+    **retry: Any,
+) -> Summary:
+    """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
+
+    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is called with every item that is written. ``retry``:
+    options of `RetryingBackend`. Unreadable pictures are skipped and added to the data set's list of them. Raises
+    `TellapartError` where no request can succeed; the answers up to then are in the ledger.
+    """
+    check_out(out)
+    check_same_data(out, dataset)
+    ledger = ledger or ledger_of(out)
+    made = made_by(dataset.spec, dataset, stages, shard)
+    place, of = shard
+    part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
+    unanswered = written = 0
+    good = {stage.name: 0 for stage in stages}
+    last = stages[-1].name
+    with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
+        job = Job(stages, kept, in_flight, **retry)
+        try:
+            for done in job.run((dataset[row] for row in part), progress.advance):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    continue
+                output.write(record(done, last, out))
+                each(done)
+                written += 1
+                unanswered += done.unanswered
+                for name in done.texts:
+                    good[name] += 1
+            captions_of = output.fall_back(good, last)
+        except KeyboardInterrupt:
+            say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
+            raise
+    without = tuple(name for name, count in good.items() if written and not count)
+    boosted = good.get(captions_of, 0)
+    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without, job.failure)
+
+
+def ledger_of(out: Path) -> Path:
+    """The ledger of a result where none is named."""
+    return out.with_name(f"{out.stem}.ledger.jsonl")
+
+
+def check_out(out: Path) -> None:
+    """A `UsageError` for a name that would not be read again, or a file that boosting did not write."""
+    if out.parts and out.parts[0].endswith(":"):  # s3://bucket/x.jsonl as a path is s3:/bucket/x.jsonl
+        raise UsageError(
+            f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
+        )
+    if out.suffix != ".jsonl":
+        raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
+    if writable_file(out).exists() and not made_file(out).is_file():
+        raise UsageError(f"{out}: exists, and no 'tellapart boost' wrote it; name another file")
+    page = out.with_suffix(".html")
+    if page.exists() and not out.exists():
+        raise UsageError(f"{page}: exists, and the page of {out.name} would take its place; name another file")
+
+
+def check_same_data(out: Path, dataset: Dataset) -> None:
+    """A `UsageError` where ``out`` is the result of other pictures, which this one would take the place of."""
+    if not out.exists():
+        return
+    known = {item.id for item in dataset}
+    if known.isdisjoint(value["id"] for value in read_records(out)):
+        raise UsageError(f"{out}: has captions of other pictures than {dataset.spec}; name another file with -o")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises `UsageError`."""
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not match or int(match[1]) > int(match[2]):
+        raise UsageError(f"--shard {text} is not like 2/8: the second of eight parts")
+    return int(match[1]), int(match[2])

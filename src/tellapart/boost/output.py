@@ -21,8 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from tellapart.boost.job import Boosted
-from tellapart.boost.types import Stage
+from tellapart.boost.types import Boosted, Stage
 from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture

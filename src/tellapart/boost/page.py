@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
 from tellapart.errors import MissingExtra
-from tellapart.report.marks import Piece, Span, pieces
+from tellapart.report.gallery import Piece, Span, pieces
 from tellapart.utils.files import replace_text
 
 if TYPE_CHECKING:
-    from tellapart.report.pictures import Album
+    from tellapart.report.gallery import Album
 
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
@@ -66,8 +66,8 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 def render(statistics: Statistics, command: str = "") -> str:
     """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
+    from tellapart.report.gallery import Album
     from tellapart.report.page import template
-    from tellapart.report.pictures import Album
 
     album = Album()
     new_words = _new_words(statistics)

@@ -1,4 +1,15 @@
-"""The three stages of Visual Caption Boosting (paper 2, section 2 and appendix A.1) as questions to models.
+"""Prompts as text files: settings, a system prompt, examples, the request, and the addition after a bad answer.
+
+A file has sections, each under its name in brackets on a line of its own: ``[settings]``, ``[system]``, ``[user]`` and
+``[assistant]`` in turn, and ``[again]``. The last ``[user]`` is the question, all before it are examples. Placeholders
+in braces are filled in; a line with ``{reference}`` stands for as many lines as there are references.
+
+Detects bad answers by a few explainable rules, without a model.
+
+An answer is bad where it is broken text, is empty, repeats the API key, refuses, is longer than a caption can be, has
+more than one paragraph, talks about itself, repeats the prompt, or is in another language than people's captions.
+
+The three stages of Visual Caption Boosting (paper 2, section 2 and appendix A.1) as questions to models.
 
 | stage | paper 2 | asks | sees |
 |---|---|---|---|
@@ -9,15 +20,288 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from tellapart.boost.check import trouble
-from tellapart.boost.template import Prompt, check_folder, read_prompt
-from tellapart.boost.types import Backend, BackendError, Request, Stage
+from tellapart.boost.types import REDACTED, Backend, BackendError, Message, Request, Stage
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
+from tellapart.utils.text import broken
+
+BUILTIN = Path(__file__).parent / "prompts"
+PLACEHOLDERS = {
+    "blend": ("count", "number", "reference"),
+    "describe": (),
+    "holistic": ("blend", "describe"),
+}
+_NEEDED = {"blend": ("reference",), "describe": (), "holistic": ("blend", "describe")}
+_SECTION = re.compile(r"^\[(\w+)\][ \t]*$", re.MULTILINE)
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_SECTIONS = ("settings", "system", "user", "assistant", "again")
+_LEAST: Mapping[str, float] = {"temperature": 0.0, "max_tokens": 1, "max_words": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt file. ``turns`` are the messages with placeholders, the question last; ``max_words`` is of an answer."""
+
+    name: str
+    text: str
+    turns: tuple[Message, ...]
+    again: str
+    temperature: float
+    max_tokens: int
+    max_words: int
+
+    def messages(
+        self, values: Mapping[str, str], references: Sequence[str] = (), more: str = ""
+    ) -> tuple[Message, ...]:
+        """The turns with their placeholders filled in; ``more`` is added to the question."""
+        known = {**values, "count": str(len(references))}
+        filled = [Message(turn.role, _fill(turn.text, known, references)) for turn in self.turns]
+        if more:
+            last = filled.pop()
+            filled.append(Message(last.role, f"{last.text}\n\n{more}"))
+        return tuple(filled)
+
+    @property
+    def examples(self) -> tuple[Message, ...]:
+        """The turns before the question."""
+        return self.turns[:-1]
+
+
+def read_prompt(name: str, folder: Path | None = None) -> Prompt:
+    """The prompt of a stage: ``folder/NAME.txt`` where that is there, else the paper's. Raises `UsageError`."""
+    path = (folder or BUILTIN) / f"{name}.txt"
+    if not path.is_file():
+        path = BUILTIN / f"{name}.txt"
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); expected a prompt, such as {BUILTIN}") from None
+    return _parse(name, text, str(path))
+
+
+def check_folder(folder: Path) -> None:
+    """`UsageError` where ``folder`` has no prompt of any stage: a mistyped one would pass unnoticed."""
+    files = [f"{name}.txt" for name in PLACEHOLDERS]
+    if not any((folder / file).is_file() for file in files):
+        what = "holds none of" if folder.is_dir() else "is no folder with"
+        raise UsageError(f"--prompts {folder} {what} {', '.join(files)}; copy those in {BUILTIN} and change them")
+
+
+def _parse(name: str, text: str, where: str) -> Prompt:
+    parts = _SECTION.split(text)
+    turns: list[Message] = []
+    settings, again = "", ""
+    for section, body in zip(parts[1::2], (part.strip() for part in parts[2::2]), strict=True):
+        if section not in _SECTIONS:
+            raise UsageError(f"{where}: no section is called [{section}]{nearest(section, _SECTIONS)}")
+        if section == "settings":
+            settings = body
+        elif section == "again":
+            again = body
+        else:
+            turns.append(Message(section, body))
+    _check_turns(turns, where)
+    _check_placeholders(name, turns, where)
+    numbers = _settings(settings, where)
+    again = again.replace("{max_words}", f"{numbers['max_words']:g}")
+    if not again:
+        raise UsageError(f"{where}: no section [again]; expected what is added to the question after a bad answer")
+    return Prompt(
+        name, text, tuple(turns), again, numbers["temperature"], int(numbers["max_tokens"]), int(numbers["max_words"])
+    )
+
+
+def _check_turns(turns: Sequence[Message], where: str) -> None:
+    roles = [turn.role for turn in turns if turn.role != "system"]
+    system = [place for place, turn in enumerate(turns) if turn.role == "system"]
+    in_turn = all(role == ("user", "assistant")[place % 2] for place, role in enumerate(roles))
+    if not roles or roles[-1] != "user" or not in_turn or system not in ([], [0]):
+        raise UsageError(f"{where}: expected [system] at most once and first, then [user] and [assistant] in turn, "
+                         "a [user] last")  # fmt: skip
+
+
+def _check_placeholders(name: str, turns: Sequence[Message], where: str) -> None:
+    used = {word for turn in turns for word in _PLACEHOLDER.findall(turn.text)}
+    for word in sorted(used - set(PLACEHOLDERS[name])):
+        raise UsageError(f"{where}: nothing fills in {{{word}}}{nearest(word, PLACEHOLDERS[name] or ['none'])}")
+    for word in _NEEDED[name]:
+        if f"{{{word}}}" not in turns[-1].text:
+            raise UsageError(f"{where}: the last [user] section lacks {{{word}}}, so that the model would not see it")
+
+
+def _settings(body: str, where: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for line in filter(None, map(str.strip, body.splitlines())):
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if key not in _LEAST:
+            raise UsageError(f"{where}: no setting is called '{key}'{nearest(key, _LEAST)}")
+        try:
+            found[key] = float(value) if key == "temperature" else int(value)
+        except ValueError:
+            found[key] = -1.0
+        if not equals or not _LEAST[key] <= found[key] < float("inf"):
+            raise UsageError(f"{where}: '{line}' is no setting; expected such as {key} = {_LEAST[key]:g} or more")
+    for key in _LEAST:
+        if key not in found:
+            raise UsageError(f"{where}: [settings] lacks {key}; write such as {key} = {_LEAST[key]:g}")
+    return found
+
+
+def _fill(text: str, values: Mapping[str, str], references: Sequence[str]) -> str:
+    lines: list[str] = []
+    for line in text.splitlines():
+        if "{reference}" not in line:
+            lines.append(_put(line, values))
+            continue
+        for number, reference in enumerate(references, 1):
+            lines.append(_put(line, {**values, "number": str(number), "reference": reference}))
+    return "\n".join(lines)
+
+
+def _put(line: str, values: Mapping[str, str]) -> str:
+    # One pass, so that braces in a caption are never taken for a placeholder.
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), line)
+
+
+RUN = 8  # words in a row that a caption shares with a prompt only by copying it
+SCRIPT_SHARE = 0.3  # of the letters: a name or a sign that is quoted has fewer
+WORDS_FOR_A_LANGUAGE = 3
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*")
+_REFUSAL = re.compile(
+    r"""^\W*(?:unfortunately|(?:i(?:'m|\s+am)\s+)?(?:so\s+|very\s+)?sorry\b|my\s+apologies|i\s+apologi[sz]e
+      |(?:as|being)\s+an?\s+(?:ai|artificial\s+intelligence|(?:large\s+)?language\s+model|text-based)\b
+      |i(?:'m|\s+am)\s+(?:unable|not\s+able|an?\s+(?:ai|(?:large\s+)?language\s+model))\b
+      |i\s+(?:can(?:not|'t|\s+not)|could\s+not|couldn't|do\s+not|don't|won't|will\s+not|must\s+decline)\b
+      |(?:could|can|would)\s+you\s+(?:please\s+)?(?:provide|share|upload|clarify)
+      |please\s+(?:provide|share|upload|clarify)
+      |(?:no\s+image\s+(?:(?:was|is|has\s+been)\s+)?|the\s+image\s+(?:was|is|has)\s+not\s+(?:been\s+)?)
+       (?:provided|attached|uploaded|visible\s+to\s+me))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PREAMBLE = re.compile(
+    r"""^\W*(?:(?:sure|certainly|of\s+course|absolutely|okay|ok)\s*[,!.:]
+      |here(?:'s|\s+is|\s+are)\s+(?:the|an?|your|my)\s+(?:[\w-]+\s+){0,3}(?:captions?|descriptions?)\b[^.]*:
+      |(?:assistant|user|system|caption|description|answer|output|response)\s*:)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Words so frequent that a sentence of ten words has some, and that few other languages have.
+_FREQUENT = {
+    "English": "the of and with is are in on to that an at by his her their has from which there",
+    "German": "der die das und mit ist sind auf einem einer einen ein eine dem den im am zwei von steht vor",
+    "French": "le la les des et avec est sont dans sur une un du au qui deux devant assis pour il",
+    "Spanish": "el los las del y con es está están en una un sobre que dos junto por su al para",
+    "Italian": "il lo gli della del e con è sono nel sulla una un di che due accanto per su al",
+    "Portuguese": "o os as do da e com é está estão em uma um no na sobre que dois ao para",
+    "Dutch": "de het een en met is zijn op van aan twee voor die naast staat zit in dat naar bij",
+}
+_LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUENT.items()}
+
+
+def trouble(text: str, sources: Sequence[str], prompt: Prompt, references: Sequence[str] = ()) -> str | None:
+    """Why the answer is bad, in a few words that follow "the answer was"; None where it can be used.
+
+    ``sources`` are the captions that the question quoted: what an answer shares with them is no echo, and it may be as
+    long as they are together. ``references``, or the prompt where there are none, say which language is expected.
+    """
+    if (why := unusable(text)) is not None:
+        return why
+    if sum(bool(line.strip()) for line in text.strip().splitlines()) > 1:
+        return "more than one paragraph"
+    if _PREAMBLE.search(text.replace("’", "'")):
+        return "talk about the answer"
+    if echoes(text, sources, prompt):
+        return "an echo of the prompt"
+    longest = max(prompt.max_words, sum(len(source.split()) for source in sources))
+    if length(text) > longest:
+        return f"longer than {longest} words"
+    expected = [*references] or [turn.text for turn in prompt.turns]
+    return "in another language" if foreign(text, " ".join(expected)) else None
+
+
+def unusable(text: str) -> str | None:
+    """Why the answer is no text about anything, whatever was asked; None where it may be one."""
+    if (why := broken(text)) is not None:
+        return why
+    if REDACTED in text:
+        return "an echo of the API key"
+    if not _WORD.search(text):
+        return "empty"
+    return "a refusal" if _REFUSAL.search(text.replace("’", "'")) else None
+
+
+def length(text: str) -> int:
+    """Words; where a script writes none apart, every two letters count as one."""
+    unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
+    return max(len(text.split()), unspaced // 2)
+
+
+def echoes(text: str, sources: Sequence[str], prompt: Prompt) -> bool:
+    """Whether the answer has a label of the prompt ("Reference caption 2:"), or eight words in a row of it."""
+    if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
+        return True
+    own = _runs(text)
+    return bool((own & _prompt_runs(prompt)) - {run for source in sources for run in _runs(source)})
+
+
+def foreign(text: str, expected: str) -> bool:
+    """Whether the text is in another script than ``expected``, or clearly in another language of the same script."""
+    ours, theirs = _scripts(text), _scripts(expected)
+    if not theirs:
+        return False
+    if sum(count for script, count in ours.items() if script not in theirs) > SCRIPT_SHARE * ours.total():
+        return True
+    own, home = _evidence(text), _evidence(expected)
+    native = max(home, key=lambda language: home[language])
+    other = max(own, key=lambda language: own[language])
+    if home[native] < WORDS_FOR_A_LANGUAGE or other == native:
+        return False
+    return own[other] >= WORDS_FOR_A_LANGUAGE and own[other] > 2 * own[native]
+
+
+def _scripts(text: str) -> Counter[str]:
+    """Letters by script."""
+    return Counter(script for letter in text if (script := _script(letter)))
+
+
+@lru_cache(maxsize=8192)
+def _script(letter: str) -> str:
+    """LATIN, CYRILLIC, CJK, …; empty for what is no letter."""
+    return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter.isalpha() else ""
+
+
+def _evidence(text: str) -> dict[str, int]:
+    """How many words of the text are frequent ones of each language."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = [word.lower() for word in _WORD.findall(text)]
+    return {tuple(words[at : at + RUN]) for at in range(len(words) - RUN + 1)}
+
+
+@lru_cache(maxsize=16)
+def _prompt_runs(prompt: Prompt) -> frozenset[tuple[str, ...]]:
+    return frozenset(run for turn in (*prompt.turns,) for run in _runs(turn.text)) | _runs(prompt.again)
+
+
+@lru_cache(maxsize=16)
+def _labels(prompt: Prompt) -> frozenset[str]:
+    """What stands before a colon at the start of the prompt's lines."""
+    found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
+    return frozenset(label for labels in found for label in labels)
+
 
 NAMES = ("blend", "describe", "holistic")
 TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as paper 2 calls what they write

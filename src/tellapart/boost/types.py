@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tellapart.errors import TellapartError
+from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item, Picture
+
+REDACTED = "[API key]"  # stands in a server's words for an API key that it repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,18 @@ class Stage:
     build_request: Callable[[Item, Mapping[str, str]], Request]
     check: Callable[[Item, Mapping[str, str], str], str | None]
     build_retry: Callable[[Item, Mapping[str, str], str], Request]
+
+
+@dataclass(frozen=True, slots=True)
+class Boosted:
+    """The result for an item: good answers by stage, and why the other stages have none.
+
+    ``unanswered``: a server failed, so the same job may do better another time. ``unreadable``: what is wrong with the
+    picture; such an item is left out of the result.
+    """
+
+    item: Item
+    texts: Mapping[str, str]
+    bad: Mapping[str, str] = field(default_factory=dict)
+    unanswered: bool = False
+    unreadable: PictureError | None = None

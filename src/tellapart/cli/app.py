@@ -1,4 +1,7 @@
-"""The command ``tellapart``: the app with all verbs, and how errors end a command."""
+"""The command line before typer parses it: options that may stand anywhere, and characters that no file name holds.
+
+The command ``tellapart``: the app with all verbs, and how errors end a command.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,76 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tellapart.cli.arguments import apply_global_options, split_arguments
-from tellapart.cli.common import App
+from tellapart.cli.common import FORMER_VERBS, App
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
-from tellapart.errors import TellapartError
-from tellapart.models.plugins import OPTION
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.plugins import OPTION, allow_code, allow_named_in
+from tellapart.utils.messages import Verbosity, set_verbosity
 from tellapart.utils.text import for_terminal, single_line
+
+# Flags that every command takes anywhere in the line; the short form maps to the long one.
+GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
+
+
+def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
+    """Set the verbosity, allow the code that ``--allow-code`` names, and return the remaining arguments.
+
+    Raises `UsageError` for an argument that cannot be a path, and for flags that contradict each other.
+    """
+    for argument in arguments:
+        if "\0" in argument or not (argument.isascii() or _encodable(argument)):
+            raise UsageError(f"{argument[:80]!r} holds a character that no file name can hold; leave it out")
+    _apply_verbosity(flags)
+    remaining = _without_allowed_code(arguments)
+    allow_named_in(remaining)
+    return remaining
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Separate `GLOBAL_FLAGS` from the other arguments; nothing after ``--`` is a flag."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, positional = arguments[:end], arguments[end:]
+    flags = {GLOBAL_FLAGS[option] for option in options if option in GLOBAL_FLAGS}
+    return [option for option in options if option not in GLOBAL_FLAGS] + positional, flags
+
+
+def _encodable(argument: str) -> bool:
+    """Whether the operating system can hold the text: a lone surrogate that stands for no byte cannot be typed."""
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _apply_verbosity(flags: set[str]) -> None:
+    """Set the verbosity of this process and of the libraries below it."""
+    if {"--quiet", "--verbose"} <= flags:
+        raise UsageError("--quiet and --verbose contradict each other; leave one of them out")
+    set_verbosity(
+        Verbosity.QUIET if "--quiet" in flags else Verbosity.VERBOSE if "--verbose" in flags else Verbosity.NORMAL
+    )
+    if flags & {"--quiet", "--verbose"}:
+        level = "error" if "--quiet" in flags else "info"
+        os.environ |= {"TRANSFORMERS_VERBOSITY": level, "DATASETS_VERBOSITY": level}
+    if "--quiet" in flags:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def _without_allowed_code(arguments: list[str]) -> list[str]:
+    """Allow the code that ``--allow-code MODULE:FACTORY`` names, and return the other arguments."""
+    remaining: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == OPTION:
+            allow_code(value if equals else next(words, ""))
+            continue
+        remaining.append(word)
+        if word == "--":  # nothing after it is an option
+            remaining += words
+    return remaining
+
 
 app = App(
     name="tellapart",
@@ -91,10 +158,14 @@ def whole_app() -> App:
 
 
 def app_with_one_command(arguments: list[str]) -> App:
-    """The app with only the typed command, where it exists, else with all: to load all takes longer than some run."""
-    typed = next((argument for argument in arguments if not argument.startswith("-")), "")
+    """The app with only the typed command, where it exists, else with all: to load all takes longer than some run.
+
+    The second word names a module where the command has two: ``eval headroom``.
+    """
+    words = [argument for argument in arguments if not argument.startswith("-")] or [""]
+    typed, *second = FORMER_VERBS.get(words[0], words[:2])
     known = _modules()
-    for modules in ([typed] if typed in known else [], known):
+    for modules in ([name for name in (typed, *second) if name in known] if typed in known else [], known):
         filled = app_of(_groups(modules))
         if groups := [group for group in filled.registered_groups if typed in _names(group.typer_instance)]:
             filled.registered_groups = groups
@@ -127,7 +198,8 @@ def _names(group: Any) -> list[str]:
     """The words that select a group: its name, or the names of its commands where it has none."""
     if isinstance(name := group.info.name, str):
         return [name]
-    return [str(one.name or one.callback.__name__.replace("_", "-")) for one in group.registered_commands]
+    names = [str(one.name or one.callback.__name__.replace("_", "-")) for one in group.registered_commands]
+    return [name.partition(" ")[0] for name in names]
 
 
 def one_line(error: Exception) -> str | None:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tellapart.cli.bags_tables import card_table, summary, table, write_card
-from tellapart.cli.common import DATA, App
-from tellapart.cli.devices import Device, ExactPrecision
-from tellapart.cli.job_options import (
+from tellapart.cli.common import DATA, App, Device, ExactPrecision, Json, show
+from tellapart.cli.workers import (
     CpusPerWorker,
     GpusPerWorker,
     JobOptions,
@@ -19,7 +18,6 @@ from tellapart.cli.job_options import (
     ShardItems,
     WorkerCount,
 )
-from tellapart.cli.output import Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import typed_command
 
@@ -140,7 +138,7 @@ def mine(
     if not data or scorer is None:
         raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
     if options.wanted:
-        from tellapart.cli.job_features import encode_ahead
+        from tellapart.cli.workers import encode_ahead
 
         encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)

@@ -1,15 +1,15 @@
-"""``tellapart boost``: caption boosting (dense, faithful captions); ``tellapart boost-merge``: join its shards."""
+"""``tellapart boost``: caption boosting: dense, faithful captions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import DATA, App
-from tellapart.cli.devices import Device, InferencePrecision
-from tellapart.cli.job_options import (
+from tellapart.cli.common import DATA, App, Device, InferencePrecision, Json, show
+from tellapart.cli.workers import (
     CpusPerWorker,
     Estimate,
     GpusPerWorker,
@@ -19,14 +19,13 @@ from tellapart.cli.job_options import (
     ShardItems,
     WorkerCount,
 )
-from tellapart.cli.output import Json, show
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tellapart.boost.run import Summary
+    from tellapart.boost.job import Summary
     from tellapart.boost.statistics import Statistics
 
 app = App()
@@ -46,7 +45,7 @@ def boost(
     prompts: Annotated[
         Path | None, typer.Option(help="A folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
     ] = None,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see boost-merge.")] = "1/1",
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see job merge.")] = "1/1",
     in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests.")] = 16,
     ledger: Annotated[
         Path | None, typer.Option(help="Where answers are kept. Default: beside the result, RESULT.ledger.jsonl.")
@@ -68,7 +67,7 @@ def boost(
 ) -> None:
     """Make captions dense and keep them true. After an interruption, the same command goes on."""
     from tellapart.boost.backends import open_backend
-    from tellapart.boost.run import boost_dataset, check_out, parse_shard
+    from tellapart.boost.job import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
@@ -114,7 +113,7 @@ def _by_workers(
     """Boost by many workers, each with its share of the requests in flight."""
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.cli.job_options import finished_job, refuse_mostly_unreadable, told
+    from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
     from tellapart.jobs.job import SUFFIX, Request
     from tellapart.jobs.works import ledgers_of, merge_job
 
@@ -143,19 +142,10 @@ def _by_workers(
         raise TellapartError(no_answers_message(without[0], stage_of_captions(good, made[-1]), out, statistics))
 
 
-@app.command(name="boost-merge", rich_help_panel=DATA)
-def boost_merge(
-    parts: Annotated[
-        list[Path], typer.Argument(help="The results of --shard 1/N to N/N, in any order.", dir_okay=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The joined data set.", dir_okay=False)] = Path(
-        "boosted.jsonl"
-    ),
-    as_json: Json = False,
-) -> None:
-    """Join the shards of a boosted data set into the file that one job would have written."""
+def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
+    """Join the results of ``--shard 1/N`` to ``N/N`` into the file that one job would have written."""
+    from tellapart.boost.job import check_out
     from tellapart.boost.output import merge, read_records
-    from tellapart.boost.run import check_out
     from tellapart.boost.statistics import Statistics
 
     check_out(out)

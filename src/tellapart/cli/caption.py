@@ -1,16 +1,20 @@
-"""``tellapart caption``: write captions of pictures."""
+"""``tellapart caption``: write captions of pictures.
+
+``tellapart caption --workers N``: the job, and the file as the plain command would have written it.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from tellapart.cli.common import MEASURING, App
-from tellapart.cli.devices import Device, InferencePrecision
-from tellapart.cli.job_options import (
+from tellapart.cli.common import MEASURING, App, Device, InferencePrecision
+from tellapart.cli.workers import (
     CpusPerWorker,
     Estimate,
     GpusPerWorker,
@@ -19,6 +23,9 @@ from tellapart.cli.job_options import (
     RayAddress,
     ShardItems,
     WorkerCount,
+    finished_job,
+    refuse_mostly_unreadable,
+    told,
 )
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
@@ -161,7 +168,6 @@ def caption(
                 raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
         if out is None or out == "-" or format == "txt":
             raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
-        from tellapart.cli.job_captions import caption_job
 
         caption_job(
             model, pictures, out, decoding, options, batch_size=batch_size or 32, features=features,
@@ -292,3 +298,43 @@ def caption_decoding(
             raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
         return Decoding(kind="beam", beams=beams, samples=samples, max_tokens=max_tokens)
     return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)
+
+
+def caption_job(
+    model: str, pictures: Sequence[str], out: str, decoding: Decoding, options: JobOptions, *, batch_size: int,
+    features: str | None, overwrite: bool, device: str, precision: str, format: str | None,
+) -> None:  # fmt: skip
+    """Caption by many workers, and join their captions in ``out``."""
+    from tellapart.inference.caption import caption_request
+    from tellapart.inference.writers import settings_file
+    from tellapart.jobs.job import Request
+    from tellapart.jobs.merge import check_format
+    from tellapart.jobs.storage import is_url
+    from tellapart.jobs.works import merge_job
+    from tellapart.models.plugins import allowed_code
+    from tellapart.utils.files import replace_text
+
+    if format is not None and check_format(out) != f".{format}":
+        raise UsageError(f"{out}: with --workers the name says the format; leave out --format {format}")
+    check_format(out)
+    here = Path(model).expanduser()
+    place = str(here.absolute()) if here.exists() else model
+    at = str(Path(features).expanduser().absolute()) if features is not None else None
+    request = caption_request(" ".join(pictures), model, decoding, None, None, features, precision, False)
+    settings = {
+        "captioner": place, "decoding": decoding.model_dump(), "batch_size": batch_size, "features": at,
+        "device": device, "precision": precision, "code": allowed_code(),
+    }  # fmt: skip
+    deciding = {key: value for key, value in request.items() if key != "data"}
+    with finished_job(
+        Request("caption", settings, deciding), pictures, out, options, "captioning", overwrite=overwrite,
+        suffix=".jsonl", replaces=False,
+    ) as (job, before):  # fmt: skip
+        counts = told(job)
+        count = merge_job(job, out)
+        if not is_url(out) and Path(out).suffix.lower() in (".jsonl", ".csv"):  # the plain command knows the file again
+            known = request | (job.value.get("models") or {})
+            replace_text(settings_file(Path(out)), json.dumps(known, indent=1, sort_keys=True) + "\n")
+    there = f" ({before:,} of {job.shards:,} shards already done)" if before else ""
+    say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")
+    refuse_mostly_unreadable(counts)

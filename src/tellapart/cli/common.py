@@ -1,16 +1,30 @@
-"""What every command shares: option aliases, the check for repeated options, the order of the help."""
+"""What every command shares: option aliases, the check for repeated options, the order of the help.
+
+How every command shows its result: as a table or a line for people, or as JSON alone.
+
+The options ``--device`` and ``--precision`` of every command that runs a model (docs/devices.md).
+
+The options of commands that ask a judge.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from tellapart.errors import UsageError
+from tellapart.utils.messages import console, say
+from tellapart.utils.text import for_terminal, json_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")  # the value of --ray, which may be left out
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,16 +39,21 @@ ORDER = (
         "train",
         "caption",
         "eval",
-        "changes",
-        "headroom",
         "report",
         "recipes",
         "bags",
         "study",
         "boost",
     ),
-    *("boost-merge", "data", "tables", "cache", "job"),
+    *("data", "tables", "cache", "job"),
 )
+# Verbs of earlier versions, which stay.
+FORMER_VERBS = {
+    "boost-merge": ("job", "merge"),
+    "changes": ("report", "changes"),
+    "encode": ("data", "encode"),
+    "headroom": ("eval", "headroom"),
+}
 # Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
 # name, and is hidden from its help.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -62,6 +81,9 @@ class Command(TyperCommand):
             from tellapart.data.registry import kinds_help
 
             self.epilog = kinds_help()
+        verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})
+        if more := [f"tellapart {name} --help" for name in verbs if name.startswith(f"{self.name} ")]:
+            self.epilog = "\n\n".join(filter(None, (self.epilog, f"See also: {', '.join(more)}")))
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -78,7 +100,11 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`."""
+    """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`.
+
+    A command may have a name of two words beside one of the first word alone: ``eval headroom`` and ``eval``. It is
+    hidden, and named in the help of the other.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click. Raises `UsageError`."""
@@ -87,6 +113,14 @@ class Group(TyperGroup):
             ctx.exit()
         refuse_repeats(self, ctx, args)
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See click. Knows commands of two words, and `FORMER_VERBS`."""
+        if args[0] not in self.commands:
+            args = [*FORMER_VERBS.get(args[0], args[:1]), *args[1:]]
+        if (command := self.commands.get(name := " ".join(args[:2]))) is not None:
+            return name, command, args[2:]
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in `ORDER`; others follow in the order in which they were added."""
@@ -147,10 +181,79 @@ def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
             raise UsageError(f"{names} is typed {count} times and takes one value; leave one of them")
 
 
+WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
+]
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove the run in --out and begin anew, once all is checked and loaded.")
+]
+
+
+def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""
+    if as_json:
+        print(json_text(value))
+    elif isinstance(rendered := render(), str):
+        print(for_terminal(rendered))
+    else:
+        console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
+
+
+def show_run(folder: Path, as_json: bool) -> None:
+    """Print the results of a finished run, and where its model and report are."""
+    from tellapart.evaluation.formats import read_results
+
+    value, results = read_results(folder)
+    show(value, lambda: results.table(without=("human", "chance")), as_json)
+    for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
+        if file.exists():
+            say(f"{label}: {file}")
+
+
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, mps. Auto: the accelerator, else the CPU.")
+]
+InferencePrecision = Annotated[
+    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: bf16 where the device multiplies in it.")
+]
+ExactPrecision = Annotated[
+    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: fp32, as metrics are compared in.")
+]
+RecipePrecision = Annotated[str, typer.Option("--precision", help="auto, fp32, bf16. Auto: what the recipe says.")]
+
+
+def precision_settings(precision: str) -> Sequence[str]:
+    """The ``--set`` that ``--precision`` stands for in training. Raises `UsageError`."""
+    from tellapart.errors import UsageError
+
+    if precision == "fp16":
+        raise UsageError("fp16 would need a scaled loss, which training here does not have; type: --precision bf16")
+    if precision not in ("auto", "fp32", "bf16"):
+        raise UsageError(f"--precision {precision}: expected auto, fp32 or bf16")
+    return () if precision == "auto" else (f"training.precision={precision}",)
+
+
+LEDGER = Path("judge.ledger.jsonl")
+
+LlmJudge = Annotated[
+    str | None,
+    typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
+]
+JudgeLedger = Annotated[
+    Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
+]
+JudgePrompts = Annotated[
+    Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
+]
+
+
 def recipe_names(incomplete: str) -> list[str]:
     """Recipes that ship with the package, and TOML files and folders that begin so, for the shell's completion."""
-    from pathlib import Path
-
     from tellapart.recipe.reading import shipped
 
     folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]

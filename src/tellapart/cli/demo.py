@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import TRAINING, App
-from tellapart.cli.devices import Device, RecipePrecision, precision_settings
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:

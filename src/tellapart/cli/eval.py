@@ -11,18 +11,20 @@ from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, metric_names
-from tellapart.cli.devices import Device, ExactPrecision
-from tellapart.cli.job_options import (
-    CpusPerWorker,
-    GpusPerWorker,
-    JobOptions,
-    RayAddress,
-    ShardItems,
-    WorkerCount,
+from tellapart.cli.common import (
+    LEDGER,
+    MEASURING,
+    App,
+    Device,
+    ExactPrecision,
+    Json,
+    JudgeLedger,
+    JudgePrompts,
+    LlmJudge,
+    metric_names,
+    show,
 )
-from tellapart.cli.judge_options import LEDGER, JudgeLedger, JudgePrompts, LlmJudge
-from tellapart.cli.output import Json, show
+from tellapart.cli.workers import CpusPerWorker, GpusPerWorker, JobOptions, RayAddress, ShardItems, WorkerCount
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions
 from tellapart.utils.messages import say, typed_command
@@ -124,7 +126,7 @@ def evaluate(
             formats.check_file(path, suffixes)
     job = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
     if job.wanted:
-        from tellapart.cli.job_features import encode_ahead
+        from tellapart.cli.workers import encode_ahead
 
         if data is None or scorer is None:
             raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")

@@ -8,10 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from tellapart.cli.common import TRAINING, App, Command
-from tellapart.cli.devices import Device, RecipePrecision, precision_settings
+from tellapart.cli.common import (
+    TRAINING,
+    App,
+    Command,
+    Device,
+    Json,
+    Overwrite,
+    RecipePrecision,
+    Settings,
+    precision_settings,
+    show_run,
+)
 from tellapart.cli.launch import Nproc, in_processes
-from tellapart.cli.output import Json, Overwrite, Settings, show_run
 from tellapart.errors import UsageError
 
 app = App()

@@ -1,4 +1,4 @@
-"""``tellapart headroom``: how much of what a captioner knows its captions say."""
+"""``tellapart eval headroom``: how much of what a captioner knows its captions say."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App
-from tellapart.cli.devices import Device
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import App, Device, Json, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command(rich_help_panel=MEASURING)
+@app.command("eval headroom", hidden=True)
 def headroom(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, with references or scenes.")],

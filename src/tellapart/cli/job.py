@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import HOUSEKEEPING, App
-from tellapart.cli.output import Json, show
+from tellapart.cli.boost import merge_parts
+from tellapart.cli.common import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -31,22 +32,43 @@ def status(folder: JobFolder, as_json: Json = False) -> None:
 
 @app.command()
 def merge(
-    folder: JobFolder,
+    parts: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER | PARTS...", help="A job's folder, or the results of boost --shard 1/N to N/N."),
+    ],
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", help="captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job; of parts, boosted.jsonl.",
+        ),
     ] = None,
     without_failed: Annotated[
-        bool, typer.Option("--without-failed", help="Leave out the shards that were set aside.")
+        bool, typer.Option("--without-failed", help="Leave out the shards of a job that were set aside.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Join the results of a job's shards, in the order of the data."""
+    """Join the results of a job's shards, or the parts of a boosted data set, in the order of the data."""
     from tellapart.jobs.job import SUFFIX, Job
     from tellapart.jobs.works import merge_job
 
+    folder = parts[0]
+    if len(parts) > 1 or folder.endswith(".jsonl") or Path(folder).is_file():
+        result = "boosted.jsonl" if out is None else out
+        if without_failed:
+            raise UsageError("--without-failed is of a job's folder; leave it out")
+        for what, name in (*(("PARTS", part) for part in parts), ("--out", result)):
+            if not name or Path(name).is_dir():
+                why = "is a directory; " if name else ""
+                raise UsageError(f"{what} '{name}': {why}expected the name of a file")
+        merge_parts([Path(part) for part in parts], Path(result), as_json)
+        return
     found = Job.open(folder)
     target = out or folder.rstrip("/").removesuffix(SUFFIX)
     if target == folder.rstrip("/"):
         raise UsageError(f"{folder}: does not end in {SUFFIX}, so name the result: -o captions.jsonl")
     count = merge_job(found, target, without_failed=without_failed)
+    if as_json:
+        show({"out": target, "items": count, "shards": found.shards}, lambda: "", as_json)
     say(f"{target}: {count:,} lines of {found.shards:,} shards")

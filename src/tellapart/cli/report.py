@@ -1,14 +1,20 @@
-"""``tellapart report``: the HTML page of one or more runs."""
+"""``tellapart report``: the HTML page of one or more runs; ``report changes``: two caption files by picture."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App
+from tellapart.cli.common import MEASURING, App, Device, Json, show
+from tellapart.errors import UsageError
 from tellapart.utils.text import for_terminal
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from tellapart.evaluation.gallery import Changes
 
 app = App()
 
@@ -23,3 +29,80 @@ def report(
     from tellapart.report import build_report
 
     print(for_terminal(str(build_report(runs, out, describe=describe))))
+
+
+@app.command("report changes", hidden=True)
+def changes(
+    before: Annotated[Path, typer.Argument(help="Captions of the system before, in any layout that eval reads.")],
+    after: Annotated[Path, typer.Argument(help="Captions of the system after, of the same pictures.")],
+    data: Annotated[str, typer.Option(help="The pictures, as kind:path?key=value, with references or scenes.")],
+    references: Annotated[Path | None, typer.Option(help="References, where the data have none.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="A scorer, to find the captions that only the system after gets right.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Pictures shown of each kind.")] = 20,
+    as_json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Sort the pictures where CIDEr falls most into better, equal and hallucinated; show what only AFTER gets right."""
+    import numpy as np
+
+    from tellapart.data import open_data
+    from tellapart.data.caption_files import read_caption_file
+    from tellapart.evaluation.facts.extract import check_tagger
+    from tellapart.evaluation.gallery import Changes, OnlyRight, check_top, find_falls, find_only_right
+    from tellapart.evaluation.inputs import lists_of, match_files, read_references, references_of
+    from tellapart.utils.messages import say
+
+    dataset = open_data(data)
+    files = {"before": read_caption_file(before), "after": read_caption_file(after)}
+    captions, texts, notes = match_files(files, read_references(references), dataset, False, 0.5)
+    items = [item for item in dataset if item.id in captions["before"]]
+    ids = [item.id for item in items]
+    check_top(top, len(ids))
+    known, more = references_of(ids, items, texts)
+    for note in (*notes, *more):
+        say(note)
+    if known is None:
+        raise UsageError("CIDEr compares with references, and some pictures have none; give them with --references")
+    by_truth = all(item.truth is not None for item in items)
+    if not by_truth:
+        check_tagger()
+    first, second = ([own[0] for own in lists_of(name, captions[name], ids)] for name in ("before", "after"))
+    falls, kinds = find_falls(items, known, first, second, top)
+    retrieval: dict[str, int] = {}
+    only: list[OnlyRight] = []
+    if scorer is not None:
+        from tellapart.features.store import FeatureStore
+        from tellapart.models.device import resolve_device
+        from tellapart.scorers import load_scorer
+
+        model = load_scorer(scorer, resolve_device(device))
+        image_ND = np.asarray(FeatureStore().features(items, model.encoder))
+        text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
+        retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
+    judged_by = "the truth" if by_truth else "references: a claim that none makes counts as false"
+    found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls, retrieval, only[:top])
+    show(found.to_json(), lambda: changes_tables(found), as_json)
+
+
+def changes_tables(found: Changes) -> Group:
+    """For the terminal: the falls, and what only the system after gets right."""
+    from rich.console import Group
+    from rich.table import Table
+
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
+    title = f"CIDEr falls on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest of each kind"
+    falls = Table(title=f"{title} (by {found.judged_by})")
+    for name in ("picture", "kind", "CIDEr", "correct", "false", "before", "after"):
+        falls.add_column(name)
+    for one in found.falls:
+        pairs = (f"{one.cider[0]:.0f} → {one.cider[1]:.0f}", *(f"{a} → {b}" for a, b in (one.correct, one.false)))
+        falls.add_row(one.id, one.kind, *pairs, one.before, one.after)
+    if not found.retrieval:
+        return Group(falls)
+    who = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.retrieval.items())
+    only = Table("picture", "before", "after", title=f"Only the system after is right ({who})")
+    for right in found.only_after:
+        only.add_row(right.id, right.before, right.after)
+    return Group(falls, only)

@@ -1,19 +1,26 @@
-"""``tellapart study``: prepare, serve, rehearse, export and report studies with people."""
+"""``tellapart study``: plan, prepare, serve, rehearse, export and report studies with people.
+
+``study judges`` compares metrics with people, ``study arena`` captions with each other.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from tellapart.cli import study_create, study_judges, study_plan
-from tellapart.cli.common import DATA, App
-from tellapart.cli.output import Json, show
+from tellapart.cli.common import DATA, LEDGER, App, Json, JudgeLedger, JudgePrompts, LlmJudge, show
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tellapart.study.design import Study
+    from tellapart.study.plan import Row
     from tellapart.study.store import AnswerStore
 
 app = App(
@@ -21,9 +28,8 @@ app = App(
     help="Ask people: pick a picture by its caption, rate captions, compare them; then report.",
     no_args_is_help=True,
 )
-app.add_typer(study_create.app)
-app.add_typer(study_plan.app)
-app.add_typer(study_judges.app)
+creating = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
+app.add_typer(creating)
 
 
 @app.callback(rich_help_panel=DATA)
@@ -58,8 +64,8 @@ def serve(
     import tempfile
     import time
 
-    from tellapart.study.app import create_app as web_app
     from tellapart.study.design import check_pictures, open_study
+    from tellapart.study.server import create_app as web_app
     from tellapart.study.session import StudySession
     from tellapart.utils.messages import say
     from tellapart.utils.web.server import bind, need_extra
@@ -122,10 +128,9 @@ def simulate(
     import shutil
 
     from tellapart.study.analysis import analyse
-    from tellapart.study.design import open_study
-    from tellapart.study.questions import KINDS
-    from tellapart.study.rehearse import rehearse, scenes_study
+    from tellapart.study.design import KINDS, open_study
     from tellapart.study.report import tables, to_json, write_report
+    from tellapart.study.simulate import rehearse, scenes_study
     from tellapart.utils.messages import say
     from tellapart.utils.web.server import need_extra
 
@@ -192,8 +197,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Export the answers as JSON and CSV, without anything that says who answered."""
+    from tellapart.study.analysis import export as write
     from tellapart.study.design import open_study
-    from tellapart.study.export import export as write
 
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
@@ -237,3 +242,300 @@ def open_store(study: Study, location: str | None, *, create: bool = True) -> An
     from tellapart.study.store import STORE, AnswerStore
 
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
+
+
+Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
+Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Pictures. Default: 100.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyMaterial:
+    """Where a study's captions come from, and where it goes."""
+
+    captions: Annotated[
+        list[Path] | None, typer.Option("--captions", help="A system's captions; its name is the file's. Repeatable.")
+    ] = None
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("--references", help="People's captions. Default: those of the data. Repeatable."),
+    ] = None
+    out: Annotated[Path, typer.Option("--out", "-o", help="The new folder of the study.")] = Path("study")
+    as_json: Json = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What every kind of study has; the fields are those of `tellapart.study.create.Plan`."""
+
+    human: Annotated[
+        str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")
+    ] = None
+    block: Annotated[int, typer.Option(min=1, help="Items that one participant answers.")] = 100
+    controls: Annotated[int, typer.Option(min=0, max=50, help="Control items of one participant.")] = 5
+    raters: Annotated[int | None, typer.Option(min=1, help="Participants for each block.")] = None
+    seed: Annotated[int, typer.Option(help="Of the choice of items and of their order in blocks.")] = 0
+    title: Annotated[str, typer.Option(help="The study's name, on its page.")] = ""
+    researcher: Annotated[str, typer.Option(help="Who is responsible, for the consent page.")] = ""
+    institution: Annotated[str, typer.Option(help="The university or company, for the consent page.")] = ""
+    contact: Annotated[str, typer.Option(help="An address for questions, for the consent page.")] = ""
+    ethics: Annotated[str, typer.Option(help="The board and the number of its approval, for the consent page.")] = ""
+    payment: Annotated[str, typer.Option(help="What participants are paid, as a sentence, for the consent page.")] = ""
+
+
+def kind_of_study(command: Callable[..., None]) -> Callable[..., None]:
+    """Register a command whose parameters ``material`` and ``design`` stand for the options of those classes."""
+    shared: dict[str, type[Any]] = {"material": StudyMaterial, "design": Design}
+    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name not in shared]
+    options = {name: options_of(kind) for name, kind in shared.items()}
+
+    def with_options(**values: Any) -> None:
+        made = {name: kind(**{each.name: values.pop(each.name) for each in options[name]})
+                for name, kind in shared.items()}  # fmt: skip
+        command(**values, **made)
+
+    parameters = [*own, *options["material"], *options["design"]]
+    required = inspect.Parameter.empty  # those without a default come first, and --json last
+    parameters.sort(key=lambda each: (each.default is not required, each.name == "as_json"))
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__doc__ = command.__doc__
+    return creating.command(command.__name__)(with_options)
+
+
+def options_of(kind: type[Any]) -> list[inspect.Parameter]:
+    """The fields of a dataclass as parameters."""
+    hints, either = get_type_hints(kind, include_extras=True), inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [
+        inspect.Parameter(each.name, either, default=each.default, annotation=hints[each.name]) for each in fields(kind)
+    ]
+
+
+@kind_of_study
+def pick(
+    data: Data,
+    scorer: Annotated[str, typer.Option("--scorer", help="The scorer whose features say which pictures look alike.")],
+    material: StudyMaterial,
+    design: Design,
+    sets: Annotated[int | None, typer.Option(min=1, help="Look-alike sets, at most. Default: 500.")] = None,
+    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
+    max_cosine: Annotated[
+        float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
+    ] = 0.8,
+) -> None:
+    """Choose the picture that a caption describes among pictures that look alike (paper 3, section 4.2.4)."""
+    create("pick", data, material, design, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
+
+
+@kind_of_study
+def rate(data: Data, material: StudyMaterial, design: Design, pictures: Pictures = None) -> None:
+    """Rate captions from 1 to 5: descriptiveness, accuracy, fluency (paper 1, Table 2)."""
+    create("rate", data, material, design, items=pictures)
+
+
+@kind_of_study
+def compare(data: Data, material: StudyMaterial, design: Design, pictures: Pictures = None) -> None:
+    """Compare two captions of a picture: which tells more, which is wrong."""
+    create("compare", data, material, design, items=pictures)
+
+
+def create(
+    kind: str, data: list[str], material: StudyMaterial, design: Design, scorer: str | None = None, **more: Any
+) -> None:
+    """Read the material, write the study, and say what was made. ``more``: further fields of the plan."""
+    from tellapart.study.create import Plan, create_study, read_material
+    from tellapart.study.design import ITEMS
+
+    plan = Plan(kind=kind, **asdict(design), **more)
+    if (material.out / ITEMS).exists():
+        raise UsageError(f"{material.out}: a study is there already; name another folder with -o")
+    read = read_material(data, material.captions or (), material.references or (), scorer)
+    study = create_study(material.out, read, plan)
+    show(summary(study), lambda: summary_line(study), material.as_json)
+
+
+def summary(study: Study) -> dict[str, Any]:
+    """A new study as JSON values."""
+    from tellapart.study.design import CONTROL, ITEM
+
+    return {
+        "folder": str(study.folder),
+        "kind": study.kind,
+        "systems": list(study.systems),
+        "items": len({study.trials[number].unit for number in study.of_role[ITEM]}),
+        "controls": len(study.of_role[CONTROL]),
+        "blocks": len(study.blocks),
+        "raters": study.settings.sampling.raters,
+        "participants": study.quota,
+        "stamp": study.stamp,
+        "to_write": study.settings.unwritten(),
+    }
+
+
+def summary_line(study: Study) -> str:
+    """A new study in lines."""
+    made = summary(study)
+    what = "look-alike sets" if study.kind == "pick" else "pictures"
+    lines = [
+        f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} blocks, "
+        f"{made['participants']} participants",
+        f"next: read {study.folder}/study.toml"
+        + (f" and write {', '.join(made['to_write'])}" if made["to_write"] else "")
+        + f"; then tellapart study serve {study.folder} --preview",
+    ]
+    return "\n".join(lines)
+
+
+@app.command()
+def plan(
+    kind: Annotated[str, typer.Argument(help="pick, rate or compare.")],
+    difference: Annotated[
+        float, typer.Option(help="The difference to find: 0.05 is five points; of rate, points of 5.")
+    ],
+    base: Annotated[
+        float | None,
+        typer.Option(help="The lower system's value, not of compare. Default: pick 0.4 (paper 3), rate 3.5."),
+    ] = None,
+    agreement: Annotated[float, typer.Option(help="Of two people on one item (Krippendorff's alpha).")] = 0.3,
+    systems: Annotated[int, typer.Option(min=2, help="Systems, people included.")] = 3,
+    items: Annotated[str | None, typer.Option(help="Sets or pictures, with commas. Default: 100,200,500.")] = None,
+    raters: Annotated[
+        str | None, typer.Option(help="Participants for each block, with commas. Default: 1,2,3,5,8.")
+    ] = None,
+    block: Annotated[int, typer.Option(min=1, help="Items that one participant answers.")] = 100,
+    pay: Annotated[float, typer.Option(min=0, help="What one participant is paid (paper 3: 13.5 dollars).")] = 0.0,
+    fee: Annotated[float, typer.Option(min=0, help="The platform's fee as a share of the pay, such as 0.33.")] = 0.0,
+    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="The power that is wanted.")] = 0.8,
+    budget: Annotated[float | None, typer.Option(min=0, help="At most this much money.")] = None,
+    studies: Annotated[int, typer.Option(min=20, help="Simulated studies of each design.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How many participants, items and how much money a difference takes: power by simulation."""
+    from dataclasses import asdict
+
+    from tellapart.study.plan import Assumptions, cheapest
+    from tellapart.study.plan import plan as simulate_plans
+
+    if budget is not None and not pay:
+        raise UsageError("--budget needs what one participant is paid; add --pay")
+    if kind == "compare" and base is not None:
+        raise UsageError("--base has no effect on compare, where equal systems are at 0.5; leave it out")
+    default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
+    assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
+    sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
+    rows = simulate_plans(assumed, sizes, each,
+                          studies=studies, seed=seed)  # fmt: skip
+    best = cheapest(rows, power, budget)
+    show(
+        {"assumptions": asdict(assumed), "rows": [asdict(row) for row in rows], "cheapest": best and asdict(best)},
+        lambda: plan_table(rows, best, power),
+        as_json,
+    )
+
+
+def numbers(option: str, text: str) -> list[int]:
+    """Whole numbers from 1 on, with commas."""
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise UsageError(f"{option} {text}: expected whole numbers with commas, such as 100,200")
+    return found
+
+
+def plan_table(rows: list[Row], best: Row | None, power: float) -> Table:
+    """The designs, the cheapest first."""
+    from rich import box
+    from rich.table import Table
+
+    title = (
+        f"the first with a power of {100 * power:g} % is marked" if best else f"none has a power of {100 * power:g} %"
+    )
+    table = Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
+    for head in ("", "items", "raters of a block", "participants", "answers", "cost", "power"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        cost = f"{row.cost:,.2f}" if row.cost else "–"
+        table.add_row("→" if row is best else "", f"{row.items:,}", str(row.raters), f"{row.participants:,}",
+                      f"{row.answers:,}", cost, f"{100 * row.power:.0f} %")  # fmt: skip
+    return table
+
+
+@app.command()
+def judges(
+    file: Annotated[
+        Path, typer.Argument(help="Human judgements in a published layout, such as ExpertAnnotations.txt.")
+    ],
+    references: Annotated[
+        list[Path] | None,
+        typer.Option(help="The pictures' references, and Flickr8k's captions: Flickr8k.token.txt, … Repeatable."),
+    ] = None,
+    layout: Annotated[str | None, typer.Option(help="The layout, where it is not recognised.")] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(help="Names, with commas. Default: all that the inputs allow. Repeatable."),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The pictures, as kind:path, for metrics that see them.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name. Needs --data.")] = None,
+    synonyms: Annotated[
+        Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
+    ] = None,
+    llm_judge: LlmJudge = None,
+    ledger: JudgeLedger = LEDGER,
+    prompts: JudgePrompts = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
+    from tellapart.evaluation.judges.judge import JudgeInputs
+    from tellapart.evaluation.meta.agreement import agreement_with_people
+    from tellapart.utils.messages import say
+
+    names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
+    found = agreement_with_people(
+        file,
+        references or (),
+        layout,
+        names,
+        data=data,
+        scorer=scorer,
+        synonyms=synonyms,
+        judge=JudgeInputs(llm_judge, ledger, prompts),
+        resamples=resamples,
+        seed=seed,
+    )
+    show(found.to_json(), found.table, as_json)
+    for note in found.notes:
+        say(f"note: {note}")
+
+
+@app.command()
+def arena(
+    captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
+    data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
+    llm_judge: LlmJudge = None,
+    ledger: JudgeLedger = LEDGER,
+    prompts: JudgePrompts = None,
+    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Compare the ids that all files have.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
+    from tellapart.evaluation.judges.arena import run_arena
+    from tellapart.evaluation.judges.judge import JudgeInputs
+    from tellapart.utils.messages import say
+
+    judge = JudgeInputs(llm_judge, ledger, prompts).open()
+    if judge is None:
+        raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
+    found = run_arena(captions, data, judge, resamples=resamples, seed=seed, allow_missing=allow_missing)
+    show(found.to_json(), found.table, as_json)
+    for note in found.notes:
+        say(f"note: {note}")

@@ -7,10 +7,19 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import TRAINING, App, recipe_names
-from tellapart.cli.devices import Device, RecipePrecision, precision_settings
+from tellapart.cli.common import (
+    TRAINING,
+    App,
+    Device,
+    Json,
+    Overwrite,
+    RecipePrecision,
+    Settings,
+    precision_settings,
+    recipe_names,
+    show_run,
+)
 from tellapart.cli.launch import Nproc, in_processes
-from tellapart.cli.output import Json, Overwrite, Settings, show_run
 
 app = App()
 

@@ -13,8 +13,8 @@ from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
 from tellapart.evaluation.test_sets import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.statistics import Interval, mean_interval
+from tellapart.report.gallery import Album
 from tellapart.report.page import template
-from tellapart.report.pictures import Album
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalScorer

@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tellapart.boost.backends import open_backend
-from tellapart.boost.backends.openai import KEYS
-from tellapart.boost.check import unusable
-from tellapart.boost.estimate import estimate
-from tellapart.boost.job import Boosted, Job, Tally
+from tellapart.boost.backends import KEYS, open_backend
+from tellapart.boost.job import Job, Tally, estimate, ledger_of
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.run import ledger_of
-from tellapart.boost.types import Backend, Message, Request, Stage
+from tellapart.boost.stages import unusable
+from tellapart.boost.types import Backend, Boosted, Message, Request, Stage
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.inference.writers import PRINTED, Written, open_writer
@@ -120,7 +117,7 @@ def caption_by_server(
     ``decoding``: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
     (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, with a seed each.
     ``ledger``: where answers are kept (default: beside ``out``). ``retry``: options of
-    `tellapart.boost.retry.RetryingBackend`. Prints how many requests are expected and how many there are at
+    `tellapart.boost.job.RetryingBackend`. Prints how many requests are expected and how many there are at
     most, and what they cost, where the name has prices.
 
     Raises `UsageError` for a request that cannot be met, and `TellapartError` where no request can succeed; captions

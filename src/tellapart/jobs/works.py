@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart import __version__
 from tellapart.boost.job import Job as BoostJob
+from tellapart.boost.job import check_out
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
-from tellapart.boost.run import check_out
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError

@@ -1,17 +1,186 @@
-"""The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer picked."""
+"""Pictures as data URIs, each embedded once: a page refers to it as ``<use href="#p0">`` wherever it is shown.
+
+A text in pieces, so that a page can mark some of its words, and bars that say what each word is worth.
+
+The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer picked.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
+from PIL import Image, ImageOps
+
+from tellapart.errors import PictureError
 from tellapart.report.folder import Answer, Claims, Gallery, LookalikeSet, RunFolder
-from tellapart.report.marks import JudgedWord, Piece, judged_words, pieces
-from tellapart.report.pictures import Album, unreadable_line
-from tellapart.report.verdict import YARDSTICKS, compare, order
-from tellapart.report.words import number
+from tellapart.report.verdict import YARDSTICKS, compare, number, order
+from tellapart.types import Picture
+
+# Pictures up to this side keep every pixel (PNG) and are scaled without smoothing; larger ones become JPEG files.
+SMALL = 96
+# The size limit of all pictures of a page, in characters of base64, and the sides to try until they fit.
+BUDGET = 3_800_000
+SIDES = (288, 224, 176, 136, 104)
+
+
+@dataclass(frozen=True)
+class Sprite:
+    """One embedded picture: ``symbol`` is its id on the page, ``uri`` its data."""
+
+    symbol: str
+    uri: str
+    width: int
+    height: int
+    crisp: bool
+
+
+@dataclass
+class Album:
+    """The pictures of a page. `add` files first, then `sprites`; equal files are one picture, whatever their names."""
+
+    _by_hash: dict[str, bytes] = field(default_factory=dict)
+    _symbols: dict[str, str] = field(default_factory=dict)
+
+    def add(self, root: Path, name: str) -> str:
+        """The symbol of the picture ``root``/``name``. Raises ValueError or OSError where it cannot be read."""
+        inside = PurePosixPath(name.replace("\\", "/"))
+        if inside.is_absolute() or ".." in inside.parts:
+            raise ValueError("it lies outside the run folder")
+        return self.add_content((root / inside).read_bytes())
+
+    def add_content(self, content: bytes) -> str:
+        """The symbol of the picture in the bytes of a file. Raises ValueError or OSError for other bytes."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self._symbols:
+            _open(content)  # raises here, where the caller still knows the name
+            self._symbols[digest] = f"p{len(self._symbols)}"
+            self._by_hash[digest] = content
+        return self._symbols[digest]
+
+    def add_picture(self, picture: Picture) -> str | None:
+        """The symbol of a picture of any kind, drawn or from a file; None where it cannot be read."""
+        stream = io.BytesIO()
+        try:
+            picture.image().convert("RGB").save(stream, "PNG")
+            return self.add_content(stream.getvalue())
+        except (PictureError, OSError, ValueError):
+            return None
+
+    def sprites(self) -> list[Sprite]:
+        """All pictures, as large as the page's budget allows."""
+        images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
+        side = SIDES[0]
+        while True:
+            made = [_sprite(symbol, image, side) for symbol, image in images.items()]
+            total = sum(len(s.uri) for s in made)
+            if total <= BUDGET or side == SIDES[-1]:
+                return made
+            # The size of a photo is about proportional to its area: skip the sides that would not fit.
+            smaller = [s for s in SIDES if s < side]
+            side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
+
+
+def _open(content: bytes) -> Image.Image:
+    """Decode to RGB, upright, at most the largest side, without metadata (a photo's may contain its location)."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+    except (Image.DecompressionBombError, SyntaxError, EOFError) as error:
+        raise ValueError(str(error)) from error
+    if max(upright.size) > SMALL:
+        upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
+    return upright
+
+
+def _sprite(symbol: str, image: Image.Image, side: int) -> Sprite:
+    """``image`` as data; a photo is made smaller in place, so that the next smaller side starts from there."""
+    crisp = max(image.size) <= SMALL
+    if not crisp:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if crisp:
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.save(stream, "JPEG", quality=80, optimize=True)
+    kind = "png" if crisp else "jpeg"
+    uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return Sprite(symbol, uri, *image.size, crisp)
+
+
+def unreadable_line(names: Iterable[str]) -> str:
+    """The page's line about pictures that could not be read; the first few are named."""
+    names = list(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {', '.join(names[:3])}{more}."
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some characters of a text; ``why`` says why they are marked, and is empty where they are not.
+
+    ``new`` words are not known to be false: no source says them.
+    """
+
+    text: str
+    why: str = ""
+    new: bool = False
+
+
+Span = tuple[int, int, str]  # start, end, why
+
+
+def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[Piece, ...]:
+    """``text`` cut at spans in characters; one that lies outside it or overlaps another is left unmarked.
+
+    Where a word is false and new, it is marked as false.
+    """
+    wrong = [(start, end, why) for start, end, why in false if 0 <= start < end <= len(text)]
+    free = [span for span in new if not any(span[0] < end and start < span[1] for start, end, _ in wrong)]
+    found, at = [], 0
+    for start, end, why, is_new in sorted([*((*span, False) for span in wrong), *((*span, True) for span in free)]):
+        if at <= start < end <= len(text):
+            found += [Piece(text[at:start]), Piece(text[start:end], why, is_new)]
+            at = end
+    return tuple(piece for piece in [*found, Piece(text[at:])] if piece.text)
+
+
+@dataclass(frozen=True)
+class JudgedWord:
+    """A content word with its bars: ``worth`` and ``belief`` as text, widths in percent.
+
+    ``against``: the word is worth less than nothing, it tells of a look-alike.
+    """
+
+    text: str
+    worth: str
+    worth_width: float
+    against: bool
+    belief: str
+    belief_width: float
+
+
+MOST_NATS = 3.0  # of worth, that the longest bar shows: the limit of a paid word
+
+
+def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:
+    """The words at spans of ``text`` that lie inside it, in their order."""
+    words = []
+    for start, end, worth, belief in sorted(found):
+        if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):
+            belief = min(max(belief, 0.0), 1.0)
+            width = 100 * min(abs(worth) / MOST_NATS, 1.0)
+            shown = number(worth, 1, signed=True)
+            words.append(JudgedWord(text[start:end], shown, width, worth < 0, number(100 * belief, 0), 100 * belief))
+    return tuple(words)
+
 
 # A gallery is looked through by a person; more sets than this only make the page slow.
 MOST_SETS = 60

@@ -17,12 +17,10 @@ import jinja2
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.report.curves import HEIGHT, WIDTH, Chart, charts
+from tellapart.report.curves import CURVE, Chart, charts, trade_off
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
-from tellapart.report.gallery import GalleryView, view_gallery
-from tellapart.report.pictures import Album
+from tellapart.report.gallery import Album, GalleryView, view_gallery
 from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
-from tellapart.report.tradeoff import trade_off
 from tellapart.report.verdict import Comparison, compare, headline, statistics
 from tellapart.utils.files import replace_text, writable_file
 
@@ -83,7 +81,7 @@ def render(folders: Sequence[RunFolder], command: str) -> str:
         sprites=album.sprites(),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        chart_size=(WIDTH, HEIGHT),
+        curve=CURVE,
         command=command,
     )
 

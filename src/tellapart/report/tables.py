@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.report.comparable import classes, differences
 from tellapart.report.folder import Estimate, Results, RunFolder
-from tellapart.report.verdict import Change, Comparison, compare, main_metric, order
-from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number, size_text
+from tellapart.report.verdict import (
+    Change,
+    Comparison,
+    Metric,
+    arrange,
+    classes,
+    compare,
+    decimals,
+    describe,
+    differences,
+    main_metric,
+    metric_of,
+    number,
+    order,
+    size_text,
+)
 
 # The strip that shows intervals, in its own units.
 STRIP = 120.0

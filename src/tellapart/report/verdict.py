@@ -1,12 +1,197 @@
-"""What changed: each metric's change as better, worse, unclear or neutral, and the summary sentence."""
+"""Metrics in words: what a key of ``results.json`` means, and which direction is better.
+
+Which results may be ranked against each other: those of the same pictures, measured in the same way.
+
+What changed: each metric's change as better, worse, unclear or neutral, and the summary sentence.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.metrics.statistics import format_p, is_clear
-from tellapart.report.folder import Estimate, Pair, Results
-from tellapart.report.words import Metric, arrange, decimals, describe, metric_of, number
+from tellapart.metrics.results import GROUPS, OTHER
+from tellapart.metrics.statistics import format_p, is_clear, places_for
+from tellapart.report.folder import Candidates, Estimate, MetricInfo, Pair, Results
+
+MINUS = "\u2212"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as reports show it.
+
+    ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
+    that measured it; empty for the first scorer.
+    """
+
+    key: str
+    name: str
+    explain: str
+    direction: int
+    group: str
+    scorer: str = ""
+    candidates: Candidates | None = None
+
+    @property
+    def retrieval(self) -> bool:
+        """Whether it is a retrieval metric, which is shown with the number of candidates and chance."""
+        return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
+
+    def setting(self, *estimates: Estimate | None) -> str:
+        """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
+        if not self.retrieval:
+            return ""
+        counts = sorted({e.n for e in estimates if e is not None and e.n is not None})
+        parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
+        if self.candidates is not None:
+            parts += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
+        return ", ".join(parts)
+
+    @property
+    def base(self) -> str:
+        """The key without the suffix of a held-out scorer."""
+        return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
+
+
+_RETRIEVAL = re.compile(r"recall@\d|mean_rank\b|listener_accuracy")
+_NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
+_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
+
+
+def size_text(candidates: Candidates) -> str:
+    """As in ``10``, or ``7–10`` where sets differ in size."""
+    fewest, most = candidates.fewest, candidates.most
+    return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
+
+
+def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> Metric:
+    """The metric behind a key such as ``recall@1.random100@held-out``.
+
+    ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
+    key names.
+    """
+    if candidates is None and (named := _NAMED_SIZE.match(key)):
+        k, size = int(named[1]), int(named[2])
+        candidates = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+    found = _KEY.fullmatch(key)
+    base, scorer = (found["base"], found["scorer"] or "") if found else (key, "")
+    info = info or MetricInfo(label=base.replace("_", " "))
+    direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
+    group = info.group if info.group in GROUPS else OTHER
+    return Metric(key, info.label, info.help, direction, group, scorer, candidates)
+
+
+def metric_of(results: Results, key: str) -> Metric:
+    """The metric of a key of these results."""
+    return describe(key, results.candidates.get(key), results.metrics.get(key))
+
+
+def arrange(metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
+    metrics = list({metric.key: metric for metric in metrics}.values())
+    seen: dict[str, int] = {}
+    for metric in metrics:
+        seen.setdefault(metric.base, len(seen))
+    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
+
+
+def decimals(estimates: Iterable[Estimate | None], difference: Iterable[float | None] = ()) -> int:
+    """Decimals that suit one metric's row, so that no bound of a difference is shown as a zero that it is not."""
+    values = [x for e in estimates if e for x in (e.value, e.low, e.high) if x is not None]
+    values = values or [x for x in difference if x is not None]
+    if not values or all(x == int(x) for x in values):
+        places = 0
+    else:
+        largest = max(map(abs, values))
+        places = 0 if largest >= 1000 else 1 if largest >= 1 else 3
+    return places_for(places, difference)
+
+
+def number(x: float | None, places: int, *, signed: bool = False) -> str:
+    """``x`` for reading: a true minus sign, thousands apart, an en dash where there is none."""
+    if x is None or x != x:
+        return "–"
+    text = f"{abs(x):,.{places}f}"
+    negative = x < 0 and float(text.replace(",", "")) != 0
+    return (MINUS if negative else "+" if signed else "") + text
+
+
+# Parts of a signature that change an interval or a yardstick, and not the value itself.
+_IDLE = ("bootstrap", "human")
+_NAMES = {
+    "scorer": "the scorer",
+    "mined-by": "the scorer that mined the look-alikes",
+    "pools": "the candidates",
+    "truth": "the truth",
+    "tok": "the tokenizer",
+    "tellapart": "the version of tellapart",
+}
+_SHORT = 60  # characters of a part that is named
+
+
+def test_conditions(results: Results, key: str) -> tuple[object, ...]:
+    """What two values of a metric must share to be comparable: the pictures, and the metric's signature.
+
+    Results without a digest of their pictures are comparable with no others.
+    """
+    n, ids = _pictures(results)
+    return (n, ids or id(results), _parts(results, key))
+
+
+def differences(a: Results, b: Results, key: str) -> list[str]:
+    """What keeps two values of a metric from being compared, in words; empty where they can be.
+
+    As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
+    """
+    found = []
+    (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
+    if not (ids_a and ids_b):
+        found.append("the pictures (their ids are not on file)")
+    elif (n_a, ids_a) != (n_b, ids_b):
+        how = f"{n_a:,} against {n_b:,}" if n_a != n_b else f"{n_a:,} each, and not the same ones"
+        found.append(f"the pictures ({how})")
+    left, right = (dict(_parts(results, key)) for results in (a, b))
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name) != right.get(name):
+            how = " against ".join(_short(side.get(name)) for side in (left, right))
+            found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
+    return found
+
+
+def classes(results: Sequence[Results], key: str) -> list[list[int]]:
+    """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(results):
+        found.setdefault(test_conditions(one, key), []).append(place)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _pictures(results: Results) -> tuple[int, str]:
+    n = results.pictures.n or max((e.n or 0 for system in results.systems.values() for e in system.values() if e),
+                                  default=0)  # fmt: skip
+    return n, results.pictures.ids
+
+
+def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
+    """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
+    named: dict[str, str] = {}
+    plain: list[str] = []
+    for part in filter(None, results.signatures.get(key, "").split("|")):
+        name, colon, value = part.partition(":")
+        if not colon:
+            plain.append(part)
+        elif name not in _IDLE:
+            named[name] = value
+    return (("", "|".join(plain)), *sorted(named.items()))
+
+
+def _short(value: str | None) -> str:
+    if not value:
+        return "none on file"
+    return value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"
+
 
 # Systems that are yardsticks: they are shown, but a run is not judged by them unless there is nothing else.
 YARDSTICKS = ("human", "chance", "random")

@@ -1,29 +1,205 @@
-"""From answers to figures: who counts, each system's means, differences, agreement and times.
+"""Intervals for means over ratings that share participants and items.
+
+Participants and items are both samples. The variance is that of two-way clustering (Cameron, Gelbach and Miller 2011):
+of a bootstrap over participants, plus that over items, minus that over single answers, which both contain; each is
+resampled with replacement, whole clusters at a time. The interval is Student's, with one degree of freedom less than
+the smaller number of clusters. Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings
+three times: for answers of yes and no, intervals are then up to 1.7 times too wide.
+
+Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from counts of units by options.
+
+From answers to figures: who counts, each system's means, differences, agreement and times.
 
 ``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
 harmonic mean of a system's mean descriptiveness and mean accuracy, which is how paper 1's Table 2 comes about.
 ``compare``: how often a system's caption tells more (a tie counts half), and how often it is called wrong.
+
+Answers as files for others: JSON and CSV, without anything that says who answered.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 
-from tellapart.errors import UsageError
+from tellapart.errors import MissingExtra, UsageError
 from tellapart.metrics.results import Pair
-from tellapart.metrics.statistics import Interval
-from tellapart.study.agreement import Level, fleiss_kappa, krippendorff_alpha, option_counts_of
-from tellapart.study.bootstrap import Draws, Floats, Ratings, difference, interval, means, resampled_means
-from tellapart.study.design import CONTROL, ITEM, Study
-from tellapart.study.exclusion import control_errors, exclusion
-from tellapart.study.questions import ASPECTS, MORE, WRONG, option_counts, questions
-from tellapart.study.store import COMPLETE, Answer, AnswerStore, Participant
+from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
+from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG, Study, option_counts, questions
+from tellapart.study.session import control_errors, exclusion
+from tellapart.study.store import COMPLETE, Answer, AnswerStore, Participant, moment
+from tellapart.utils.files import replace_text, write_errors
+
+Floats = npt.NDArray[np.float64]
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """M ratings: who (participant), of what (item), of which system, and the value."""
+
+    participant_M: npt.NDArray[np.int64]
+    item_M: npt.NDArray[np.int64]
+    system_M: npt.NDArray[np.int64]
+    value_M: Floats
+
+    def __len__(self) -> int:
+        return len(self.value_M)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A number, or S of them, in R resamples of participants, of items and of single answers; and how many there are
+    of each."""
+
+    person_R: Floats
+    item_R: Floats
+    rating_R: Floats
+    clusters: tuple[int, int, int]
+
+    def __getitem__(self, system: int) -> Draws:
+        """The draws of one system."""
+        return Draws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
+
+    def __sub__(self, other: Draws) -> Draws:
+        """The draws of a difference: resample by resample."""
+        return Draws(
+            self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
+        )
+
+    def standard_error(self) -> float:
+        """By two-way clustering; never below that of participants or items alone. NaN for a single cluster."""
+        parts = []
+        for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
+            known_R = drawn_R[np.isfinite(drawn_R)]
+            parts.append(float(known_R.var()) * count / (count - 1) if count > 1 and len(known_R) > 1 else NAN)
+        person, item, rating = parts
+        return math.sqrt(max(person + item - rating, person, item)) if math.isfinite(sum(parts)) else NAN
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom."""
+        return min(self.clusters[:2]) - 1
+
+
+def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> Draws:
+    """Each system's mean in each resample, R×S; NaN where a resample has no rating of it."""
+    member_MS = np.eye(systems)[ratings.system_M]
+    both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
+    drawn, clusters = [], []
+    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # one may rate two systems
+    for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
+        names, row_M = np.unique(axis_M, return_inverse=True)
+        sums_GC = np.zeros((len(names), 2 * systems))
+        np.add.at(sums_GC, row_M, both_MC)
+        sums_RC = np.concatenate([w @ sums_GC for w in bootstrap_weights(len(names), resamples, 3 * seed + place)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            drawn.append(np.asarray(sums_RC[:, :systems] / sums_RC[:, systems:], float))
+        clusters.append(len(names))
+    return Draws(drawn[0], drawn[1], drawn[2], (clusters[0], clusters[1], clusters[2]))
+
+
+def means(ratings: Ratings, systems: int) -> Floats:
+    """Each system's mean, S; NaN where it has no rating."""
+    member_MS = np.eye(systems)[ratings.system_M]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(ratings.value_M @ member_MS / member_MS.sum(0), float)
+
+
+def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
+    """A value with its interval, within the bounds of the scale; NaN where the interval is undefined.
+
+    So it is where all answers agree: what the next participant says cannot be told from a spread of 0.
+    """
+    half = student_quantile(confidence, draws.freedom) * draws.standard_error()
+    if not math.isfinite(half) or not half:  # max and min would give the bounds
+        return Interval(value, NAN, NAN, n)
+    return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
+
+
+def difference(value: float, draws: Draws, n: int, confidence: float) -> Difference:
+    """A difference with its interval and its two-sided p-value; NaN where they are undefined, as in `interval`."""
+    error = draws.standard_error()
+    if not error or not math.isfinite(error) or draws.freedom < 1:
+        return Difference(value, NAN, NAN, n, NAN)
+    half = student_quantile(confidence, draws.freedom) * error
+    p = 2 * (1 - NormalDist().cdf(_as_normal(abs(value) / error, draws.freedom))) if value else 1.0
+    return Difference(value, value - half, value + half, n, p)
+
+
+def student_quantile(confidence: float, freedom: int) -> float:
+    """The half width of a central interval of Student's t, by Wallace's (1959) approximation: within 1.2 % from three
+    degrees of freedom on. NaN below one."""
+    if freedom < 1:
+        return NAN
+    z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(z * z / freedom))
+
+
+def _as_normal(t: float, freedom: int) -> float:
+    """The normal deviate with the tail of a t: the inverse of `student_quantile`."""
+    return (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))
+
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
+    """Krippendorff's alpha (2011), by the package krippendorff. U units, V options in their order.
+
+    Units with one rater do not count. None where no unit has two, or all raters chose one and the same option.
+    Raises `MissingExtra`.
+    """
+    try:
+        import krippendorff
+    except ModuleNotFoundError:
+        raise MissingExtra("study", "Krippendorff's alpha, in the report of a study,") from None
+
+    counts = np.asarray(count_UV, int)
+    counts = counts[counts.sum(1) >= 2]
+    if not len(counts) or (counts.sum(0) > 0).sum() < 2:
+        return None
+    values = np.arange(counts.shape[1])
+    return float(krippendorff.alpha(value_counts=counts, value_domain=values, level_of_measurement=level))
+
+
+def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
+    """Fleiss' kappa (1971): agreement beyond chance on options without an order.
+
+    Fleiss asks for equally many raters of each unit. Where they differ, each unit's agreement is over its own pairs of
+    raters and the shares of the options are over all ratings, which is his formula where they are equal. None where no
+    unit has two raters, or all chose one and the same option.
+    """
+    counts = np.asarray(count_UV, float)
+    counts = counts[counts.sum(1) >= 2]
+    if not len(counts):
+        return None
+    rater_U = counts.sum(1)
+    agreed = float((((counts**2).sum(1) - rater_U) / (rater_U * (rater_U - 1))).mean())
+    share_V = counts.sum(0) / counts.sum()
+    chance = float((share_V**2).sum())
+    return None if np.isclose(chance, 1) else (agreed - chance) / (1 - chance)
+
+
+def option_counts_of(unit_M: npt.ArrayLike, option_M: npt.ArrayLike, options: int) -> npt.NDArray[np.int64]:
+    """Counts U×V of M ratings: how many raters chose each option of each unit."""
+    units, row_M = np.unique(np.asarray(unit_M), return_inverse=True)
+    counts = np.zeros((len(units), options), np.int64)
+    np.add.at(counts, (row_M, np.asarray(option_M)), 1)
+    return cast("npt.NDArray[np.int64]", counts)
+
 
 F1, ACCURACY = "f1", "accuracy"
 
@@ -281,3 +457,104 @@ def _notes(study: Study, store: AnswerStore, people: Sequence[Person]) -> list[s
     elif stamps[-1][1] != study.stamp:
         notes.append("The design in this folder is not the one that was stamped: something was changed afterwards.")
     return notes
+
+
+JSON_FILE, CSV_FILE, PEOPLE_FILE = "answers.json", "answers.csv", "identifiers.csv"
+_MORE = ("first", "same", "second")
+_WRONG = ("neither", "first", "second", "both")
+
+
+def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = False) -> dict[str, Any]:
+    """Write ``answers.json`` (design facts, every answer) and ``answers.csv`` (one row for each answer) to ``out``.
+
+    Participants are P1, P2, … and times are relative to their beginning. with_ids: also ``identifiers.csv``, who of the
+    platform is which of them, for paying; never publish it.
+    """
+    people = people_of(study, store)
+    status = {one.name: one for one in people}
+    rows = _rows(study, store, status)
+    with write_errors(out, "name another folder with -o"):
+        out.mkdir(parents=True, exist_ok=True)
+        document = {
+            "kind": study.kind,
+            "title": study.settings.title,
+            "systems": study.systems,
+            "stamp": study.stamp,
+            "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in store.stamps()],
+            "exclusion": study.settings.exclusion.model_dump(),
+            "participants": [asdict(one) for one in people],
+            "not_taking_part": store.refusals(),
+            "answers": rows,
+        }
+        replace_text(out / JSON_FILE, json.dumps(_finite(document), ensure_ascii=False, indent=1) + "\n")
+        replace_text(out / CSV_FILE, _csv(rows))
+        if with_ids:
+            identities = store.identities()
+            known = [
+                {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
+                 "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
+                for number, own in identities.items()
+                if f"P{number}" in status  # not who has begun since
+            ]  # fmt: skip
+            replace_text(out / PEOPLE_FILE, _csv(known))
+    return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),
+            "identifiers": with_ids}  # fmt: skip
+
+
+def _rows(study: Study, store: AnswerStore, people: Mapping[str, Person]) -> list[dict[str, Any]]:
+    participants = {one.number: one for one in store.participants()}
+    found = []
+    for answer in store.answers():
+        one, trial = participants[answer.participant], study.trials[answer.trial]
+        if trial.role == PRACTICE:
+            continue
+        name = f"P{one.number}"
+        place = study.order(one.block, one.ordinal, one.seed)[answer.position]
+        shown = study.shown_options(place, answer.options)
+        row: dict[str, Any] = {
+            "participant": name,
+            "counted": name in people and people[name].status == COMPLETE and not people[name].excluded,
+            "block": one.block,
+            "position": answer.position,
+            "role": trial.role,
+            "item": trial.unit,
+            "system": " / ".join(trial.systems),
+            "caption": " / ".join(trial.captions),
+            "passed": trial.passes(answer.options) if trial.role != ITEM else None,
+            "seconds": None if answer.seconds is None else round(answer.seconds, 2),
+            "minute": round((answer.at - one.started) / 60, 2),
+            "changed": answer.revision - 1,
+        }
+        if study.kind == "pick":
+            row |= {"correct": answer.options[0] == 0, "place": shown[0] + 1,
+                    "picked": trial.pictures[answer.options[0]], "target": trial.pictures[0]}  # fmt: skip
+        elif study.kind == "rate":
+            row |= {q.name: option + 1 for q, option in zip(questions("rate"), answer.options, strict=True)}
+        else:
+            row |= {MORE: _MORE[answer.options[0]], WRONG: _WRONG[answer.options[1]], "order_changed": place.flip}
+        found.append(row)
+    return found
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    """A table; a text that a spreadsheet would take for a formula is led by an apostrophe."""
+    out = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _plain(value) for key, value in row.items()} for row in rows)
+    return out.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and value != value else value

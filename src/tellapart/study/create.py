@@ -1,4 +1,13 @@
-"""Making a study: which pictures, which captions, which blocks."""
+"""Sets of pictures that look alike, each with a target, as paper 3 made them for people (section 4.2.4, appendix A).
+
+Targets come in random order. The distractors of a target are its nearest pictures by cosine among those that are in no
+set yet and whose cosine *to the target* is at most a limit (0.8 in the paper); nothing else is limited. So no picture
+is in two sets.
+
+Making a study: which pictures, which captions, which blocks.
+
+The pictures, captions and references of a new study, from the same specifications and files that ``eval`` reads.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +22,107 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from tellapart.data import open_many
+from tellapart.data.caption_files import CaptionFile, read_caption_file
+from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import PictureError, UsageError
+from tellapart.evaluation.inputs import name_systems, read_references
+from tellapart.features.nearest import Vectors
 from tellapart.progress import Progress
-from tellapart.study.design import CONTROL, EXAMPLE, FORMAT, ITEM, ITEMS, PICTURES, PRACTICE, Study, Trial, shuffled
-from tellapart.study.mine import MAX_COSINE, easy_sets, lookalike_sets
-from tellapart.study.questions import CHECK_CAPTION, KINDS, SCALE
-from tellapart.study.settings import FILE, settings_text
+from tellapart.study.design import (
+    CHECK_CAPTION,
+    CONTROL,
+    EXAMPLE,
+    FILE,
+    FORMAT,
+    ITEM,
+    ITEMS,
+    KINDS,
+    PICTURES,
+    PRACTICE,
+    SCALE,
+    Study,
+    Trial,
+    settings_text,
+    shuffled,
+)
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import typed_command
+from tellapart.utils.messages import say, typed_command
 from tellapart.utils.web.app import encode_picture
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from tellapart.types import Item
+
+MAX_COSINE = 0.8  # paper 3, footnote 8
+
+
+def lookalike_sets(
+    features_ND: npt.ArrayLike,
+    targets: Sequence[int],
+    available: Sequence[int],
+    *,
+    size: int = 10,
+    count: int | None = None,
+    max_cosine: float = MAX_COSINE,
+) -> list[list[int]]:
+    """Up to ``count`` sets of ``size`` rows of ``features_ND``, the target first, then from near to far.
+
+    targets: rows that may be one, in the order in which they are tried. available: rows that a set may hold. A target
+    with too few pictures left is passed over. Equal cosines are ordered by row (`tellapart.features.nearest`).
+    """
+    vectors = Vectors.of(features_ND)
+    free_N = np.zeros(len(vectors), bool)
+    free_N[list(available)] = True
+    sets: list[list[int]] = []
+    with Progress(count if count is not None else len(targets), "finding look-alikes") as progress:
+        for target in targets:
+            if count is not None and len(sets) >= count:
+                break
+            if not free_N[target]:
+                continue
+            free_N[target] = False
+            rows_M = np.flatnonzero(free_N)
+            cosine_M = vectors.cosines(np.full(len(rows_M), target), rows_M)
+            near = cosine_M <= max_cosine
+            rows_M, cosine_M = rows_M[near], cosine_M[near]
+            if len(rows_M) < size - 1:
+                free_N[target] = True  # it may still be a distractor
+                continue
+            order_K = np.lexsort((rows_M, -cosine_M))[: size - 1]
+            chosen = [int(row) for row in rows_M[order_K]]
+            free_N[chosen] = False
+            sets.append([int(target), *chosen])
+            progress.advance()
+    return sets
+
+
+def easy_sets(
+    features_ND: npt.ArrayLike, reserved: Sequence[int], *, size: int, count: int, seed: str
+) -> list[list[int]]:
+    """``count`` disjoint sets of reserved rows for control items: a target among random pictures unlike it.
+
+    The distractors are drawn from the half of the free rows that is less like the target, so that a look suffices.
+    """
+    from tellapart.study.design import shuffled
+
+    vectors = Vectors.of(features_ND)
+    free = shuffled(reserved, seed, "easy")
+    sets = []
+    for number in range(count):
+        target, rest = free[0], np.array(free[1:])
+        cosine_M = vectors.cosines(np.full(len(rest), target), rest)
+        far = [int(row) for row in rest[np.argsort(cosine_M, kind="stable")[: max(size - 1, len(rest) // 2)]]]
+        chosen = shuffled(far, seed, f"easy {number}")[: size - 1]
+        sets.append([target, *chosen])
+        free = [row for row in free[1:] if row not in set(chosen)]
+    return sets
+
 
 HUMAN = "human"
 PRACTICE_ITEMS = 2
@@ -314,3 +411,62 @@ class _Maker:
                     block.append((first + unit * conditions + (number + turn) % conditions, flip))
                 blocks.append(block)
         return blocks
+
+
+def read_material(
+    data: Sequence[str],
+    captions: Sequence[Path],
+    references: Sequence[Path] = (),
+    scorer: str | None = None,
+) -> Material:
+    """Everything that a study is made of. Systems are called after their files. Says what does not fit together.
+
+    scorer: whose features define which pictures look alike; pictures that cannot be read are then left out.
+    """
+    dataset = open_many(list(data))
+    items: Sequence[Item] = list(dataset)
+    features_ND: np.ndarray | None = None
+    made: dict[str, object] = {"data": list(data)}
+    if scorer is not None:
+        import numpy as np
+
+        from tellapart.features.store import FeatureStore
+        from tellapart.models.device import best_device
+        from tellapart.scorers import load_scorer
+
+        model, store = load_scorer(scorer, best_device()), FeatureStore()
+        items = store.readable(items, model.encoder, skipped=dataset.unreadable)
+        features_ND = np.asarray(store.features(items, model.encoder))
+        made |= {"scorer": scorer, "scorer_fingerprint": model.fingerprint}
+    for line in dataset.report():
+        say(line)
+    paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
+    known = KnownIds("the data", [i.id for i in items], {id_: str(path) for id_, path in paths if path is not None})
+    files = name_systems(captions)
+    systems = {name: _one_each(read_caption_file(path), known, name) for name, path in files.items()}
+    made["captions"] = {name: hashlib.sha256(_content(path)).hexdigest() for name, path in files.items()}
+    texts: Mapping[str, Sequence[str]] = {item.id: item.references for item in items}
+    if (found := read_references(references)) is not None:
+        texts = match_captions(found, known, "references").texts
+    return Material(items, systems, texts, features_ND, made)
+
+
+def _one_each(file: CaptionFile, known: KnownIds, name: str) -> dict[str, str]:
+    """One caption for each known id that has one. Raises `UsageError` where none fits, or one has several."""
+    matched = match_captions(file, known, name)
+    if matched.how:
+        say(matched.how)
+    ids = set(known.ids)
+    found = {id_: texts for id_, texts in matched.texts.items() if id_ in ids}
+    if not found:
+        raise UsageError(f"{file.name}: none of its captions is about a picture of the data; name its pictures alike")
+    if double := next((id_ for id_, texts in found.items() if len(texts) > 1), None):
+        raise UsageError(f"{file.name}: several captions of '{double}'; a study asks about one of each system")
+    blank = [id_ for id_, texts in found.items() if not texts or not texts[0].strip()]
+    if blank:
+        say(f"{name}: {len(blank):,} empty captions are left out, such as that of '{blank[0]}'")
+    return {id_: texts[0].strip() for id_, texts in found.items() if texts and texts[0].strip()}
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else str(path).encode()

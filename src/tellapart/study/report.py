@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.metrics.statistics import Interval, format_p
 from tellapart.study.analysis import ACCURACY, F1, Agreement, Person, StudyResults
-from tellapart.study.design import CONTROL, ITEM, PRACTICE
-from tellapart.study.questions import ASPECTS, MORE, WRONG
+from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import replace_text, write_errors
 from tellapart.utils.messages import typed_command

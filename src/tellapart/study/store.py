@@ -1,4 +1,8 @@
-"""Participants and their answers. An answer is committed before it is acknowledged, and never overwritten.
+"""One transaction at a time, in a file of SQLite or on a PostgreSQL server: what is committed is on disk.
+
+The SQL of this package is what both understand; ``?`` stands for a value.
+
+Participants and their answers. An answer is committed before it is acknowledged, and never overwritten.
 
 ``answers`` is a log: a later revision of the same position stands in place of the earlier one. Identifiers of
 recruiting platforms are in a table of their own, so that they can be deleted and answers kept.
@@ -8,17 +12,174 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
+import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tellapart.errors import UsageError
-from tellapart.study.database import Database, PostgresDatabase, SqliteDatabase, Transaction
+from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.study.design import Study
+from tellapart.utils.sqlite import PATIENCE, FileKind, open_sqlite, transaction
+
+if TYPE_CHECKING:
+    import psycopg
+
+APPLICATION = 0x7E11A9B2 & 0x7FFFFFFF  # SQLite's field for whose file it is
+FORMAT = 1
+Row = tuple[Any, ...]
+
+
+class Transaction(Protocol):
+    """Statements that are all committed or none."""
+
+    def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Run one statement; the rows that it returns."""
+        ...
+
+
+class Database(Protocol):
+    """A place for answers. Safe from several threads and several processes."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages, without a password."""
+        ...
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Nothing else is written between the first statement and the commit. Raises `TellapartError`."""
+        ...
+
+    def close(self) -> None:
+        """Close it; what was committed stays."""
+        ...
+
+
+class StoreError(TellapartError):
+    """The database fails now; the same request may succeed later."""
+
+
+class SqliteDatabase:
+    """A file of SQLite in WAL mode; a power cut takes nothing that was committed."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.name, self._db = str(path), db
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
+        """Open the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
+        if not create and not path.is_file():
+            raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
+        return cls(
+            path, open_sqlite(path, FileKind("answers", "--store", APPLICATION, FORMAT, schema, ["secure_delete = ON"]))
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """See `Database`."""
+        with self._lock:
+            try:
+                with transaction(self._db):
+                    yield lambda sql, values=(): self._db.execute(sql, tuple(values)).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.name}: not saved ({error})") from None
+
+    def compact(self) -> None:
+        """Write deleted rows out of the log and of the free pages, so that they cannot be read from the file.
+
+        Raises `StoreError` where another process works in the file for too long; the rows are deleted all the same.
+        """
+        try:
+            with self._lock:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._db.execute("VACUUM")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.name}: deleted, but not yet overwritten in the file ({error}); type the same "
+                             "once more when nobody else works in it") from None  # fmt: skip
+
+    def close(self) -> None:
+        """See `Database`."""
+        with self._lock:
+            self._db.close()
+
+
+class PostgresDatabase:
+    """A schema of its own on a PostgreSQL server; connects again where the connection is lost."""
+
+    def __init__(self, url: str, space: str, driver: ModuleType) -> None:
+        self.name, self._url, self._space, self._psycopg = url, url, space, driver
+        self._lock = threading.Lock()
+        self._connection: psycopg.Connection[Row] | None = None
+
+    @classmethod
+    def open(cls, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> PostgresDatabase:
+        """Connect, and make the tables where they are not there."""
+        try:
+            import psycopg
+        except ModuleNotFoundError:
+            raise MissingExtra("study", "a store on PostgreSQL") from None
+        if re.match(r"[^/]+//[^/@]*:[^/@]*@", url):
+            raise UsageError("--store: a password on the command line can be read by others; put it in ~/.pgpass or "
+                             "the variable PGPASSWORD")  # fmt: skip
+        database = cls(url, space, psycopg)
+        with database.transaction() as run:
+            known = run("SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", (space,))
+            if not known and not create:
+                raise UsageError(f"{url}: no answers to this study there yet; type: tellapart study serve")
+            run(f"CREATE SCHEMA IF NOT EXISTS {space}")
+            run(f"SET search_path TO {space}")
+            for statement in schema:
+                run(statement)
+        return database
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        if self._connection is None or self._connection.closed:
+            connection: psycopg.Connection[Row] = self._psycopg.connect(self._url, connect_timeout=int(PATIENCE))
+            self._connection = connection
+            self._connection.execute(f"SET search_path TO {self._space}")
+            self._connection.commit()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """See `Database`. Other processes wait on an advisory lock."""
+        with self._lock:
+            try:
+                connection = self._connect()
+                with connection.transaction():
+                    number = int.from_bytes(self._space.encode()[-8:], "big", signed=True)
+                    connection.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+                    yield lambda sql, values=(): self._run(connection, sql, values)
+            except self._psycopg.Error as error:
+                if self._connection is not None:
+                    self._connection.close()
+                self._connection = None
+                line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                raise StoreError(f"{self.name}: not saved ({line})") from None
+
+    @staticmethod
+    def _run(connection: psycopg.Connection[Row], sql: str, values: Sequence[Any]) -> list[Row]:
+        done = connection.execute(sql.replace("?", "%s").encode(), tuple(values) or None)
+        return done.fetchall() if done.description else []
+
+    def compact(self) -> None:
+        """PostgreSQL vacuums by itself."""
+
+    def close(self) -> None:
+        """See `Database`."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+
 
 ACTIVE, COMPLETE, SCREENED, EXPIRED, WITHDRAWN = "active", "complete", "screened_out", "expired", "withdrawn"
 STORE = "answers.sqlite"

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.boost.estimate import estimate
-from tellapart.boost.job import Job, Tally, read_text
+from tellapart.boost.job import Job, Tally, estimate, read_text
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError

@@ -16,8 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.study.database import StoreError
 from tellapart.study.session import Conflict, Full, StudySession, Unknown
+from tellapart.study.store import StoreError
 from tellapart.utils.web.app import SameOrigin, own_origins, part_routes, read_body, want
 
 TOKEN = "x-participant"

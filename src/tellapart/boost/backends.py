@@ -1,0 +1,463 @@
+"""Backends: an OpenAI-compatible server, a local model, or the scripted backend that ships with the package.
+
+openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one
+openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
+local:FOLDER                                a model of transformers on this machine (`tellapart.boost.local`)
+scripted:error=0.2                          blends and describes `scenes` by their grammar (`tellapart.boost.scripted`)
+
+A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
+`BackendError` that says whether another attempt may help. ``temperature`` and ``top_p`` are sent only where they are
+set; a field that the server refuses by name is left out of all further requests, and a line says so. The key is read
+from the environment, goes into one header, and is struck out of the server's words, whole or in part, before anything
+is cut, kept or shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Request
+from tellapart.data.images.pictures import BytesPicture, FilePicture
+from tellapart.errors import MissingExtra, UsageError, nearest
+from tellapart.types import Picture
+from tellapart.utils.messages import say
+from tellapart.utils.text import clean_text
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at home: words of captions are like it
+
+
+def redact(text: str, key: str) -> str:
+    """``text`` with `REDACTED` for every run of at least half of ``key``, also where white space splits it."""
+    if len(key) < SHORTEST:
+        return text
+    least = max(SHORTEST, len(key) // 2)
+    runs = {key[start : start + least] for start in range(len(key) - least + 1)}
+    packed = "".join(text.split())
+    if not any(run in packed for run in runs):
+        return text
+    secret = bytearray(len(packed))
+    for run in runs:
+        at = packed.find(run)
+        while at >= 0:
+            secret[at : at + least] = b"\1" * least
+            at = packed.find(run, at + 1)
+    places = [place for place, letter in enumerate(text) if not letter.isspace()]
+    kept, end = [], 0
+    for start, stop in _runs_of_ones(secret):
+        kept += [text[end : places[start]], REDACTED]
+        end = places[stop - 1] + 1
+    return "".join(kept) + text[end:]
+
+
+def _runs_of_ones(marks: bytearray) -> list[tuple[int, int]]:
+    """(start, end) of every run of ones."""
+    runs, at = [], marks.find(1)
+    while at >= 0:
+        end = marks.find(0, at)
+        end = len(marks) if end < 0 else end
+        runs.append((at, end))
+        at = marks.find(1, end)
+    return runs
+
+
+def number(settings: dict[str, str], key: str, default: float) -> float:
+    """A setting that is a number of at least 0. Raises `UsageError`."""
+    try:
+        value = float(settings.get(key, default))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"{key}={settings[key]} is not a number of at least 0")
+    return value
+
+
+AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # what every server decodes
+LARGEST_SIDE = 1024  # pixels; multimodal models see less than that
+LARGEST_FILE = 2 << 20  # bytes
+ORIENTATION = 0x0112  # of EXIF; servers differ in whether they turn the picture
+
+
+def data_url(picture: Picture) -> str:
+    """``data:image/…;base64,…``: the file itself where it is upright and small, else drawn anew.
+
+    Raises `PictureError` for a damaged picture: the server is not asked about it.
+    """
+    read = picture.read() if isinstance(picture, FilePicture) else picture
+    if isinstance(read, BytesPicture):
+        kind = _plain(read.data)
+        data = read.data if kind else b""
+    else:
+        kind, data = None, b""
+    if kind is None:
+        kind, data = _drawn(read.image())
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def _plain(data: bytes) -> str | None:
+    """The media type of a file that can go as it is: sound, small, upright."""
+    from PIL import Image
+
+    if len(data) > LARGEST_FILE:
+        return None
+    try:
+        with Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
+            upright = opened.getexif().get(ORIENTATION, 1) == 1
+            plain = upright and max(opened.size) <= LARGEST_SIDE and opened.mode in ("RGB", "L")
+            if plain:
+                opened.load()  # a file that breaks off is found here
+            return AS_IT_IS[opened.format or ""] if plain else None
+    except Exception:  # Pillow answers damaged bytes with almost anything; drawing it anew says what is wrong
+        return None
+
+
+def _drawn(image: Image.Image) -> tuple[str, bytes]:
+    """A decoded picture, no larger than `LARGEST_SIDE`: PNG where it is small (nothing is lost), JPEG else."""
+    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    file = io.BytesIO()
+    small = max(image.size) <= LARGEST_SIDE // 4
+    image.save(file, "PNG" if small else "JPEG", **({} if small else {"quality": 95}))
+    return "image/png" if small else "image/jpeg", file.getvalue()
+
+
+NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
+LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
+FOR_ALL = frozenset({401, 402, 403, 404, 405})
+ADVICE = {
+    401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    402: "the account has no credit",
+    403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    404: "the server does not know this model or this path; its address usually ends in /v1",
+    405: "the server does not know this path; its address usually ends in /v1",
+}
+SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
+
+
+def failure(message: str, like: BackendError) -> BackendError:
+    """The same failure with another message."""
+    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal)
+
+
+def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
+    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it.
+
+    ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
+    """
+    if status == 200:
+        return _completion(reply, key)
+    detail = _words(reply, key)
+    if status in NOT_NOW:
+        raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
+    if status in LATER or status > 500:
+        raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
+    if status in FOR_ALL:
+        raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
+    if 300 <= status < 400:
+        raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
+    raise BackendError(f"the server refuses this request ({status}{detail})")
+
+
+def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
+    """Which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words name."""
+    if status not in (400, 422):
+        return None
+    try:
+        param = json.loads(reply)["error"]["param"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        param = None
+    words = param if isinstance(param, str) and param else _error_text(reply)
+    return next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+
+
+def seconds(retry_after: str | None) -> float | None:
+    """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
+    if retry_after is None:
+        return None
+    try:
+        wait = float(retry_after)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except ValueError:
+            return None
+    return max(0.0, wait) if wait < float("inf") else None
+
+
+def _completion(reply: bytes, key: str) -> Answer:
+    """Of a reply of the right form; any other may be right the next time."""
+    try:
+        value = json.loads(reply)
+        choice = value["choices"][0]
+        content = choice["message"]["content"]
+        finish = choice.get("finish_reason") or "stop"
+        if isinstance(content, list):  # parts, as some servers write them
+            content = "".join(part.get("text") or "" for part in content)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
+    # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
+    if not isinstance(content, str | None) or not isinstance(finish, str):
+        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True)
+    usage = value.get("usage")
+    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    return Answer(redact(content or "", key), *tokens, clean_text(redact(finish, key))[:FINISH])
+
+
+def _count(usage: Any, key: str) -> int:
+    count = usage.get(key) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 53 else 0
+
+
+def _words(reply: bytes, key: str) -> str:
+    """The server's error message, as ``: …``."""
+    text = _readable(_error_text(reply), key)[:SHOWN]
+    return f": {text}" if text else ""
+
+
+def _error_text(reply: bytes) -> str:
+    try:
+        error = json.loads(reply)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return reply.decode("utf-8", "replace")
+
+
+def _quoted(reply: bytes, key: str) -> str:
+    return repr(_readable(reply.decode("utf-8", "replace"), key)[:60])
+
+
+def _readable(text: str, key: str) -> str:
+    """A server's own words, whole, without the key: on one line, clean."""
+    return " ".join(clean_text(redact(text, key)).split())
+
+
+KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
+KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
+"""Settings: the variable that holds the key; seconds for one answer; the name of the field that bounds an answer;
+prices of a million tokens in and out, for the cost; sampling of requests that set none themselves."""
+SAMPLING = ("temperature", "top_p")
+LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
+LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
+
+
+class OpenAI:
+    """A model behind a server. ``name`` has no address: a model that moves to another machine keeps its answers.
+
+    Several threads may ask at once; each request holds one connection. ``sampling``: what the specification sets, which
+    is part of the name.
+    """
+
+    def __init__(self, model: str, url: str | None = None, settings: dict[str, str] | None = None) -> None:
+        settings = settings or {}
+        if not model:
+            raise UsageError("openai: names no model; type openai:MODEL@http://127.0.0.1:8000/v1")
+        self.sampling = {key: number(settings, key, 0.0) for key in SAMPLING if key in settings}
+        typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
+        self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
+        self._url = _checked(url or os.environ.get(URL_VARIABLE, ""), self.name) + "/chat/completions"
+        self._key = _key(settings.get("key"), self.name)
+        self.timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
+        self._limit = settings.get("limit", "max_tokens")
+        priced = "in" in settings or "out" in settings
+        self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
+        self._client = self._new_client()
+        self._loop = _loop()
+        self._refused: dict[str, str] = {}  # fields that are not sent any more, and what the server said
+        self._lock = threading.Lock()
+
+    def complete(self, request: Request) -> Answer:
+        """One answer, within the time set. Raises `BackendError`."""
+        fields, refused = self._fields(request), dict(self._refused)
+        while True:
+            sent = {LIMITS.get(name, "") if name in refused else name: value for name, value in fields.items()}
+            status, retry_after, reply = self._exchange({name: value for name, value in sent.items() if name})
+            try:
+                answer = read_answer(status, retry_after, reply, self._key)
+            except BackendError as error:
+                words = self._clean(str(error))
+                named = refused_field(status, reply, [name for name in (*LIMITS, *SAMPLING, "seed") if name in sent])
+                if named is None or named in refused or LIMITS.get(named) in refused:
+                    raise failure(f"{self.name}: {words}", error) from None
+                refused[named] = words
+                continue
+            self._learn(refused)
+            return answer
+
+    def _learn(self, refused: Mapping[str, str]) -> None:
+        """Change all further requests as the one that was answered, and say so once."""
+        with self._lock:
+            new = {name: words for name, words in refused.items() if name not in self._refused}
+            self._refused = {**self._refused, **new}
+        for name, words in new.items():
+            instead = f"sent as '{LIMITS[name]}'" if name in LIMITS else "left out"
+            say(f"{self.name}: '{name}' is {instead} from now on: {words}")
+
+    def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
+        """Status, ``Retry-After`` and body of the reply, within the time set. Raises `BackendError`."""
+        import httpx2
+
+        try:
+            return asyncio.run_coroutine_threadsafe(self._post(json.dumps(body).encode()), self._loop).result()
+        except (TimeoutError, httpx2.TimeoutException):
+            raise BackendError(f"{self.name}: no answer within {self.timeout:g} s", retry=True) from None
+        except httpx2.HTTPError as error:
+            detail = self._clean(str(error)) or type(error).__name__
+            raise BackendError(
+                f"{self.name}: {self._server} broke off or is not there ({detail})", retry=True
+            ) from None
+
+    async def _post(self, body: bytes) -> tuple[int, str | None, bytes]:
+        """One deadline for connection, headers and body: httpx's own limit is per read, and a 1xx starts it anew."""
+        reply = bytearray()
+        async with asyncio.timeout(self.timeout), self._client.stream("POST", self._url, content=body) as response:
+            async for part in response.aiter_bytes():
+                reply += part
+                if len(reply) > LARGEST_REPLY:
+                    raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
+            return response.status_code, response.headers.get("retry-after"), bytes(reply)
+
+    def _fields(self, request: Request) -> dict[str, Any]:
+        messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
+        if request.picture is not None:
+            last = max(n for n, message in enumerate(messages) if message["role"] == "user")
+            shown = {"type": "image_url", "image_url": {"url": data_url(request.picture)}}
+            messages[last]["content"] = [shown, {"type": "text", "text": messages[last]["content"]}]
+        body: dict[str, Any] = {"model": self.model, "messages": messages, self._limit: request.max_tokens}
+        own = {"temperature": request.temperature, "top_p": request.top_p, "seed": request.seed}
+        body |= self.sampling | {name: value for name, value in own.items() if value is not None}
+        if request.stop:
+            body["stop"] = list(request.stop)
+        return body
+
+    @property
+    def address(self) -> str:
+        """Where the server is."""
+        return self._url.removesuffix("/chat/completions")
+
+    @property
+    def _server(self) -> str:
+        return urlsplit(self._url).netloc
+
+    def _clean(self, text: str) -> str:
+        """One line with the key removed: some servers repeat it."""
+        text = clean_text(redact(text, self._key))
+        return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
+
+    def _new_client(self) -> Any:
+        try:
+            import httpx2
+        except ImportError:
+            raise MissingExtra("boost", "a server's model") from None
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        # Proxies of the environment do not lead to this machine itself.
+        here = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+            trust_env=not here,
+        )
+
+
+@lru_cache(maxsize=1)
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all servers, in a thread of its own: what it runs can be cancelled at a deadline."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # requests that the end of the program cuts off
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def _checked(url: str, name: str) -> str:
+    """An address without credentials and without the last slash. Raises `UsageError`."""
+    if not url:
+        raise UsageError(f"{name}: on which server? type {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if parts.username or parts.password or "?" in url or "#" in url:
+        raise UsageError(
+            f"{name}: a server's address has no user, password or '?' in it; keys come from {KEY_VARIABLE}"
+        )
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"{name}: '{url}' is no server's address; type one such as http://127.0.0.1:8000/v1")
+    return url.rstrip("/").removesuffix("/chat/completions")
+
+
+def _key(variable: str | None, name: str) -> str:
+    """The key that an environment variable holds; none where `KEY_VARIABLE` is not set (servers at home need none)."""
+    key = os.environ.get(variable or KEY_VARIABLE, "").strip()
+    if variable and not key:
+        raise UsageError(f"{name}: the environment has no {variable}; type: export {variable}=…, or leave out key=")
+    if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
+        raise UsageError(f"{name}: what {variable or KEY_VARIABLE} holds is no key (blanks or unprintable characters)")
+    return key
+
+
+def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
+    """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
+
+    ``device`` and ``precision``: of a local model, see `tellapart.models.device`.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind not in (*BACKENDS, "local"):
+        raise UsageError(
+            f"no backend is called '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; type one such as {EXAMPLE}"
+        )
+    return _local(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
+
+
+def _openai(rest: str) -> Backend:
+    body, settings = _settings(rest, f"openai:{rest}", KEYS)
+    model, at, url = body.rpartition("@http")
+    return OpenAI(model if at else body, f"http{url}" if at else None, settings)
+
+
+def _local(rest: str, device: str, precision: str) -> Backend:
+    from tellapart.boost.local import Local
+
+    return Local.open(rest, device, precision)
+
+
+def _scripted(rest: str) -> Backend:
+    from tellapart.boost.scripted import Scripted
+
+    _, settings = _settings(f"?{rest}" if rest else "", f"scripted:{rest}", ("error", "seed"))
+    return Scripted(error=number(settings, "error", 0.0), seed=int(number(settings, "seed", 0.0)))
+
+
+BACKENDS: dict[str, Callable[[str], Backend]] = {"openai": _openai, "scripted": _scripted}
+EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
+
+
+def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """What stands before the ``?``, and the pairs behind it."""
+    body, _, query = text.partition("?")
+    values = {}
+    for pair in filter(None, query.split("&")):
+        key, equals, value = pair.partition("=")
+        if key not in known:
+            raise UsageError(f"'{spec.partition('@')[0]}' has no setting '{key}'{nearest(key, known)}")
+        if not equals or not value:
+            raise UsageError(f"{spec.partition('@')[0]}: '{pair}' is not key=value")
+        values[key] = unquote(value)
+    return body, values
