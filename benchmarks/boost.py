@@ -114,14 +114,14 @@ class InstantBackend:
 def measure_job(mode: str, url: str, n: int, in_flight: int) -> dict[str, Any]:
     """One run, in this process: seconds of n requests, or memory by the number of items done."""
     from tellapart.boost.backends import open_backend
-    from tellapart.boost.job import Job
+    from tellapart.boost.job import BoostJob
     from tellapart.boost.ledger import Ledger
     from tellapart.boost.stages import stages
 
     backend = open_backend(f"openai:m@{url}") if mode == "requests" else InstantBackend()
     memory: dict[int, float] = {}
     with tempfile.TemporaryDirectory() as folder, Ledger.open(Path(folder) / "ledger.jsonl") as ledger:
-        job = Job(stages(["blend"], backend, None), ledger, in_flight)
+        job = BoostJob(stages(["blend"], backend, None), ledger, in_flight)
         start = time.perf_counter()
         for done, boosted in enumerate(job.run(iter(GeneratedItems(n))), start=1):
             if "blend" not in boosted.texts:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tellapart.boost.statistics import Errors, Share, describer_errors, new_words, share_of_new_words
+from tellapart.boost.statistics import Errors, NewWordShare, describer_errors, new_words, share_of_new_words
 from tellapart.metrics.words import analyser
 from tellapart.scenes import Object, Scene
 
@@ -25,10 +25,10 @@ def test_new_words_are_content_words_by_lemma() -> None:
     sources = ["A man is reaching up with tennis racquets.", "Two men on a court"]
     text = "A man reaches up with a red tennis racquet on the courts and was wearing shorts."
     assert new_words(text, sources, analyse) == ["red", "wearing", "shorts"]
-    assert share_of_new_words(text, sources, analyse) == Share(3, 8)
+    assert share_of_new_words(text, sources, analyse) == NewWordShare(3, 8)
     assert new_words(text, [], analyse) == ["man", "reaches", "red", "tennis", "racquet", "courts", "wearing", "shorts"]
-    assert Share(1, 2) + Share(1, 6) == Share(2, 8) and Share(2, 8).percent == 25
-    assert Share().percent != Share().percent
+    assert NewWordShare(1, 2) + NewWordShare(1, 6) == NewWordShare(2, 8) and NewWordShare(2, 8).percent == 25
+    assert NewWordShare().percent != NewWordShare().percent
 
 
 @pytest.mark.parametrize(

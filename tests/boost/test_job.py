@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.boost.job import Job, RetryingBackend, boost_dataset, in_order, parse_shard
+from tellapart.boost.job import BoostJob, RetryingBackend, boost_dataset, in_order, parse_shard
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import made_file, merge
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
@@ -64,8 +64,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield opened
 
 
-def run(ledger: Ledger, items: Dataset, *stages: Stage, **more: int) -> tuple[Job, list]:  # type: ignore[type-arg]
-    job = Job(stages, ledger, **more, **QUICK)
+def run(ledger: Ledger, items: Dataset, *stages: Stage, **more: int) -> tuple[BoostJob, list]:  # type: ignore[type-arg]
+    job = BoostJob(stages, ledger, **more, **QUICK)
     return job, list(job.run(iter(items)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tellapart.boost.scripted import Facts, Scripted, add, blend, facts_of, say
+from tellapart.boost.scripted import SceneFacts, Scripted, add, blend, facts_of, say
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
@@ -25,7 +25,7 @@ def boosted(scene: Scene, backend: Scripted) -> dict[str, str]:
     return answers
 
 
-def values(facts: Facts) -> list[Mapping[str, str]]:
+def values(facts: SceneFacts) -> list[Mapping[str, str]]:
     return sorted(({slot: word[0] for slot, word in t.items()} for t in facts.things), key=lambda t: sorted(t.items()))
 
 

@@ -11,7 +11,7 @@ import pytest
 from tellapart.boost import statistics as ours
 from tellapart.boost.scripted import Scripted
 from tellapart.boost.stages import NAMES, stages
-from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, Share, Statistics, tokens_of
+from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, NewWordShare, Statistics, tokens_of
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item
@@ -62,11 +62,15 @@ def test_new_words_against_the_references_and_against_what_was_given() -> None:
     made.add(DOG, TEXTS)
     found = made.new_words()
     # The describer's own words are old and ball; shiny is in neither source of the holistic caption.
-    assert found.in_no_reference == {"blend": Share(0, 7), "describe": Share(2, 5), "holistic": Share(3, 10)}
-    assert found.in_no_source == {"blend": Share(0, 7), "holistic": Share(1, 10)}
-    assert found.left_out == Share(0, 2)
+    assert found.in_no_reference == {
+        "blend": NewWordShare(0, 7),
+        "describe": NewWordShare(2, 5),
+        "holistic": NewWordShare(3, 10),
+    }
+    assert found.in_no_source == {"blend": NewWordShare(0, 7), "holistic": NewWordShare(1, 10)}
+    assert found.left_out == NewWordShare(0, 2)
     made.add(DOG, {"describe": "a wet dog with a stick", "holistic": "a dog with a stick"})
-    assert made.new_words().left_out == Share(1, 4)
+    assert made.new_words().left_out == NewWordShare(1, 4)
     assert any("left out 25.0 % of the description's words" in line for line in made.lines())
     assert any("33.3 % of its content words are in no reference, 8.3 % in nothing" in line for line in made.lines())
 

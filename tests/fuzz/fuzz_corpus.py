@@ -285,7 +285,7 @@ def _mined(folder: Path) -> None:
 
 def _study(folder: Path) -> None:
     """A study with answers of scripted participants."""
-    from tellapart.study.create import Material, Plan, create_study
+    from tellapart.study.create import Material, StudyPlan, create_study
     from tellapart.study.simulate import rehearse
     from tellapart.types import Item
 
@@ -293,7 +293,9 @@ def _study(folder: Path) -> None:
     captions = {"a": LINES, "b": {name: f"{text} there" for name, text in LINES.items()}}
     material = Material(items, captions, {item.id: item.references for item in items})
     told = dict.fromkeys(("title", "researcher", "institution", "contact", "ethics", "payment"), "x")
-    study = create_study(folder / "study", material, Plan(kind="rate", items=2, block=2, controls=1, raters=1, **told))
+    study = create_study(
+        folder / "study", material, StudyPlan(kind="rate", items=2, block=2, controls=1, raters=1, **told)
+    )
     rehearse(study, 3, at_once=1).store.rename(folder / "study" / "answers.sqlite")
     shutil.rmtree(folder / "study" / "simulated")
 

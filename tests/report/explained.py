@@ -12,18 +12,18 @@ build_report = partial(report.build_report, describe=describe)
 read_run = partial(folder.read_run, describe=describe)
 
 
-def info(key: str) -> folder.MetricInfo:
+def info(key: str) -> folder.StoredMetricInfo:
     """What the registry says of a key of results."""
-    return folder.MetricInfo.model_validate(asdict(describe(key)))
+    return folder.StoredMetricInfo.model_validate(asdict(describe(key)))
 
 
-def made_results(**fields: Any) -> folder.Results:
+def made_results(**fields: Any) -> folder.StoredResults:
     """Results with the registry's words for their metrics."""
-    results = folder.Results(**fields)
+    results = folder.StoredResults(**fields)
     results.metrics |= {key: info(key) for system in results.systems.values() for key in system}
     return results
 
 
-def described(key: str) -> verdict.Metric:
+def described(key: str) -> verdict.ShownMetric:
     """The metric of a key whose results say nothing of it, as a page of a run of 0.1 has it."""
     return verdict.describe(key, info=info(key))

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from sample_run import results
 
 from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
-from tellapart.report.folder import Estimate, Pair, Results
+from tellapart.report.folder import Estimate, StoredPair, StoredResults
 from tellapart.report.page import duration, moment
 from tellapart.report.verdict import arrange, compare, decimals, headline, number, statistics
 
 
-def made(**metrics: tuple[float, float, float]) -> Results:
+def made(**metrics: tuple[float, float, float]) -> StoredResults:
     """Results of before and after: value, value, half the interval of the difference."""
     keys = {key.replace("R1", "recall@1.lookalike").replace("__", "@"): v for key, v in metrics.items()}
     systems = {name: {k: Estimate(value=v[i]) for k, v in keys.items()} for i, name in enumerate(("before", "after"))}
     pairs = [
-        Pair(a="before", b="after", metric=k, difference=b - a, low=b - a - h, high=b - a + h)
+        StoredPair(a="before", b="after", metric=k, difference=b - a, low=b - a - h, high=b - a + h)
         for k, (a, b, h) in keys.items()
     ]
     return made_results(systems=systems, pairs=pairs)
@@ -72,7 +72,7 @@ def test_a_pair_stored_the_other_way_round_is_turned() -> None:
     turned = json.loads(json.dumps(source))
     for pair in turned["pairs"]:
         pair.update(a="after", b="before", difference=-pair["difference"], low=-pair["high"], high=-pair["low"])
-    straight, back = (compare(Results.model_validate(r)) for r in (source, turned))
+    straight, back = (compare(StoredResults.model_validate(r)) for r in (source, turned))
     assert straight == back
 
 
@@ -97,7 +97,7 @@ def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> 
 def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() -> None:
     info = {"label": "Shouting", "help": "capital letters per caption", "direction": "lower", "group": "Other"}
     before, after = Estimate(value=10, low=9, high=11), Estimate(value=5, low=4, high=6)
-    results = Results.model_validate({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
+    results = StoredResults.model_validate({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
     results.systems = {"before": {"shouting": before, "bleu4": before}, "after": {"shouting": after, "bleu4": after}}
     found = compare(results)
     assert found is not None

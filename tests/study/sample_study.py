@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image
 
 from tellapart.scenes import Scenes
-from tellapart.study.create import Material, Plan, create_study
+from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import Study
-from tellapart.study.simulate import Log, Web
+from tellapart.study.simulate import ParticipantLog, Web
 from tellapart.types import Item
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"> & <script>document.title='owned'</script>"
@@ -82,7 +82,7 @@ def make_study(folder: Path, kind: str = "pick", material: Material | None = Non
     }
     settings |= {"title": "Telling pictures apart", "researcher": "Ada", "institution": "A university",
                  "contact": "ada@example.org", "ethics": "Board 12", "payment": "You are paid 3 pounds."}  # fmt: skip
-    return create_study(folder, material or make_material(), Plan(kind=kind, **{**settings, **changes}))
+    return create_study(folder, material or make_material(), StudyPlan(kind=kind, **{**settings, **changes}))
 
 
 def edit_settings(study: Study, **values: Any) -> Study:
@@ -112,7 +112,7 @@ class Clock:
 
 def browser(url: str, identifier: str = "") -> tuple[Web, dict[str, Any]]:
     """Somebody who has agreed: requests with a token, and the first state."""
-    web = Web(url, Log())
+    web = Web(url, ParticipantLog())
     state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "", "session": ""})
     web.token = state["token"]
     return web, state

@@ -16,7 +16,7 @@ from PIL import Image
 from sample_study import LONG, Photo, edit_settings, make_material, make_study
 
 from tellapart.errors import PictureError, UsageError
-from tellapart.study.create import Material, Plan, create_study, easy_sets, lookalike_sets
+from tellapart.study.create import Material, StudyPlan, create_study, easy_sets, lookalike_sets
 from tellapart.study.design import CONTROL, EXAMPLE, ITEM, PRACTICE, Study, check_pictures, open_study, shuffled
 
 
@@ -203,7 +203,7 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
         open_study(tmp_path)
     study = make_study(tmp_path / "s")
     with pytest.raises(UsageError, match="a study is there already"):
-        create_study(study.folder, make_material(), Plan(kind="pick"))
+        create_study(study.folder, make_material(), StudyPlan(kind="pick"))
     path = study.folder / "study.toml"
     text = path.read_text()
     for old, new, told in (

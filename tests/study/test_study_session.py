@@ -23,8 +23,8 @@ from starlette.types import Message
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.analysis import analyse, people_of
 from tellapart.study.design import CONTROL, ITEM, Study
-from tellapart.study.session import Conflict, Full, StudySession, Unknown
-from tellapart.study.simulate import Effects, Log, Script, Web, local_server
+from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
+from tellapart.study.simulate import Effects, ParticipantLog, Script, Web, local_server
 from tellapart.study.store import AnswerStore
 from tellapart.utils.web.app import own_origins, read_body
 
@@ -139,7 +139,7 @@ def test_back_by_one_step_and_no_further(made: Study, tmp_path: Path) -> None:
         token, state = start(session)
         state = walk(session, token, state, until=2)
         assert not state["can_go_back"], "not into the practice"
-        with pytest.raises(Conflict):
+        with pytest.raises(AnswerConflict):
             session.back(token)
         state = session.answer(token, 2, [1], 0)
         earlier = session.back(token)
@@ -148,12 +148,12 @@ def test_back_by_one_step_and_no_further(made: Study, tmp_path: Path) -> None:
         assert changed["position"] == 3 and session.back(token)["answer"] == [3]
         assert session.answer(token, 2, [3], 2)["position"] == 3, "going on without a change"
         state = session.answer(token, 3, [0], 0)
-        with pytest.raises(Conflict):
+        with pytest.raises(AnswerConflict):
             session.answer(token, 2, [0], 2)
         state = walk(session, token, state)
         assert state["phase"] == "review" and session.back(token)["phase"] == "items"
         assert session.finish(token)["phase"] == "complete"
-        with pytest.raises(Conflict):
+        with pytest.raises(AnswerConflict):
             session.back(token)
         assert [a.revision for a in store.answers() if a.position == 2] == [2], (
             "the log keeps both, the last one stands"
@@ -167,7 +167,7 @@ def test_double_submit_and_two_windows(made: Study, tmp_path: Path) -> None:
         state = walk(session, token, state, until=3)
         again = [session.answer(token, 3, [2], 0) for _ in range(3)]
         assert [one["position"] for one in again] == [4, 4, 4] and len(store.answers()) == 4
-        with pytest.raises(Conflict) as behind:  # the other window still shows item 3 and answers otherwise
+        with pytest.raises(AnswerConflict) as behind:  # the other window still shows item 3 and answers otherwise
             session.answer(token, 3, [1], 0)
         assert behind.value.state["position"] == 4 and store.answers()[3].revision == 1
         threads = [threading.Thread(target=lambda n=n: _quiet(session, token, 4, n % 4)) for n in range(12)]
@@ -180,7 +180,7 @@ def test_double_submit_and_two_windows(made: Study, tmp_path: Path) -> None:
 
 
 def _quiet(session: StudySession, token: str, position: int, option: int) -> None:
-    with contextlib.suppress(Conflict):
+    with contextlib.suppress(AnswerConflict):
         session.answer(token, position, [option], 0)
 
 
@@ -225,7 +225,7 @@ def test_a_strangers_token_opens_nothing(served: tuple[Study, AnswerStore, str])
     _, store, url = served
     browser(url, "honest")
     for token in ("", "x", "x" * 5000, "' OR 1=1 --", "\u00e9"):
-        web = Web(url, Log())
+        web = Web(url, ParticipantLog())
         web.token = token.encode("utf-8").decode("latin-1")
         for path, body in (("/api/state", None), ("/api/answer", {"position": 0, "options": [0], "revision": 0}),
                            ("/api/back", {}), ("/api/finish", {}), ("/api/withdraw", {})):  # fmt: skip
@@ -305,7 +305,7 @@ def test_codes_for_the_platform(made: Study, tmp_path: Path) -> None:
 
 def test_a_beginning_that_is_sent_again_is_the_same_participation(made: Study, tmp_path: Path) -> None:
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
-        web = Web(url, Log())
+        web = Web(url, ParticipantLog())
         web.token = "0123456789abcdef" * 3
         body = {"consent": True, "identifier": "", "study": "", "session": ""}
         first, again = web.json("/api/begin", body), web.json("/api/begin", body)
@@ -324,7 +324,7 @@ def test_an_identifier_that_others_know_opens_nobodys_participation(made: Study,
         answer(web, state, [0])
         begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
         for token in ("", "0123456789abcdef" * 3, browser(url, "other")[0].token):
-            stranger = Web(url, Log())
+            stranger = Web(url, ParticipantLog())
             stranger.token = token
             status, told = stranger.ask("/api/begin", begin)
             assert status == 400 and b"in another browser" in told and made.settings.consent.contact.encode() in told
@@ -402,7 +402,7 @@ def test_screening_out_early_waits_until_the_mistake_cannot_be_taken_back(tmp_pa
         session.answer(token, first, wrong, 1)
         state = session.answer(token, first + 1, [0], 0)
         assert state == {"phase": "screened_out", "code": study.settings.recruitment.screened_out, "return_url": ""}
-        with pytest.raises(Conflict):
+        with pytest.raises(AnswerConflict):
             session.answer(token, first + 2, [0], 0)
 
 
@@ -510,7 +510,7 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
                     assert saved[one.number, position] == made.canonical_options(places[position], option)
             assert len(saved) <= sum(map(len, acknowledged.values())) + 4
         for name, own in acknowledged.items():
-            web = Web(url, Log())
+            web = Web(url, ParticipantLog())
             web.token = tokens[name]
             state = web.json("/api/state")
             assert state["phase"] == "review" or state["position"] >= len(own), "and everybody goes on where they were"
@@ -522,9 +522,9 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
 def test_a_script_finds_out_when_another_study_is_served(made: Study, tmp_path: Path) -> None:
     other = make_study(tmp_path / "other", seed=9)
     with AnswerStore.open(made, tmp_path / "a.sqlite") as store, local_server(made, store) as url:
-        web = Web(url, Log())
+        web = Web(url, ParticipantLog())
         with pytest.raises(TellapartError, match="not the one in this folder"):
-            Script(other, Effects.of(other), "careful", "s").take(web, Log(), 0, "x")
+            Script(other, Effects.of(other), "careful", "s").take(web, ParticipantLog(), 0, "x")
         web.close()
 
 

@@ -287,7 +287,7 @@ class Tally:
     cost: float | None = None  # None: no price was given
 
 
-class Job:
+class BoostJob:
     """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early.
 
     ``failure``: why the last request without an answer has none.
@@ -490,7 +490,7 @@ def boost_dataset(
     good = {stage.name: 0 for stage in stages}
     last = stages[-1].name
     with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
-        job = Job(stages, kept, in_flight, **retry)
+        job = BoostJob(stages, kept, in_flight, **retry)
         try:
             for done in job.run((dataset[row] for row in part), progress.advance):
                 if done.unreadable is not None:

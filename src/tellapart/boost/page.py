@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.boost.statistics import HUMAN, PAPER, TITLES, Shown, Statistics
+from tellapart.boost.statistics import HUMAN, PAPER, TITLES, ShownItem, Statistics
 from tellapart.errors import MissingExtra
 from tellapart.report.gallery import Piece, Span, pieces
 from tellapart.utils.files import replace_text
@@ -37,7 +37,7 @@ class Caption:
 
 
 @dataclass(frozen=True)
-class Card:
+class ItemCard:
     """An item as the page shows it; ``symbol`` is its picture on the page, None where it cannot be read."""
 
     id: str
@@ -140,13 +140,13 @@ def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
         return [None] * len(statistics.shown)
 
 
-def _card(one: Shown, new_words: dict[str, list[Span]] | None, album: Album) -> Card:
+def _card(one: ShownItem, new_words: dict[str, list[Span]] | None, album: Album) -> ItemCard:
     stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
     captions = tuple(_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages)
-    return Card(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
+    return ItemCard(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
 
 
-def _caption(one: Shown, stage: str, new: list[Span]) -> Caption:
+def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:
     from tellapart.scenes.truth import mark_caption
 
     text, why = one.texts.get(stage, ""), one.bad.get(stage, "")

@@ -39,7 +39,7 @@ _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 
 
 @dataclass
-class Facts:
+class SceneFacts:
     """``relations`` are of pairs (i, j) of things; ``number`` is at least how many things there are."""
 
     things: list[Thing] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Facts:
         return (kind, word) if kind == "near" else (INVERSE[kind], v.RELATIONS[INVERSE[kind]][0])
 
 
-def facts_of(caption: str) -> Facts:
+def facts_of(caption: str) -> SceneFacts:
     """The facts of one caption. Never fails: phrases that `scenes` lacks are skipped."""
     reading, used = parse_caption(caption), _used(caption)
 
     def word(slot: str, value: str) -> Word:
         return value, used.get((slot, value)) or v.WORDS[slot][value][0]
 
-    found = Facts(number=len(reading.mentions))
+    found = SceneFacts(number=len(reading.mentions))
     for mention in reading.mentions:
         own = {"shape": (mention.shape,)} if mention.shape else {}
         found.things.append({slot: word(slot, values[0]) for slot, values in {**own, **mention.values}.items()})
@@ -119,7 +119,7 @@ def _usual_forms() -> dict[tuple[str, str], str]:
 Score = Callable[[Thing, Thing], float | None]
 
 
-def matched(theirs: Facts, ours: Facts, score: Score, agreeing: float) -> list[int]:
+def matched(theirs: SceneFacts, ours: SceneFacts, score: Score, agreeing: float) -> list[int]:
     """For each of their things the number of ours that it is, -1 for none: the assignment of the highest score.
 
     ``score`` None: these two cannot be one. ``agreeing`` is won by each relation that both texts have between the
@@ -143,7 +143,7 @@ def matched(theirs: Facts, ours: Facts, score: Score, agreeing: float) -> list[i
     return best[1]
 
 
-def _agreement(theirs: Facts, ours: Facts, meant: Sequence[int]) -> int:
+def _agreement(theirs: SceneFacts, ours: SceneFacts, meant: Sequence[int]) -> int:
     total = 0
     for (i, j), (kind, _) in theirs.relations.items():
         if i < len(meant) and j < len(meant) and meant[i] >= 0 and meant[j] >= 0:
@@ -154,7 +154,7 @@ def _agreement(theirs: Facts, ours: Facts, meant: Sequence[int]) -> int:
 
 
 # Said again
-def say(facts: Facts) -> str:
+def say(facts: SceneFacts) -> str:
     """One sentence with all the facts, in the words that were used for them."""
     mentioned: list[int] = []
     text = ""
@@ -176,7 +176,7 @@ def noun_phrase(thing: Thing) -> str:
     return f"{phrase} that {thing['motion'][1]}" if "motion" in thing else phrase
 
 
-def _start(facts: Facts) -> int:
+def _start(facts: SceneFacts) -> int:
     """Where a chain of relations begins; else what is known best."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
@@ -186,7 +186,7 @@ def _start(facts: Facts) -> int:
     return max(range(len(facts.things)), key=worth)
 
 
-def _next(facts: Facts, mentioned: list[int], first: bool) -> str:
+def _next(facts: SceneFacts, mentioned: list[int], first: bool) -> str:
     """The next thing, tied to the one named last, or to one named before, or to none; it is added to ``mentioned``."""
     rest = [number for number in range(len(facts.things)) if number not in mentioned]
     for number in rest:
@@ -202,7 +202,7 @@ def _next(facts: Facts, mentioned: list[int], first: bool) -> str:
     return f" and {with_article(noun_phrase(facts.things[rest[0]]))}"
 
 
-def _definite(facts: Facts, mentioned: Sequence[int], old: int) -> str:
+def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
     """ "the star", or "the red star" where two stars were named; empty where nothing tells it from another."""
     thing = facts.things[old]
     others = [facts.things[number] for number in mentioned if number != old]
@@ -295,18 +295,18 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
 def blend(captions: Sequence[str]) -> str:
     """All captions of one picture as one: what several say comes once. All of them count as true."""
     richest = sorted(map(facts_of, captions), key=_amount, reverse=True)
-    whole = Facts()
+    whole = SceneFacts()
     for named in (True, False):  # whether "a red thing" is none of the others shows once all of them are known
         for facts in richest:
             _take_in(whole, facts, named)
     return say(whole)
 
 
-def _amount(facts: Facts) -> int:
+def _amount(facts: SceneFacts) -> int:
     return sum(map(len, facts.things)) + len(facts.relations)
 
 
-def _take_in(whole: Facts, facts: Facts, named: bool) -> None:
+def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
     """What a further caption says, put to what is known: new things with a name only, or those without as well.
 
     "A red thing" is new where it is none of the known ones; where it could be one of them it is left out.
@@ -343,7 +343,7 @@ def add(correct: str, new: str) -> str:
     """The correct caption with what only the new one says; where they contradict each other it is right."""
     ours, theirs = facts_of(correct), facts_of(new)
     meant = matched(ours, theirs, _alike, agreeing=2.0)
-    whole = Facts([*ours.things], {}, ours.ground or theirs.ground, ours.number)
+    whole = SceneFacts([*ours.things], {}, ours.ground or theirs.ground, ours.number)
     place = {number: at for at, number in enumerate(meant) if number >= 0}
     for number, thing in enumerate(theirs.things):
         if number in place:

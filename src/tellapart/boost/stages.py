@@ -47,7 +47,7 @@ _LEAST: Mapping[str, float] = {"temperature": 0.0, "max_tokens": 1, "max_words":
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class StagePrompt:
     """A prompt file. ``turns`` are the messages with placeholders, the question last; ``max_words`` is of an answer."""
 
     name: str
@@ -75,7 +75,7 @@ class Prompt:
         return self.turns[:-1]
 
 
-def read_prompt(name: str, folder: Path | None = None) -> Prompt:
+def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
     """The prompt of a stage: ``folder/NAME.txt`` where that is there, else the paper's. Raises `UsageError`."""
     path = (folder or BUILTIN) / f"{name}.txt"
     if not path.is_file():
@@ -97,7 +97,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"--prompts {folder} {what} {', '.join(files)}; copy those in {BUILTIN} and change them")
 
 
-def _parse(name: str, text: str, where: str) -> Prompt:
+def _parse(name: str, text: str, where: str) -> StagePrompt:
     parts = _SECTION.split(text)
     turns: list[Message] = []
     settings, again = "", ""
@@ -116,7 +116,7 @@ def _parse(name: str, text: str, where: str) -> Prompt:
     again = again.replace("{max_words}", f"{numbers['max_words']:g}")
     if not again:
         raise UsageError(f"{where}: no section [again]; expected what is added to the question after a bad answer")
-    return Prompt(
+    return StagePrompt(
         name, text, tuple(turns), again, numbers["temperature"], int(numbers["max_tokens"]), int(numbers["max_words"])
     )
 
@@ -208,7 +208,7 @@ _FREQUENT = {
 _LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUENT.items()}
 
 
-def trouble(text: str, sources: Sequence[str], prompt: Prompt, references: Sequence[str] = ()) -> str | None:
+def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
     """Why the answer is bad, in a few words that follow "the answer was"; None where it can be used.
 
     ``sources`` are the captions that the question quoted: what an answer shares with them is no echo, and it may be as
@@ -246,7 +246,7 @@ def length(text: str) -> int:
     return max(len(text.split()), unspaced // 2)
 
 
-def echoes(text: str, sources: Sequence[str], prompt: Prompt) -> bool:
+def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
     """Whether the answer has a label of the prompt ("Reference caption 2:"), or eight words in a row of it."""
     if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
         return True
@@ -292,12 +292,12 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 
 
 @lru_cache(maxsize=16)
-def _prompt_runs(prompt: Prompt) -> frozenset[tuple[str, ...]]:
+def _prompt_runs(prompt: StagePrompt) -> frozenset[tuple[str, ...]]:
     return frozenset(run for turn in (*prompt.turns,) for run in _runs(turn.text)) | _runs(prompt.again)
 
 
 @lru_cache(maxsize=16)
-def _labels(prompt: Prompt) -> frozenset[str]:
+def _labels(prompt: StagePrompt) -> frozenset[str]:
     """What stands before a colon at the start of the prompt's lines."""
     found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
     return frozenset(label for labels in found for label in labels)
@@ -352,7 +352,7 @@ def _check_names(names: Sequence[str]) -> None:
 class _PromptRequests:
     """The requests that one prompt makes about an item, and the check of the answer."""
 
-    prompt: Prompt
+    prompt: StagePrompt
 
     def build_request(self, item: Item, answers: Mapping[str, str]) -> Request:
         """The first request. Raises `BackendError` where the item lacks what the stage reads."""

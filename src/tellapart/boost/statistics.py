@@ -44,14 +44,14 @@ Claim = tuple[int, str, str]  # object's number or _GROUND, slot, value
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class NewWordShare:
     """``new`` of ``total`` content words."""
 
     new: int = 0
     total: int = 0
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.new + other.new, self.total + other.total)
+    def __add__(self, other: NewWordShare) -> NewWordShare:
+        return NewWordShare(self.new + other.new, self.total + other.total)
 
     @property
     def percent(self) -> float:
@@ -83,9 +83,9 @@ def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list
     return [(start, end, "in no source") for start, end in sorted(found)]
 
 
-def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> Share:
+def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> NewWordShare:
     """How many of the content words are `new_words`."""
-    return Share(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
+    return NewWordShare(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
 
 
 @dataclass
@@ -95,9 +95,9 @@ class NewWords:
     reference has, those that the holistic caption has not either: conflicts, and what it found verbose.
     """
 
-    in_no_reference: dict[str, Share] = field(default_factory=dict)
-    in_no_source: dict[str, Share] = field(default_factory=dict)
-    left_out: Share = field(default_factory=Share)
+    in_no_reference: dict[str, NewWordShare] = field(default_factory=dict)
+    in_no_source: dict[str, NewWordShare] = field(default_factory=dict)
+    left_out: NewWordShare = field(default_factory=NewWordShare)
 
     def add(self, references: Sequence[str], texts: Mapping[str, str], analyse: Analyser) -> None:
         """Count one item."""
@@ -105,14 +105,14 @@ class NewWords:
         for stage, text in texts.items():
             if people:
                 share = share_of_new_words(text, people, analyse)
-                self.in_no_reference[stage] = self.in_no_reference.get(stage, Share()) + share
+                self.in_no_reference[stage] = self.in_no_reference.get(stage, NewWordShare()) + share
             if stage in given:
                 share = share_of_new_words(text, given[stage], analyse)
-                self.in_no_source[stage] = self.in_no_source.get(stage, Share()) + share
+                self.in_no_source[stage] = self.in_no_source.get(stage, NewWordShare()) + share
         if "describe" in texts and "holistic" in texts:
             new = new_words(texts["describe"], people, analyse)
             lost = new_words(texts["describe"], [*people, texts["holistic"]], analyse)
-            self.left_out += Share(len(lost), len(new))
+            self.left_out += NewWordShare(len(lost), len(new))
 
     def to_json(self) -> dict[str, Any]:
         """Percent of each, by stage."""
@@ -252,7 +252,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownItem:
     """One item with all its captions."""
 
     item: Item
@@ -272,8 +272,8 @@ class Statistics:
     bad: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in NAMES})
     errors: Errors = field(default_factory=Errors)
     claims: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
-    sample: list[Shown] = field(default_factory=list)
-    shown: list[Shown] = field(default_factory=list)
+    sample: list[ShownItem] = field(default_factory=list)
+    shown: list[ShownItem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(0)
@@ -282,7 +282,7 @@ class Statistics:
 
     def add(self, item: Item, texts: Mapping[str, str], bad: Mapping[str, str] | None = None) -> None:
         """An item, the good answers about it by stage, and why the others were bad."""
-        one = Shown(item, dict(texts), dict(bad or {}))
+        one = ShownItem(item, dict(texts), dict(bad or {}))
         self._keep(one)
         self.items += 1
         for kind, text in captions(one):
@@ -302,7 +302,7 @@ class Statistics:
         people = tuple(record.get("references", ()))
         self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"))
 
-    def _keep(self, one: Shown) -> None:
+    def _keep(self, one: ShownItem) -> None:
         """The first few for the page, and a sample that is alike for every place of the data set."""
         if len(self.shown) < SHOWN and one.texts:
             self.shown.append(one)
@@ -311,7 +311,7 @@ class Statistics:
         elif (place := self._chance.randrange(self.items + 1)) < SAMPLE:
             self.sample[place] = one
 
-    def _judge(self, one: Shown) -> None:
+    def _judge(self, one: ShownItem) -> None:
         from tellapart.scenes.truth import count_claims
 
         for kind, text in captions(one):
@@ -341,7 +341,7 @@ class Statistics:
             self._analyse = _analyser()
         return self._analyse
 
-    def new_word_spans(self, one: Shown) -> dict[str, list[tuple[int, int, str]]]:
+    def new_word_spans(self, one: ShownItem) -> dict[str, list[tuple[int, int, str]]]:
         """By stage, the spans of words in its caption that none of its sources has. Raises `MissingExtra`."""
         analyse, sources = self._words_analyser(), sources_of(one.item.references, one.texts)
         return {
@@ -451,7 +451,7 @@ class Statistics:
             )
 
 
-def captions(one: Shown) -> Iterator[tuple[str, str]]:
+def captions(one: ShownItem) -> Iterator[tuple[str, str]]:
     """(kind, text) of every caption of an item."""
     yield from ((HUMAN, text) for text in one.item.references)
     yield from ((stage, one.texts[stage]) for stage in NAMES if stage in one.texts)

@@ -99,7 +99,7 @@ class Command(TyperCommand):
         return rest
 
 
-class Group(TyperGroup):
+class VerbGroup(TyperGroup):
     """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`.
 
     A command may have a name of two words beside one of the first word alone: ``eval headroom`` and ``eval``. It is
@@ -129,10 +129,10 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A `typer.Typer` whose commands are `Command` and whose groups are `Group`."""
+    """A `typer.Typer` whose commands are `Command` and whose groups are `VerbGroup`."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": Group, **settings})
+        super().__init__(**{"cls": VerbGroup, **settings})
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See `typer.Typer.command`."""

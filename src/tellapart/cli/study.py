@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tellapart.study.design import Study
-    from tellapart.study.plan import Row
+    from tellapart.study.plan import PlannedDesign
     from tellapart.study.store import AnswerStore
 
 app = App(
@@ -342,10 +342,10 @@ def create(
     kind: str, data: list[str], material: StudyMaterial, design: Design, scorer: str | None = None, **more: Any
 ) -> None:
     """Read the material, write the study, and say what was made. ``more``: further fields of the plan."""
-    from tellapart.study.create import Plan, create_study, read_material
+    from tellapart.study.create import StudyPlan, create_study, read_material
     from tellapart.study.design import ITEMS
 
-    plan = Plan(kind=kind, **asdict(design), **more)
+    plan = StudyPlan(kind=kind, **asdict(design), **more)
     if (material.out / ITEMS).exists():
         raise UsageError(f"{material.out}: a study is there already; name another folder with -o")
     read = read_material(data, material.captions or (), material.references or (), scorer)
@@ -444,7 +444,7 @@ def numbers(option: str, text: str) -> list[int]:
     return found
 
 
-def plan_table(rows: list[Row], best: Row | None, power: float) -> Table:
+def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> Table:
     """The designs, the cheapest first."""
     from rich import box
     from rich.table import Table

@@ -18,8 +18,8 @@ from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Pair, Results
 from tellapart.metrics.statistics import Difference, Interval
-from tellapart.report.folder import Gallery, Log, RunFolder, RunInfo
-from tellapart.report.folder import Results as Shown
+from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
+from tellapart.report.folder import StoredResults as Shown
 from tellapart.report.page import render
 from tellapart.utils.files import replace_text, writable_file
 from tellapart.utils.text import for_terminal, json_text, parse_json
@@ -301,5 +301,5 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
             versions={"tellapart": __version__},
         )
         shown = Shown.model_validate(results.to_json())
-        page = render([RunFolder(folder, info, Log(), results=shown, gallery=found, evaluation=True)], command)
+        page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
     write(out, page)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tellapart.boost.backends import KEYS, open_backend
-from tellapart.boost.job import Job, Tally, estimate, ledger_of
+from tellapart.boost.job import BoostJob, Tally, estimate, ledger_of
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.stages import unusable
 from tellapart.boost.types import Backend, Boosted, Message, Request, Stage
@@ -148,7 +148,7 @@ def caption_by_server(
         if todo:
             _announce(stages, todo, ledger)
             with Ledger.open(ledger) as kept, Progress(len(todo), "captioning", enabled=progress) as shown:
-                job = Job(stages, kept, concurrency, **retry)
+                job = BoostJob(stages, kept, concurrency, **retry)
                 try:
                     for done in job.run(iter(todo), shown.advance):
                         if done.unreadable is not None:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart import __version__
-from tellapart.boost.job import Job as BoostJob
+from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.boost.job import check_out
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record

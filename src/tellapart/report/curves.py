@@ -11,15 +11,15 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tellapart.report.folder import Estimate, Log, Results, RunFolder
-from tellapart.report.verdict import MINUS, Metric, compare, main_metric, metric_of, test_conditions
+from tellapart.report.folder import Estimate, RunFolder, StoredResults, TrainingLog
+from tellapart.report.verdict import MINUS, ShownMetric, compare, main_metric, metric_of, test_conditions
 
 POINTS = 120  # of a learning curve; more log lines are averaged
 _FIRST = ("loss", "reward")
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlotFrame:
     """The view box of a plot, ``width``×``height``, with its margins."""
 
     width: int
@@ -38,8 +38,8 @@ class Frame:
         return scale(low, high, self.height - self.bottom, self.top)
 
 
-CURVE = Frame(360, 210, left=44, right=10, top=14, bottom=28)
-TRADE_OFF = Frame(620, 380, left=52, right=22, top=18, bottom=46)
+CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
+TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """A drawn point with its hover text and the strip that catches the pointer."""
 
     x: float
@@ -78,10 +78,10 @@ class Chart:
     title: str
     line: str
     band: str
-    points: tuple[Point, ...]
+    points: tuple[CurvePoint, ...]
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
-    best: Point | None
+    best: CurvePoint | None
     summary: str
     note: str
     dots: bool
@@ -174,13 +174,13 @@ def _strip(xs: Sequence[float], i: int) -> tuple[float, float]:
     return left, max(right - left, 0.5)
 
 
-def _point(bucket: Bucket, x: float, y: float, left: float, width: float) -> Point:
+def _point(bucket: Bucket, x: float, y: float, left: float, width: float) -> CurvePoint:
     if bucket.first == bucket.last:
         text = f"step {bucket.first:,}: {value_text(bucket.mean)}"
     else:
         text = f"steps {bucket.first:,}–{bucket.last:,}: {value_text(bucket.mean)}"
     anchor = "start" if x < CURVE.width / 3 else "end" if x > CURVE.width * 2 / 3 else "middle"
-    return Point(round(x, 1), round(y, 1), round(left, 1), round(width, 1), text, anchor)
+    return CurvePoint(round(x, 1), round(y, 1), round(left, 1), round(width, 1), text, anchor)
 
 
 def _band(
@@ -204,7 +204,7 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
     return text + "."
 
 
-def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
+def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
     """The curves worth a first look (loss, reward, validation R@1, or validation loss without it), and all others."""
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
@@ -215,7 +215,7 @@ def charts(log: Log) -> tuple[list[Chart], list[Chart]]:
     return first, rest
 
 
-def _validation_chart(log: Log, key: str) -> Chart:
+def _validation_chart(log: TrainingLog, key: str) -> Chart:
     name = "R@1" if key == "recall@1" else log.labels.get(key, key)
     return draw(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)
 
@@ -267,7 +267,7 @@ class TradeOff:
     setting: str
     left_out: str
     has_later: bool
-    frame: Frame = TRADE_OFF
+    frame: PlotFrame = TRADE_OFF
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class Measured:
     points: list[tuple[str, float, float]]
     kept: int
     test: tuple[object, ...]
-    recall: Metric
+    recall: ShownMetric
     n: int | None
 
 
@@ -313,7 +313,7 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
     # Candidates are as many as in the test, pictures the validation's own.
-    recall = metric_of(folder.results or Results(), key)
+    recall = metric_of(folder.results or StoredResults(), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
@@ -328,7 +328,7 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
     return (json.dumps([pictures, recipe.get("scorer"), how, among], sort_keys=True, default=str),)
 
 
-def _tested(results: Results | None, key: str | None) -> Measured | None:
+def _tested(results: StoredResults | None, key: str | None) -> Measured | None:
     """Before and after, where both were measured for both."""
     comparison = compare(results) if results else None
     if results is None or comparison is None or key is None:
@@ -344,7 +344,7 @@ def _tested(results: Results | None, key: str | None) -> Measured | None:
     return Measured(points, 1, test, metric_of(results, key), estimate.n)
 
 
-def _tested_keys(results: Results | None) -> list[str]:
+def _tested_keys(results: StoredResults | None) -> list[str]:
     return [key for system in results.systems.values() for key in system] if results else []
 
 

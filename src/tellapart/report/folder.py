@@ -50,7 +50,7 @@ class Estimate(_Lenient):
     n: int | None = None
 
 
-class Pair(_Lenient):
+class StoredPair(_Lenient):
     """A paired comparison, picture by picture. ``difference`` is **b minus a**, and so are its bounds."""
 
     a: str
@@ -62,7 +62,7 @@ class Pair(_Lenient):
     p: float | None = None
 
 
-class Candidates(_Lenient):
+class StoredCandidates(_Lenient):
     """The candidate sets of a recall: their sizes, and the value of chance."""
 
     fewest: int
@@ -70,7 +70,7 @@ class Candidates(_Lenient):
     chance: float
 
 
-class MetricInfo(_Lenient):
+class StoredMetricInfo(_Lenient):
     """What the metric's registry entry says: label, one line of help, which direction is better, group of the table."""
 
     label: str
@@ -86,19 +86,19 @@ class Pictures(_Lenient):
     ids: str = ""
 
 
-class Results(_Lenient):
+class StoredResults(_Lenient):
     """``results.json``. Runs of 0.1 have no ``metrics``; see `read_run`."""
 
     systems: dict[str, dict[str, Estimate | None]] = {}
     pictures: Pictures = Pictures()
-    candidates: dict[str, Candidates] = {}
-    metrics: dict[str, MetricInfo] = {}
-    pairs: list[Pair] = []
+    candidates: dict[str, StoredCandidates] = {}
+    metrics: dict[str, StoredMetricInfo] = {}
+    pairs: list[StoredPair] = []
     signatures: dict[str, str] = {}
     notes: list[str] = []
 
 
-class Claims(_Lenient):
+class StoredClaims(_Lenient):
     """How many of a caption's claims are true, and the (start, end, why) of the words that are not.
 
     ``unverified``: these words are not known to be false; what they were compared with does not have them.
@@ -110,14 +110,14 @@ class Claims(_Lenient):
     unverified: bool = False
 
 
-class Answer(_Lenient):
+class SetAnswer(_Lenient):
     """A system's caption of a set's target, and the candidate that the scorer picked.
 
     words: (start, end, worth in nats, belief 0 to 1) of content words, see `tellapart.evaluation.word_values`.
     """
 
     caption: str = ""
-    claims: Claims | None = None
+    claims: StoredClaims | None = None
     words: list[tuple[int, int, float, float]] = []
     scores: dict[str, float | None] = {}
     picked: str | None = None
@@ -129,7 +129,7 @@ class LookalikeSet(_Lenient):
     target: str
     candidates: list[str] = []
     references: list[str] = []
-    systems: dict[str, Answer] = {}
+    systems: dict[str, SetAnswer] = {}
 
 
 class Gallery(_Lenient):
@@ -143,7 +143,7 @@ Series = dict[int, float]
 
 
 @dataclass
-class Log:
+class TrainingLog:
     """The numbers of ``log.jsonl``: a value by step for each key. A later line of the same step wins (resumed runs)."""
 
     training: dict[str, Series] = field(default_factory=dict)
@@ -172,9 +172,9 @@ class RunFolder:
 
     path: Path
     info: RunInfo
-    log: Log
+    log: TrainingLog
     recipe: str | None = None
-    results: Results | None = None
+    results: StoredResults | None = None
     gallery: Gallery | None = None
     gaps: list[str] = field(default_factory=list)
     evaluation: bool = False
@@ -192,9 +192,9 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     `evaluation.selection.describe`, which knows the registry.
     """
     info = _read_info(path)
-    run = RunFolder(path, info, Log())
+    run = RunFolder(path, info, TrainingLog())
     run.recipe = _read_text(run, "recipe.toml", "the recipe")
-    run.results = _read_model(run, "results.json", Results, "the numbers before and after")
+    run.results = _read_model(run, "results.json", StoredResults, "the numbers before and after")
     run.gallery = _read_model(run, "gallery.json", Gallery, "the look-alike pictures")
     _read_log(run)
     run.log.labels = {key: describe(key, None).label for key in run.log.validation}
@@ -203,17 +203,17 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     return run
 
 
-def _complete(found: Results, path: Path, describe: Describe) -> None:
+def _complete(found: StoredResults, path: Path, describe: Describe) -> None:
     """Fill in what runs of 0.1 lack: candidates from signatures, what metrics are, the digest of the pictures."""
     for key, signature in found.signatures.items():
         pool, sized = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
         if key not in found.candidates and pool and sized:
             k, size = int(pool["k"] or 1), int(next(filter(None, sized.groups())))
-            found.candidates[key] = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+            found.candidates[key] = StoredCandidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
     for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
         among = found.candidates.get(key)
         info = describe(key, None if among is None else results.Candidates(among.fewest, among.most, among.chance))
-        found.metrics[key] = MetricInfo.model_validate(asdict(info))
+        found.metrics[key] = StoredMetricInfo.model_validate(asdict(info))
     if not found.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
         try:
             lines = files[0].read_text(encoding="utf-8").splitlines()
@@ -298,7 +298,7 @@ def _read_log(run: RunFolder) -> None:
         run.gaps.append(f"log.jsonl: {run.log.not_finite} value(s) that are not finite numbers left out of the curves.")
 
 
-def _lines(file: Path, log: Log) -> Iterator[dict[str, Any]]:
+def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
     """The log's objects. A half-written last line, which a killed run leaves, does not count as unreadable."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from PIL import Image, ImageOps
 
 from tellapart.errors import PictureError
-from tellapart.report.folder import Answer, Claims, Gallery, LookalikeSet, RunFolder
+from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer, StoredClaims
 from tellapart.report.verdict import YARDSTICKS, compare, number, order
 from tellapart.types import Picture
 
@@ -31,7 +31,7 @@ SIDES = (288, 224, 176, 136, 104)
 
 
 @dataclass(frozen=True)
-class Sprite:
+class PageSprite:
     """One embedded picture: ``symbol`` is its id on the page, ``uri`` its data."""
 
     symbol: str
@@ -73,7 +73,7 @@ class Album:
         except (PictureError, OSError, ValueError):
             return None
 
-    def sprites(self) -> list[Sprite]:
+    def sprites(self) -> list[PageSprite]:
         """All pictures, as large as the page's budget allows."""
         images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
         side = SIDES[0]
@@ -100,7 +100,7 @@ def _open(content: bytes) -> Image.Image:
     return upright
 
 
-def _sprite(symbol: str, image: Image.Image, side: int) -> Sprite:
+def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
     """``image`` as data; a photo is made smaller in place, so that the next smaller side starts from there."""
     crisp = max(image.size) <= SMALL
     if not crisp:
@@ -112,7 +112,7 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> Sprite:
         image.save(stream, "JPEG", quality=80, optimize=True)
     kind = "png" if crisp else "jpeg"
     uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
-    return Sprite(symbol, uri, *image.size, crisp)
+    return PageSprite(symbol, uri, *image.size, crisp)
 
 
 def unreadable_line(names: Iterable[str]) -> str:
@@ -209,7 +209,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SetVerdict:
     """A system's caption of the target, and the scorer's pick. Scores are formatted, ``–`` where absent."""
 
     name: str
@@ -222,7 +222,7 @@ class Verdict:
     rival_score: str
     scores: tuple[str, ...]
     pieces: tuple[Piece, ...]
-    claims: Claims | None
+    claims: StoredClaims | None
     words: tuple[JudgedWord, ...]
 
     @property
@@ -241,14 +241,14 @@ class SetView:
     outcome_words: str
     candidates: tuple[Candidate, ...]
     references: tuple[str, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[SetVerdict, ...]
 
     @property
     def judged(self) -> bool:
         """Whether any of its words have a worth and a belief."""
         return any(verdict.words for verdict in self.verdicts)
 
-    def of(self, name: str) -> Verdict | None:
+    def of(self, name: str) -> SetVerdict | None:
         """A system's verdict."""
         return next((v for v in self.verdicts if v.name == name), None)
 
@@ -350,7 +350,7 @@ def _ids(s: LookalikeSet) -> list[str]:
     return list(dict.fromkeys(s.candidates if s.target in s.candidates else [s.target, *s.candidates]))
 
 
-def picked(answer: Answer) -> str | None:
+def picked(answer: SetAnswer) -> str | None:
     """The picked candidate: as stored, else the one with the highest score."""
     if answer.picked is not None:
         return answer.picked
@@ -391,7 +391,7 @@ def _outcome(taken: Sequence[str | None], target: str) -> str:
     return "improved" if after else "worse"
 
 
-def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> Verdict:
+def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str | None) -> SetVerdict:
     answer = s.systems[name]
     scores = {c.id: answer.scores.get(c.id) for c in candidates}
     places = _places([x for x in scores.values() if x is not None])
@@ -402,7 +402,7 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
     by_id = {c.id: c for c in candidates}
     rivals = [c for c in candidates if not c.is_target and scores[c.id] is not None]
     rival = max(rivals, key=lambda c: scores[c.id] or 0.0, default=None)
-    return Verdict(
+    return SetVerdict(
         name,
         answer.caption,
         hit=taken == s.target,
@@ -418,7 +418,7 @@ def _verdict(name: str, s: LookalikeSet, candidates: list[Candidate], taken: str
     )
 
 
-def _pieces(answer: Answer) -> tuple[Piece, ...]:
+def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
     if answer.claims is None:
         return pieces(answer.caption, ())
     found = answer.claims.false

@@ -20,8 +20,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.report.curves import CURVE, Chart, charts, trade_off
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import Album, GalleryView, view_gallery
-from tellapart.report.tables import Overview, Table, overview, overview_headline, table, unique_names
-from tellapart.report.verdict import Comparison, compare, headline, statistics
+from tellapart.report.tables import Overview, ResultsTable, overview, overview_headline, table, unique_names
+from tellapart.report.verdict import BeforeAfter, compare, headline, statistics
 from tellapart.utils.files import replace_text, writable_file
 
 _HERE = Path(__file__).parent
@@ -42,8 +42,8 @@ class RunView:
     command: str
     facts: list[tuple[str, str]]
     summary: list[tuple[str, str]]
-    comparison: Comparison | None
-    table: Table | None
+    comparison: BeforeAfter | None
+    table: ResultsTable | None
     charts: list[Chart]
     more_charts: list[Chart]
     gallery: GalleryView | None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.report.folder import Estimate, Results, RunFolder
+from tellapart.report.folder import Estimate, RunFolder, StoredResults
 from tellapart.report.verdict import (
+    BeforeAfter,
     Change,
-    Comparison,
-    Metric,
+    ShownMetric,
     arrange,
     classes,
     compare,
@@ -29,7 +29,7 @@ _OVERVIEW_METRICS = 6
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One system's number in a row: formatted, its interval, and the exact value for the hover."""
 
     value: str
@@ -48,11 +48,11 @@ class Whisker:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One metric. ``change`` is None where one of the two compared systems lacks it."""
 
-    metric: Metric
-    cells: tuple[Cell | None, ...]
+    metric: ShownMetric
+    cells: tuple[TableCell | None, ...]
     change: Change | None
     whiskers: tuple[Whisker, ...]
     signature: str
@@ -60,15 +60,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultsTable:
     """The systems by metric, as groups of rows."""
 
     systems: tuple[str, ...]
     compared: tuple[str, str] | None
-    groups: tuple[tuple[str, tuple[Row, ...]], ...]
+    groups: tuple[tuple[str, tuple[TableRow, ...]], ...]
 
 
-def table(results: Results) -> Table | None:
+def table(results: StoredResults) -> ResultsTable | None:
     """The table of one run, or None where nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
@@ -80,19 +80,21 @@ def table(results: Results) -> Table | None:
     metrics = arrange(metric_of(results, key) for name in systems for key in results.systems[name])
     rows = [_row(results, m, systems, comparison) for m in metrics]
     groups = dict.fromkeys(m.group for m in metrics)
-    return Table(
+    return ResultsTable(
         tuple(systems),
         (comparison.before, comparison.after) if comparison else None,
         tuple((group, tuple(r for r in rows if r.metric.group == group)) for group in groups),
     )
 
 
-def _row(results: Results, metric: Metric, systems: Sequence[str], comparison: Comparison | None) -> Row:
+def _row(
+    results: StoredResults, metric: ShownMetric, systems: Sequence[str], comparison: BeforeAfter | None
+) -> TableRow:
     estimates = [results.systems[name].get(metric.key) for name in systems]
     change = comparison.get(metric.key) if comparison else None
     difference = (change.difference, change.low, change.high) if change else ()
     places = decimals(estimates, difference)
-    return Row(
+    return TableRow(
         metric,
         tuple(_cell(e, places) for e in estimates),
         change,
@@ -102,13 +104,13 @@ def _row(results: Results, metric: Metric, systems: Sequence[str], comparison: C
     )
 
 
-def _cell(estimate: Estimate | None, places: int) -> Cell | None:
+def _cell(estimate: Estimate | None, places: int) -> TableCell | None:
     if estimate is None or estimate.value is None:
         return None
     interval = ""
     if estimate.low is not None and estimate.high is not None:
         interval = f"{number(estimate.low, places)} to {number(estimate.high, places)}"
-    return Cell(number(estimate.value, places), interval, repr(estimate.value), estimate.n)
+    return TableCell(number(estimate.value, places), interval, repr(estimate.value), estimate.n)
 
 
 def _whiskers(pair: tuple[Estimate, Estimate]) -> tuple[Whisker, ...]:
@@ -153,7 +155,7 @@ class Overview:
     ``settings`` stand below the metrics' names; ``unlike`` says which cells cannot be compared, and why.
     """
 
-    metrics: tuple[Metric, ...]
+    metrics: tuple[ShownMetric, ...]
     settings: tuple[str, ...]
     rows: tuple[OverviewRow, ...]
     unlike: tuple[str, ...]
@@ -188,14 +190,14 @@ def overview(folders: Sequence[RunFolder]) -> Overview:
 
 @dataclass(frozen=True)
 class _Column:
-    metric: Metric
+    metric: ShownMetric
     estimates: tuple[Estimate | None, ...]
     cells: tuple[OverviewCell, ...]
     unlike: tuple[str, ...]
 
 
 def _column(
-    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Estimate]], metric: Metric
+    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Estimate]], metric: ShownMetric
 ) -> _Column:
     """One metric of all runs; those outside the largest class of comparable ones are marked."""
     with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
@@ -222,17 +224,17 @@ def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) ->
     return [[places[own] for own in members] for members in found]
 
 
-def _results(folder: RunFolder) -> Results:
-    return folder.results or Results()
+def _results(folder: RunFolder) -> StoredResults:
+    return folder.results or StoredResults()
 
 
-def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> Metric:
+def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> ShownMetric:
     found = [_results(folders[i]) for i in members]
     candidates = next(filter(None, (one.candidates.get(key) for one in found)), None)
     return describe(key, candidates, next(filter(None, (one.metrics.get(key) for one in found)), None))
 
 
-def _ending(results: Results | None) -> dict[str, Estimate]:
+def _ending(results: StoredResults | None) -> dict[str, Estimate]:
     """The numbers of the system that a run ended with: ``after``, or the only one that is no yardstick."""
     if results is None:
         return {}
@@ -244,8 +246,8 @@ def _ending(results: Results | None) -> dict[str, Estimate]:
 
 def _overview_cell(
     estimate: Estimate | None,
-    comparison: Comparison | None,
-    metric: Metric,
+    comparison: BeforeAfter | None,
+    metric: ShownMetric,
     column: Sequence[Estimate | None],
     unlike: bool,
 ) -> OverviewCell:
@@ -295,7 +297,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     return ranking + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
 
 
-def _ranking(metric: Metric, estimates: dict[int, Estimate], names: Sequence[str]) -> str:
+def _ranking(metric: ShownMetric, estimates: dict[int, Estimate], names: Sequence[str]) -> str:
     ranked = sorted(estimates, key=lambda i: -(estimates[i].value or 0.0))
     best, second = (estimates[i] for i in ranked[:2])
     places = decimals([best, second])

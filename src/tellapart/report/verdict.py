@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from tellapart.metrics.results import GROUPS, OTHER
 from tellapart.metrics.statistics import format_p, is_clear, places_for
-from tellapart.report.folder import Candidates, Estimate, MetricInfo, Pair, Results
+from tellapart.report.folder import Estimate, StoredCandidates, StoredMetricInfo, StoredPair, StoredResults
 
 MINUS = "\u2212"
 
 
 @dataclass(frozen=True)
-class Metric:
+class ShownMetric:
     """A metric as reports show it.
 
     ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
@@ -32,7 +32,7 @@ class Metric:
     direction: int
     group: str
     scorer: str = ""
-    candidates: Candidates | None = None
+    candidates: StoredCandidates | None = None
 
     @property
     def retrieval(self) -> bool:
@@ -60,13 +60,13 @@ _NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
 
 
-def size_text(candidates: Candidates) -> str:
+def size_text(candidates: StoredCandidates) -> str:
     """As in ``10``, or ``7–10`` where sets differ in size."""
     fewest, most = candidates.fewest, candidates.most
     return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
 
 
-def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> Metric:
+def describe(key: str, candidates: StoredCandidates | None = None, info: StoredMetricInfo | None = None) -> ShownMetric:
     """The metric behind a key such as ``recall@1.random100@held-out``.
 
     ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
@@ -74,21 +74,21 @@ def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | 
     """
     if candidates is None and (named := _NAMED_SIZE.match(key)):
         k, size = int(named[1]), int(named[2])
-        candidates = Candidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+        candidates = StoredCandidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
     found = _KEY.fullmatch(key)
     base, scorer = (found["base"], found["scorer"] or "") if found else (key, "")
-    info = info or MetricInfo(label=base.replace("_", " "))
+    info = info or StoredMetricInfo(label=base.replace("_", " "))
     direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
     group = info.group if info.group in GROUPS else OTHER
-    return Metric(key, info.label, info.help, direction, group, scorer, candidates)
+    return ShownMetric(key, info.label, info.help, direction, group, scorer, candidates)
 
 
-def metric_of(results: Results, key: str) -> Metric:
+def metric_of(results: StoredResults, key: str) -> ShownMetric:
     """The metric of a key of these results."""
     return describe(key, results.candidates.get(key), results.metrics.get(key))
 
 
-def arrange(metrics: Iterable[Metric]) -> list[Metric]:
+def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
     """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
     metrics = list({metric.key: metric for metric in metrics}.values())
     seen: dict[str, int] = {}
@@ -131,7 +131,7 @@ _NAMES = {
 _SHORT = 60  # characters of a part that is named
 
 
-def test_conditions(results: Results, key: str) -> tuple[object, ...]:
+def test_conditions(results: StoredResults, key: str) -> tuple[object, ...]:
     """What two values of a metric must share to be comparable: the pictures, and the metric's signature.
 
     Results without a digest of their pictures are comparable with no others.
@@ -140,7 +140,7 @@ def test_conditions(results: Results, key: str) -> tuple[object, ...]:
     return (n, ids or id(results), _parts(results, key))
 
 
-def differences(a: Results, b: Results, key: str) -> list[str]:
+def differences(a: StoredResults, b: StoredResults, key: str) -> list[str]:
     """What keeps two values of a metric from being compared, in words; empty where they can be.
 
     As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
@@ -160,7 +160,7 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
     return found
 
 
-def classes(results: Sequence[Results], key: str) -> list[list[int]]:
+def classes(results: Sequence[StoredResults], key: str) -> list[list[int]]:
     """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(results):
@@ -168,13 +168,13 @@ def classes(results: Sequence[Results], key: str) -> list[list[int]]:
     return sorted(found.values(), key=len, reverse=True)
 
 
-def _pictures(results: Results) -> tuple[int, str]:
+def _pictures(results: StoredResults) -> tuple[int, str]:
     n = results.pictures.n or max((e.n or 0 for system in results.systems.values() for e in system.values() if e),
                                   default=0)  # fmt: skip
     return n, results.pictures.ids
 
 
-def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
+def _parts(results: StoredResults, key: str) -> tuple[tuple[str, str], ...]:
     """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
     named: dict[str, str] = {}
     plain: list[str] = []
@@ -205,7 +205,7 @@ COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "bindin
 class Change:
     """One metric from before to after; ``difference``, ``low`` and ``high`` are after minus before."""
 
-    metric: Metric
+    metric: ShownMetric
     before: Estimate
     after: Estimate
     difference: float
@@ -269,7 +269,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BeforeAfter:
     """System ``before`` against system ``after``, metric by metric, as the tables show them."""
 
     before: str
@@ -291,7 +291,7 @@ def order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: place.get(name, 2))
 
 
-def compare(results: Results) -> Comparison | None:
+def compare(results: StoredResults) -> BeforeAfter | None:
     """The comparison that the page is about, or None where there are no two systems to compare."""
     pair = _base_pair(results)
     if pair is None:
@@ -299,10 +299,10 @@ def compare(results: Results) -> Comparison | None:
     a, b = pair
     shared = (key for key in results.systems[a] if key in results.systems[b])
     found = [_change(results, a, b, m) for m in arrange(metric_of(results, key) for key in shared)]
-    return Comparison(a, b, tuple(c for c in found if c is not None))
+    return BeforeAfter(a, b, tuple(c for c in found if c is not None))
 
 
-def _base_pair(results: Results) -> tuple[str, str] | None:
+def _base_pair(results: StoredResults) -> tuple[str, str] | None:
     names = order(list(results.systems))
     if "before" in names and "after" in names:
         return "before", "after"
@@ -313,7 +313,7 @@ def _base_pair(results: Results) -> tuple[str, str] | None:
     return (own[0], own[1]) if len(own) > 1 else None
 
 
-def _change(results: Results, a: str, b: str, metric: Metric) -> Change | None:
+def _change(results: StoredResults, a: str, b: str, metric: ShownMetric) -> Change | None:
     before, after = results.systems[a][metric.key], results.systems[b][metric.key]
     if before is None or after is None or before.value is None or after.value is None:
         return None
@@ -324,7 +324,7 @@ def _change(results: Results, a: str, b: str, metric: Metric) -> Change | None:
     return Change(metric, before, after, difference, low, high, p, places)
 
 
-def _find_pair(results: Results, a: str, b: str, key: str) -> Pair | None:
+def _find_pair(results: StoredResults, a: str, b: str, key: str) -> StoredPair | None:
     """The pair (a, b), or (b, a) turned round, so that its difference is always b minus a."""
     for pair in results.pairs:
         if pair.metric == key and (pair.a, pair.b) == (a, b):
@@ -345,7 +345,7 @@ def main_metric(keys: list[str]) -> str | None:
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
 
 
-def headline(results: Results | None) -> str:
+def headline(results: StoredResults | None) -> str:
     """One sentence that says what changed, for the better and for the worse; its statistics are `statistics`."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so nothing can be said about what it changed."
@@ -365,7 +365,7 @@ def headline(results: Results | None) -> str:
     return sentence[0].upper() + sentence[1:]
 
 
-def statistics(results: Results | None) -> str:
+def statistics(results: StoredResults | None) -> str:
     """The statistics of the number that the headline names; empty where it names none."""
     if results is None or not any(results.systems.values()):
         return ""
@@ -383,7 +383,7 @@ def statistics(results: Results | None) -> str:
     return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, p])), main.setting]))
 
 
-def _doubt(comparison: Comparison, main: Change) -> str:
+def _doubt(comparison: BeforeAfter, main: Change) -> str:
     """A gain that a held-out scorer does not confirm may be reward hacking: the headline says so."""
     others = [
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
@@ -393,7 +393,7 @@ def _doubt(comparison: Comparison, main: Change) -> str:
     return ""
 
 
-def _costs(comparison: Comparison, main: Change) -> str:
+def _costs(comparison: BeforeAfter, main: Change) -> str:
     worse = [c for c in comparison.of("worse") if c is not main]
     if not worse:
         if len(comparison.changes) == 1:
@@ -407,7 +407,7 @@ def _costs(comparison: Comparison, main: Change) -> str:
     return f"{' and '.join([', '.join(names[:-1]), names[-1]] if len(names) > 1 else names)} got worse"
 
 
-def _lone(results: Results) -> tuple[str, Metric, Estimate]:
+def _lone(results: StoredResults) -> tuple[str, ShownMetric, Estimate]:
     """The one system that there is, and its number for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))

@@ -39,7 +39,7 @@ from tellapart.metrics.results import Pair
 from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG, Study, option_counts, questions
 from tellapart.study.session import control_errors, exclusion
-from tellapart.study.store import COMPLETE, Answer, AnswerStore, Participant, moment
+from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer, moment
 from tellapart.utils.files import replace_text, write_errors
 
 Floats = npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class Ratings:
 
 
 @dataclass(frozen=True)
-class Draws:
+class ClusteredDraws:
     """A number, or S of them, in R resamples of participants, of items and of single answers; and how many there are
     of each."""
 
@@ -69,13 +69,13 @@ class Draws:
     rating_R: Floats
     clusters: tuple[int, int, int]
 
-    def __getitem__(self, system: int) -> Draws:
+    def __getitem__(self, system: int) -> ClusteredDraws:
         """The draws of one system."""
-        return Draws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
+        return ClusteredDraws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
 
-    def __sub__(self, other: Draws) -> Draws:
+    def __sub__(self, other: ClusteredDraws) -> ClusteredDraws:
         """The draws of a difference: resample by resample."""
-        return Draws(
+        return ClusteredDraws(
             self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
         )
 
@@ -94,7 +94,7 @@ class Draws:
         return min(self.clusters[:2]) - 1
 
 
-def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> Draws:
+def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> ClusteredDraws:
     """Each system's mean in each resample, R×S; NaN where a resample has no rating of it."""
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
@@ -108,7 +108,7 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
         with np.errstate(invalid="ignore", divide="ignore"):
             drawn.append(np.asarray(sums_RC[:, :systems] / sums_RC[:, systems:], float))
         clusters.append(len(names))
-    return Draws(drawn[0], drawn[1], drawn[2], (clusters[0], clusters[1], clusters[2]))
+    return ClusteredDraws(drawn[0], drawn[1], drawn[2], (clusters[0], clusters[1], clusters[2]))
 
 
 def means(ratings: Ratings, systems: int) -> Floats:
@@ -118,7 +118,7 @@ def means(ratings: Ratings, systems: int) -> Floats:
         return np.asarray(ratings.value_M @ member_MS / member_MS.sum(0), float)
 
 
-def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
+def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
     """A value with its interval, within the bounds of the scale; NaN where the interval is undefined.
 
     So it is where all answers agree: what the next participant says cannot be told from a spread of 0.
@@ -129,7 +129,7 @@ def interval(value: float, draws: Draws, n: int, confidence: float, bounds: tupl
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
 
-def difference(value: float, draws: Draws, n: int, confidence: float) -> Difference:
+def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -> Difference:
     """A difference with its interval and its two-sided p-value; NaN where they are undefined, as in `interval`."""
     error = draws.standard_error()
     if not error or not math.isfinite(error) or draws.freedom < 1:
@@ -205,7 +205,7 @@ F1, ACCURACY = "f1", "accuracy"
 
 
 @dataclass(frozen=True)
-class Agreement:
+class QuestionAgreement:
     """Agreement on one question: ``units`` of at least two of the ``answers``; None where it is undefined."""
 
     question: str
@@ -236,7 +236,7 @@ class StudyResults:
     study: Study
     systems: dict[str, dict[str, Interval]]
     pairs: list[Pair]
-    agreement: list[Agreement]
+    agreement: list[QuestionAgreement]
     people: list[Person]
     stamps: list[tuple[float, str, str]]
     refusals: dict[str, int]
@@ -306,15 +306,15 @@ def people_of(study: Study, store: AnswerStore) -> list[Person]:
     return [one for one, _ in _answers_of_people(study, store)]
 
 
-def _answers_of_people(study: Study, store: AnswerStore) -> list[tuple[Person, list[Answer]]]:
+def _answers_of_people(study: Study, store: AnswerStore) -> list[tuple[Person, list[StudyAnswer]]]:
     participants = store.participants()
-    of_person: dict[int, list[Answer]] = {one.number: [] for one in participants}
+    of_person: dict[int, list[StudyAnswer]] = {one.number: [] for one in participants}
     for answer in store.answers():
         of_person.setdefault(answer.participant, []).append(answer)
     return [(_person(study, one, of_person[one.number]), of_person[one.number]) for one in participants]
 
 
-def _person(study: Study, one: Participant, answers: Sequence[Answer]) -> Person:
+def _person(study: Study, one: Participant, answers: Sequence[StudyAnswer]) -> Person:
     places = study.order(one.block, one.ordinal, one.seed)
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
         raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
@@ -344,7 +344,7 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 # Figures.
 
 
-def scores(study: Study, answer: Answer) -> list[tuple[str, int, float]]:
+def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
     """What an answer says: metric, the system's number, and a value."""
     trial = study.trials[answer.trial]
     numbers = [study.systems.index(system) for system in trial.systems]
@@ -362,7 +362,7 @@ def scores(study: Study, answer: Answer) -> list[tuple[str, int, float]]:
     ]
 
 
-def ratings_of(study: Study, answers: Sequence[Answer]) -> dict[str, Ratings]:
+def ratings_of(study: Study, answers: Sequence[StudyAnswer]) -> dict[str, Ratings]:
     """The values of each metric, with who gave them and to what."""
     units = {unit: number for number, unit in enumerate(sorted({study.trials[a.trial].unit for a in answers}))}
     rows: dict[str, list[tuple[int, int, int, float]]] = {}
@@ -378,7 +378,7 @@ def ratings_of(study: Study, answers: Sequence[Answer]) -> dict[str, Ratings]:
     return found
 
 
-def _figures(study: Study, answers: Sequence[Answer]) -> tuple[dict[str, dict[str, Interval]], list[Pair]]:
+def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, dict[str, Interval]], list[Pair]]:
     values, drawn, n = _resampled(study, answers)
     confidence = study.settings.analysis.confidence
     bounds = (1.0, 5.0) if study.kind == "rate" else (0.0, 100.0)
@@ -407,8 +407,8 @@ def _figures(study: Study, answers: Sequence[Answer]) -> tuple[dict[str, dict[st
 
 
 def _resampled(
-    study: Study, answers: Sequence[Answer]
-) -> tuple[dict[str, Floats], dict[str, Draws], dict[str, list[int]]]:
+    study: Study, answers: Sequence[StudyAnswer]
+) -> tuple[dict[str, Floats], dict[str, ClusteredDraws], dict[str, list[int]]]:
     """Of each metric the systems' values, their resamples and their numbers of ratings."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
@@ -418,7 +418,7 @@ def _resampled(
     if study.kind == "rate":
         values[F1] = harmonic(values[ASPECTS[0]], values[ASPECTS[1]])
         one, other = drawn[ASPECTS[0]], drawn[ASPECTS[1]]  # the same seeds: resample by resample
-        drawn[F1] = Draws(
+        drawn[F1] = ClusteredDraws(
             harmonic(one.person_R, other.person_R),
             harmonic(one.item_R, other.item_R),
             harmonic(one.rating_R, other.rating_R),
@@ -433,7 +433,7 @@ def harmonic(descriptiveness: Floats, accuracy: Floats) -> Floats:
     return np.asarray(2 * descriptiveness * accuracy / (descriptiveness + accuracy), float)
 
 
-def _agreement(study: Study, answers: Sequence[Answer]) -> list[Agreement]:
+def _agreement(study: Study, answers: Sequence[StudyAnswer]) -> list[QuestionAgreement]:
     pictures = len(study.trials[answers[0].trial].pictures)
     found = []
     level: Level = "ordinal" if study.kind == "rate" else "nominal"
@@ -442,7 +442,7 @@ def _agreement(study: Study, answers: Sequence[Answer]) -> list[Agreement]:
         count_UV = option_counts_of([a.trial for a in answers], [a.options[place] for a in answers], options)
         several = count_UV[count_UV.sum(1) >= 2]
         alpha, kappa = krippendorff_alpha(count_UV, level), fleiss_kappa(count_UV)
-        found.append(Agreement(question.name, level, len(several), int(several.sum()), alpha, kappa))
+        found.append(QuestionAgreement(question.name, level, len(several), int(several.sum()), alpha, kappa))
     return found
 
 

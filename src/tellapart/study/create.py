@@ -143,7 +143,7 @@ class Material:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class StudyPlan:
     """What a new study should be like. None: the default of its kind.
 
     ``items``: look-alike sets or pictures; ``candidates``: pictures of a set; ``block``: items of one participant;
@@ -174,14 +174,14 @@ class Plan:
         if self.candidates < 2:
             raise UsageError("--candidates: expected at least 2 pictures in a set")
 
-    def with_defaults(self) -> Plan:
+    def with_defaults(self) -> StudyPlan:
         """Paper 3 for ``pick`` (500 sets, the first reference), paper 1 for ``rate`` (100 pictures, five raters, a
         random reference); ``compare`` has 100 pictures and three raters."""
         own = {"pick": (500, 1, "first"), "rate": (100, 5, "random"), "compare": (100, 3, "none")}[self.kind]
         return replace(self, items=self.items or own[0], raters=self.raters or own[1], human=self.human or own[2])
 
 
-def create_study(folder: Path, material: Material, plan: Plan) -> Study:
+def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     """Write the folder of a new study. Raises `UsageError` where the pictures do not suffice, or it exists already."""
     from tellapart.study.design import open_study
 
@@ -221,7 +221,7 @@ def create_study(folder: Path, material: Material, plan: Plan) -> Study:
     return open_study(folder)
 
 
-def with_human(material: Material, plan: Plan) -> Material:
+def with_human(material: Material, plan: StudyPlan) -> Material:
     """The material with one reference of each picture as the system ``human``, where the plan has it."""
     if plan.human == "none":
         return material
@@ -241,7 +241,7 @@ def with_human(material: Material, plan: Plan) -> Material:
 class _Maker:
     """One study in the making: which rows become items, which controls, and their trials."""
 
-    def __init__(self, material: Material, plan: Plan, folder: Path) -> None:
+    def __init__(self, material: Material, plan: StudyPlan, folder: Path) -> None:
         self.material, self.plan, self.folder = material, plan, folder
         self.seed = f"create {plan.seed}"
         ids = [item.id for item in material.items]

@@ -37,7 +37,7 @@ MORE, WRONG = "more", "wrong"
 
 
 @dataclass(frozen=True)
-class Question:
+class StudyQuestion:
     """One question and its options as the page shows them, in display order; pictures have no words."""
 
     name: str
@@ -46,21 +46,21 @@ class Question:
     options: tuple[str, ...] = ()
 
 
-PICK = Question("picture", "Which picture does this description fit best?")
+PICK = StudyQuestion("picture", "Which picture does this description fit best?")
 RATE = (
-    Question("descriptiveness", "Descriptiveness", "How much correct detail of the picture does it give?", SCALE),
-    Question("accuracy", "Accuracy", "Is everything that it says really in the picture?", SCALE),
-    Question("fluency", "Fluency", "Does it read like good English?", SCALE),
+    StudyQuestion("descriptiveness", "Descriptiveness", "How much correct detail of the picture does it give?", SCALE),
+    StudyQuestion("accuracy", "Accuracy", "Is everything that it says really in the picture?", SCALE),
+    StudyQuestion("fluency", "Fluency", "Does it read like good English?", SCALE),
 )
 COMPARE = (
-    Question(MORE, "Which caption tells you more about the picture?", "", ("A", "About the same", "B")),
-    Question(WRONG, "Which caption says something wrong?", "", ("Neither", "A", "B", "Both")),
+    StudyQuestion(MORE, "Which caption tells you more about the picture?", "", ("A", "About the same", "B")),
+    StudyQuestion(WRONG, "Which caption says something wrong?", "", ("Neither", "A", "B", "Both")),
 )
 # Canonical to displayed options (and back) where the two captions change places.
 FLIPPED = ((2, 1, 0), (0, 2, 1, 3))
 
 
-def questions(kind: str) -> tuple[Question, ...]:
+def questions(kind: str) -> tuple[StudyQuestion, ...]:
     """The questions of one item."""
     return {"pick": (PICK,), "rate": RATE, "compare": COMPARE}[kind]
 

@@ -63,7 +63,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlannedDesign:
     """One design: its size, its cost, and the share of simulated studies that find the difference."""
 
     items: int
@@ -77,7 +77,7 @@ class Row:
 def plan(
     assumed: Assumptions, items: Sequence[int], raters: Sequence[int] = CANDIDATE_RATERS, *, studies: int = 200,
     seed: int = 0,
-) -> list[Row]:  # fmt: skip
+) -> list[PlannedDesign]:  # fmt: skip
     """The power of each number of items with each number of raters, the cheapest first."""
     rows = []
     with Progress(len(items) * len(raters), "simulating studies") as progress:
@@ -88,18 +88,18 @@ def plan(
     return sorted(rows, key=lambda row: (row.cost or row.participants, -row.power))
 
 
-def cheapest(rows: Sequence[Row], power: float, budget: float | None = None) -> Row | None:
+def cheapest(rows: Sequence[PlannedDesign], power: float, budget: float | None = None) -> PlannedDesign | None:
     """The first row that reaches the power, within the budget where there is one."""
     return next((row for row in rows if row.power >= power and (budget is None or row.cost <= budget)), None)
 
 
-def _row(assumed: Assumptions, items: int, raters: int, studies: int, seed: int) -> Row:
+def _row(assumed: Assumptions, items: int, raters: int, studies: int, seed: int) -> PlannedDesign:
     conditions = math.comb(assumed.systems, 2) if assumed.kind == "compare" else assumed.systems
     blocks = -(-items // assumed.block) * conditions
     participants = blocks * raters
     found = sum(_finds(assumed, items, raters, np.random.default_rng([seed, items, raters, n])) for n in range(studies))
     cost = participants * assumed.pay * (1 + assumed.fee)
-    return Row(items, raters, participants, items * conditions * raters, cost, found / studies)
+    return PlannedDesign(items, raters, participants, items * conditions * raters, cost, found / studies)
 
 
 def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.metrics.statistics import Interval, format_p
-from tellapart.study.analysis import ACCURACY, F1, Agreement, Person, StudyResults
+from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import replace_text, write_errors
@@ -32,7 +32,7 @@ CAPTIONS = {
 
 
 @dataclass(frozen=True)
-class Bar:
+class IntervalBar:
     """One interval in the chart of the page, in percent of its width."""
 
     name: str
@@ -43,11 +43,11 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Chart:
+class IntervalChart:
     """The intervals of one metric; ``chance`` in percent of the width, where there is one."""
 
     title: str
-    bars: list[Bar]
+    bars: list[IntervalBar]
     low: str
     high: str
     chance: float | None
@@ -90,7 +90,7 @@ def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
-def agreement_rows(found: list[Agreement]) -> tuple[list[str], list[list[str]]]:
+def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the agreement."""
     heads = ["question", "items with two answers", "answers", "Krippendorff’s α", "Fleiss’ κ"]
     rows = [
@@ -194,7 +194,7 @@ def people_lines(results: StudyResults) -> list[str]:
     return lines
 
 
-def charts(results: StudyResults) -> list[Chart]:
+def charts(results: StudyResults) -> list[IntervalChart]:
     """The intervals of each metric."""
     found, kind, places = [], results.study.kind, digits(results)
     low, high = (1.0, 5.0) if kind == "rate" else (0.0, 100.0)
@@ -205,10 +205,10 @@ def charts(results: StudyResults) -> list[Chart]:
             if not all(map(math.isfinite, (one.value, one.low, one.high))):
                 continue
             left, right, at = (100 * (value - low) / (high - low) for value in (one.low, one.high, one.value))
-            bars.append(Bar(name, cell(one, places), left, right - left, at))
+            bars.append(IntervalBar(name, cell(one, places), left, right - left, at))
         sizes = {len(trial.pictures) for trial in results.study.trials if trial.role == ITEM}
         chance = 100 / max(sizes) if kind == "pick" else 50.0 if metric == MORE else None
-        found.append(Chart(HEADS[kind][metric], bars, f"{low:g}", f"{high:g}", chance))
+        found.append(IntervalChart(HEADS[kind][metric], bars, f"{low:g}", f"{high:g}", chance))
     return found
 
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.study.session import Conflict, Full, StudySession, Unknown
+from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.store import StoreError
 from tellapart.utils.web.app import SameOrigin, own_origins, part_routes, read_body, want
 
@@ -72,7 +72,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
     def error_response(_: Request, error: Exception) -> Response:
         if isinstance(error, Full):
             return JSONResponse(session.full(), headers=NO_STORE)
-        if isinstance(error, Conflict):
+        if isinstance(error, AnswerConflict):
             return JSONResponse({"error": str(error), "state": error.state}, status_code=409)
         statuses = ((Unknown, 401), (UsageError, 400), (StoreError, 503))
         status = next((number for kind, number in statuses if isinstance(error, kind)), 500)

@@ -34,21 +34,21 @@ from tellapart.study.store import (
     EXPIRED,
     SCREENED,
     WITHDRAWN,
-    Answer,
     AnswerStore,
     Participant,
     StoreError,
+    StudyAnswer,
     Transaction,
 )
 
 
-def control_errors(study: Study, answers: Sequence[Answer]) -> int:
+def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
     """Mistakes on the control items."""
     own = [answer for answer in answers if study.trials[answer.trial].role == CONTROL]
     return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
 
 
-def exclusion(study: Study, places: Sequence[Place], answers: Sequence[Answer]) -> str:
+def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
     """Why a participant, who saw the ``places`` in this order, is excluded; empty for who is not.
 
     answers: those that stand. The rule on equal answers is about options as they were displayed.
@@ -170,7 +170,7 @@ LONGEST_TOKEN = 200  # characters
 PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
 
 
-class Conflict(TellapartError):
+class AnswerConflict(TellapartError):
     """Another window was faster; ``state`` is what stands."""
 
     def __init__(self, message: str, state: dict[str, Any]) -> None:
@@ -341,7 +341,7 @@ class StudySession:
             state = self._state(run, one, now)
             position = one.answered - 1
             if not state.get("can_go_back"):
-                raise Conflict("there is nothing to go back to", state)
+                raise AnswerConflict("there is nothing to go back to", state)
             rows.update(run, one, shown=position, shown_at=now, seen=now)
             return self._item_state(one, position, rows.standing_answer(run, one.number, position))
 
@@ -349,14 +349,14 @@ class StudySession:
         """Save an answer and return the next state, with feedback where it was a practice item.
 
         options: displayed ones. revision: of the answer that the page has shown, 0 for none. The same answer once more
-        is saved once. Raises `Conflict` for any other position than the next and, of items, the one before.
+        is saved once. Raises `AnswerConflict` for any other position than the next and, of items, the one before.
         """
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
             state = self._state(run, one, now, touch=False)
             if state["phase"] not in ("practice", "items", "review"):
-                raise Conflict("this participation has ended", state)
+                raise AnswerConflict("this participation has ended", state)
             places = self.blocks.places(one)
             if not 0 <= position < len(places):
                 raise UsageError(f"no item {position}")
@@ -365,15 +365,15 @@ class StudySession:
             standing = rows.standing_answer(run, one.number, position)
             practice = self.study.trials[place.trial].role == PRACTICE
             if standing is None and position != one.answered:
-                raise Conflict("this item is not the next one", self._state(run, one, now))
+                raise AnswerConflict("this item is not the next one", self._state(run, one, now))
             changed = standing is not None and standing.options != chosen
             seen = standing is not None and revision == standing.revision and position == one.answered - 1
             if changed and (practice or not seen):
-                raise Conflict("this item was answered in another window", self._state(run, one, now))
+                raise AnswerConflict("this item was answered in another window", self._state(run, one, now))
             if standing is None or changed:
                 seconds = max(0.0, now - one.shown_at) if one.shown == position else None
                 number = standing.revision + 1 if standing else 1
-                rows.write_answer(run, Answer(one.number, position, number, place.trial, chosen, now, seconds))
+                rows.write_answer(run, StudyAnswer(one.number, position, number, place.trial, chosen, now, seconds))
             one = self._advance(run, one, position, now)
             state = self._state(run, one, now)
             return {**state, "feedback": self._feedback(place, chosen)} if practice else state
@@ -415,7 +415,7 @@ class StudySession:
             one = rows.update(run, one, shown=one.answered, shown_at=now, seen=now)
         return self._item_state(one, one.answered, None)
 
-    def _item_state(self, one: Participant, position: int, answer: Answer | None) -> dict[str, Any]:
+    def _item_state(self, one: Participant, position: int, answer: StudyAnswer | None) -> dict[str, Any]:
         places = self.blocks.places(one)
         practice = len(self.study.of_role[PRACTICE])
         shown = {

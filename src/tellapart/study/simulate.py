@@ -28,7 +28,7 @@ from typing import Any
 
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.progress import Progress
-from tellapart.study.create import Material, Plan, create_study
+from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, option_counts
 from tellapart.study.store import AnswerStore
 
@@ -38,7 +38,7 @@ TIMEOUT = 60.0  # seconds
 
 
 @dataclass
-class Log:
+class ParticipantLog:
     """What the scripted participants saw of the server. Seconds of each request, by kind."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Effects:
 class Web:
     """One browser: a connection that stays open, and its requests."""
 
-    def __init__(self, url: str, log: Log) -> None:
+    def __init__(self, url: str, log: ParticipantLog) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"{url}: expected an address such as http://127.0.0.1:8766")
@@ -142,7 +142,7 @@ class Script:
         for trial in study.trials:
             self._trials.setdefault(tuple(sorted(trial.captions)), []).append(trial)
 
-    def take(self, web: Web, log: Log, think: float, identifier: str, stop_after: int | None = None) -> str:
+    def take(self, web: Web, log: ParticipantLog, think: float, identifier: str, stop_after: int | None = None) -> str:
         """A whole participation; how it ended. think: mean seconds before an answer. stop_after: answers, then gone."""
         for path in ("/", "/base.css", "/base.js", "/page.css", "/page.js"):
             web.ask(path)
@@ -245,9 +245,9 @@ def run_participants(
     think: float = 0.0,
     seed: int = 0,
     at_once: int = 8,
-) -> Log:
+) -> ParticipantLog:
     """Let scripted participants take the study at ``url``, some ``at_once``. counts: how many of each character."""
-    log = Log()
+    log = ParticipantLog()
     characters = [character for character, count in counts.items() for _ in range(count)]
     random.Random(seed).shuffle(characters)
 
@@ -315,7 +315,7 @@ class Rehearsal:
     store: Path
     counts: dict[str, int]
     effects: Effects
-    log: Log
+    log: ParticipantLog
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def scenes_study(kind: str, folder: Path) -> Study:
 
         scorer = load_scorer("scenes", best_device())
         features_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
-    plan = Plan(
+    plan = StudyPlan(
         kind=kind,
         items=30 if kind == "pick" else 40,
         candidates=6 if kind == "pick" else 2,

@@ -223,7 +223,7 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StudyAnswer:
     """The answer that stands at a position: canonical ``options``, and the seconds since its page was shown."""
 
     participant: int
@@ -286,7 +286,7 @@ class AnswerStore:
         with self.transaction() as run:
             return all_participants(run)
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[StudyAnswer]:
         """The answers that stand, by participant and position."""
         with self.transaction() as run:
             rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
@@ -407,21 +407,21 @@ def update(run: Transaction, one: Participant, **values: Any) -> Participant:
     return replace(one, **values)
 
 
-def standing_answer(run: Transaction, number: int, position: int) -> Answer | None:
+def standing_answer(run: Transaction, number: int, position: int) -> StudyAnswer | None:
     """The answer that stands at a position."""
     rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
                "WHERE participant = ? AND position = ? ORDER BY revision DESC LIMIT 1", (number, position))  # fmt: skip
     return answer_of(rows[0]) if rows else None
 
 
-def standing_answers(run: Transaction, number: int) -> list[Answer]:
+def standing_answers(run: Transaction, number: int) -> list[StudyAnswer]:
     """A participant's answers that stand, by position."""
     rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
                "WHERE participant = ? ORDER BY position, revision", (number,))  # fmt: skip
     return list({row[1]: answer_of(row) for row in rows}.values())
 
 
-def write_answer(run: Transaction, answer: Answer) -> None:
+def write_answer(run: Transaction, answer: StudyAnswer) -> None:
     """Append an answer to the log."""
     run("INSERT INTO answers (participant, position, revision, trial, options, at, seconds) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -440,7 +440,7 @@ def add_refusal(run: Transaction, at: float, reason: str) -> None:
     run("INSERT INTO refusals SELECT coalesce(max(number), 0) + 1, ?, ? FROM refusals", (at, reason))
 
 
-def answer_of(row: Sequence[Any]) -> Answer:
+def answer_of(row: Sequence[Any]) -> StudyAnswer:
     """A row of ``answers``. Raises `UsageError` for a damaged one."""
     try:
         options = json.loads(row[4])
@@ -448,7 +448,7 @@ def answer_of(row: Sequence[Any]) -> Answer:
         options = None
     if not isinstance(options, list) or not all(isinstance(option, int) for option in options):
         raise UsageError(f"answer {row[1]} of participant {row[0]} is damaged; restore the store from a copy")
-    return Answer(row[0], row[1], row[2], row[3], tuple(options), row[5], row[6])
+    return StudyAnswer(row[0], row[1], row[2], row[3], tuple(options), row[5], row[6])
 
 
 def moment(at: float) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.boost.job import Job, Tally, estimate, read_text
+from tellapart.boost.job import BoostJob, Tally, estimate, read_text
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
@@ -235,7 +235,7 @@ class Judge:
         unanswered = 0
         with Ledger.open(self.ledger) as ledger:
             self._announce(prompt, stage, items, ledger)
-            job = Job([stage], ledger, self.in_flight, **self.retry)
+            job = BoostJob([stage], ledger, self.in_flight, **self.retry)
             with Progress(len(items), f"asking {self.model} ({prompt.name})") as progress:
                 for done in job.run((_item(id_, question) for id_, question in items.items()), progress.advance):
                     found.append(done.texts.get(stage.name))
