@@ -158,14 +158,11 @@ def whole_app() -> App:
 
 
 def app_with_one_command(arguments: list[str]) -> App:
-    """The app with only the typed command, where it exists, else with all: to load all takes longer than some run.
-
-    The second word names a module where the command has two: ``eval headroom``.
-    """
-    words = [argument for argument in arguments if not argument.startswith("-")] or [""]
-    typed, *second = FORMER_VERBS.get(words[0], words[:2])
+    """The app with only the typed command, where it exists, else with all: to load all takes longer than some run."""
+    typed = next((argument for argument in arguments if not argument.startswith("-")), "")
+    typed = FORMER_VERBS.get(typed, (typed,))[0]
     known = _modules()
-    for modules in ([name for name in (typed, *second) if name in known] if typed in known else [], known):
+    for modules in ([typed] if typed in known else [], known):
         filled = app_of(_groups(modules))
         if groups := [group for group in filled.registered_groups if typed in _names(group.typer_instance)]:
             filled.registered_groups = groups
