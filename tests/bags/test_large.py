@@ -155,6 +155,7 @@ def test_clusters_that_are_too_large_are_divided_once_more(features_ND: np.ndarr
     crowd_ND = np.concatenate([features_ND, features_ND[:1] + 0.01 * features_ND])  # half of all in one place
     np.save(tmp_path / "x.npy", crowd_ND)
     shards = FeatureShards.open(tmp_path)
+    assert shards.shards[0].read(slice(0, 2)).flags.writeable  # else torch warns
     for largest in (10**9, 1000):
         centre_CD = centroids_of(shards, Sizes(4, largest, 2))
         count_C = np.bincount(nearest_clusters(crowd_ND, centre_CD, 2).ravel())

@@ -215,6 +215,16 @@ def test_a_kernel_of_the_hub_in_a_models_configuration_is_refused(where: str, pa
     load_captioner(str(folder))
 
 
+def test_a_configuration_that_hides_a_kernel_or_is_nested_too_deeply_is_one_line(tmp_path: Path) -> None:
+    folder = FAMILIES["llava"](tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.4.0.0.json").write_text(json.dumps(config | {"attn_implementation": "somebody/kernel"}))
+    (folder / "config.json").write_text(json.dumps(config | {"configuration_files": ["config.4.0.0.json"]}))
+    assert "names other configuration_files" in told(str(folder))
+    (folder / "config.json").write_text("[" * 100_000)
+    assert "cannot load" in told(str(folder))
+
+
 def test_missing_weights_are_one_line(tmp_path: Path, cli: Cli) -> None:
     folder = FAMILIES["llava"](tmp_path / "llava")
     weights = load_file(folder / "model.safetensors")

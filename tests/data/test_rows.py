@@ -364,6 +364,28 @@ def test_a_member_that_claims_terabytes_is_set_aside_by_name(kind: bytes, tmp_pa
         assert ids(dataset)[0] == "a/0" and "damaged, read up to there" in str(list(dataset.missing))
 
 
+def test_links_and_further_pictures_of_a_sample_are_named(tmp_path: Path) -> None:
+    """As tar packs a folder with hard and symbolic links, and names such as IMG.001.png, which share a key."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name, colour in (("IMG.001.png", "red"), ("IMG.002.png", "blue"), ("a.png", "green")):
+        (photos / name).write_bytes(png(colour))
+    (photos / "b.png").hardlink_to(photos / "a.png")
+    (photos / "c.png").symlink_to("a.png")
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        for path in sorted(photos.iterdir()):
+            archive.add(path, path.name)
+    dataset = open_data(str(tmp_path / "s.tar"))
+    assert ids(dataset) == ["s/IMG", "s/a"]
+    link = "a link; expected the picture: pack it with tar --dereference --hard-dereference"
+    assert list(dataset.missing) == [
+        (f"{tmp_path}/s.tar#IMG.002.png", "not the first picture of its sample IMG"),
+        (f"{tmp_path}/s.tar#b", link),
+        (f"{tmp_path}/s.tar#c", link),
+    ]
+    assert ids(dataset[1:]) == ["s/a"] and dataset[1].picture.image().getpixel((0, 0)) == (0, 128, 0)
+
+
 def test_webdataset_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08")
     assert "type: gunzip" in wrong(tmp_path / "a.tar")

@@ -55,3 +55,9 @@ def test_a_link_to_itself_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(TellapartError, match="loop: cannot be written"):
         replace_text(tmp_path / "loop", "text")
+
+
+def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path) -> None:
+    for name in ("n" * 251 + ".txt", "雪" * 83 + ".txt"):  # 255 and 253 bytes
+        replace_text(tmp_path / name, "text")
+        assert (tmp_path / name).read_text() == "text"

@@ -46,7 +46,7 @@ class Shard:
         """
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
-        matrix = np.memmap(self.path, disk, "r", self.offset, (stored, self.width))
+        matrix = np.memmap(self.path, disk, "c", self.offset, (stored, self.width))
         chosen = row_M if self.kept is None else self.kept[row_M]
         found: np.ndarray = unpack(np.asarray(matrix[chosen]), self.dtype).astype(np.float32, copy=False)
         return found

@@ -25,7 +25,7 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text, writable_file, write_errors
+from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
 from tellapart.utils.text import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
@@ -42,7 +42,7 @@ class Output:
         """Begin the temporary file. ``made``: what goes into the file's first line or beside it."""
         with _write_errors(path):
             real = writable_file(path)
-            temporary = real.with_name(f".{real.name}.{os.getpid()}")
+            temporary = temporary_beside(real)
             path.parent.mkdir(parents=True, exist_ok=True)
             file = temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
         return cls(path, made, temporary, file)

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from tellapart.data.images.pictures import FilePicture, StoredPicture, signature_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import replace_text, writable_file, write_errors
+from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
 from tellapart.utils.messages import say
 from tellapart.utils.text import for_terminal, parse_json
 
@@ -344,7 +344,7 @@ class LineFile:
         """Replace the file by one without these captions, which is locked before it has its name."""
         real, text = writable_file(self.path), self.path.read_bytes().decode("utf-8", "replace")
         kept = "".join(line for id_, line in _records(text, self.format, self.path) if id_ not in ids)
-        temporary = real.with_name(f".{real.name}.{os.getpid()}")
+        temporary = temporary_beside(real)
         try:
             temporary.write_text(self._header() + kept, encoding="utf-8", newline="")
             file, self._file = self._file, os.open(temporary, os.O_RDWR)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import logging
 import os
 import re
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import check_sums, sha256
 from tellapart.utils.messages import say, say_once
+from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     from tellapart.types import Item
@@ -60,9 +60,11 @@ def check_attention(name: str, config: Path) -> None:
     Transformers would load such a kernel from the hub, as code.
     """
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
+        content = parse_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # whoever loads it says so
+    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of those instead
+        raise TellapartError(f"{name}: its config.json names other configuration_files; expected one configuration")
     for key, value in _implementations(content):
         if value.removeprefix("paged|") not in OWN:
             raise TellapartError(
@@ -228,9 +230,8 @@ def files_digest(name: str, kind: str) -> str | None:
         if not isinstance(config, str):
             return None
         folder = Path(config).parent
-    files = sorted(
-        file for file in folder.iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".model", ".jinja")
-    )
+    suffixes = (".json", ".safetensors", ".txt", ".model", ".jinja")
+    files = sorted(file for file in folder.iterdir() if file.suffix in suffixes and file.is_file())
     lines = [f"{sha256(file)}  {file.name}" for file in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

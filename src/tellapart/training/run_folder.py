@@ -26,7 +26,7 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
-from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, write_sums
+from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
 from tellapart.utils.messages import say, typed_command
 from tellapart.utils.text import parse_json
 
@@ -66,7 +66,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """A folder that is there whole or not at all. ``path`` must be new, or is replaced."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_beside(path)
     with writing(path):
         try:
             shutil.rmtree(temporary, ignore_errors=True)

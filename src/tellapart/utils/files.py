@@ -72,7 +72,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
     `write_errors` and `writable_file`.
     """
     path = writable_file(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = temporary_beside(path)
     try:
         write(temporary)
         if sync:
@@ -82,6 +82,12 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
     finally:
         with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(path: Path) -> Path:
+    """The hidden name of a file or folder on its way to ``path``: no longer than a name may be where that is none."""
+    begins = os.fsdecode(os.fsencode(path.name)[:200])
+    return path.with_name(f".{begins}.{os.getpid()}")
 
 
 def readable_weights(folder: Path) -> None:

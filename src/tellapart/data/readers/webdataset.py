@@ -5,7 +5,8 @@
 tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``; uncompressed, since pictures are read at their
 place. The text wins over the JSON. The split is the JSON's, else in the shard's name. The id is ``SHARD/0001``: names
 often begin anew in each shard. Samples without a picture or with texts that cannot be read are named and counted, and
-so is a shard that is damaged: the samples before the damage and those of the other shards are read.
+so are the pictures after a sample's first, links, and a shard that is damaged: the samples before the damage and those
+of the other shards are read.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Shards:
                         except UsageError as error:
                             missing.add(f"{shard}#{_key(members[0])}", str(error))
                             continue
+                        for other in _pictures(members)[1:]:
+                            missing.add(f"{shard}#{other.name}", f"not the first picture of its sample {_key(other)}")
                         yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
@@ -105,7 +108,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
     """
     group: list[tarfile.TarInfo] = []
     for member in _members(file, start):
-        if not member.isfile() or Path(member.name).name.startswith("."):
+        if not (member.isfile() or member.islnk() or member.issym()) or Path(member.name).name.startswith("."):
             continue
         if group and _key(member) != _key(group[0]):
             yield group[0].offset, group
@@ -140,12 +143,21 @@ def _key(member: tarfile.TarInfo) -> str:
     return folder + slash + name.partition(".")[0]
 
 
+def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
+    """The pictures and clips of a sample: whole ones first, links last."""
+    found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)]
+    return sorted(found, key=lambda member: not member.isfile())
+
+
 def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     """The sample as an item. Raises `UsageError` where it has no picture, or texts that cannot be read."""
-    by_suffix = {Path(member.name).suffix.lower(): member for member in reversed(members)}
-    picture = next((m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)), None)
-    if picture is None:
+    by_suffix = {Path(member.name).suffix.lower(): member for member in reversed(members) if member.isfile()}
+    pictures = _pictures(members)
+    if not pictures:
         raise UsageError("no picture in this sample")
+    picture = pictures[0]
+    if not picture.isfile():
+        raise UsageError("a link; expected the picture: pack it with tar --dereference --hard-dereference")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
         sparse = "a sparse member of " if picture.issparse() else ""
         raise UsageError(f"{sparse}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
