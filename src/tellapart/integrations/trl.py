@@ -37,7 +37,7 @@ ENCODED_AT_ONCE = 64
 
 
 def text_of(completion: Completion) -> str:
-    """The caption of a completion: the text itself, or the text of its last message.
+    """Returns the caption of a completion: the text itself, or the text of its last message.
 
     Raises `UsageError` where there is none: a message of tool calls alone has no content.
     """
@@ -56,7 +56,7 @@ def text_of(completion: Completion) -> str:
 
 
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
-    """A column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
+    """Returns a column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
     if name not in columns:
         raise UsageError(f"the data set has no column '{name}'; expected {what}")
     found: Sequence[Any] = columns[name]
@@ -64,7 +64,7 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
 
 
 def one_picture(value: Any) -> Image.Image:
-    """The picture of a row: a PIL image, or a list of one (TRL's column ``images``)."""
+    """Returns the picture of a row: a PIL image, or a list of one (TRL's column ``images``)."""
     if isinstance(value, (list, tuple)):
         if len(value) != 1:
             raise UsageError(f"a row has {len(value)} pictures; self-retrieval expects one picture in each row")
@@ -74,7 +74,7 @@ def one_picture(value: Any) -> Image.Image:
 
 
 def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
-    """float32 features N×D of pictures, in batches."""
+    """Computes float32 features N×D of pictures, in batches."""
     parts = [pictures[start : start + ENCODED_AT_ONCE] for start in range(0, len(pictures), ENCODED_AT_ONCE)]
     with torch.no_grad():
         return torch.cat([scorer.image_features(scorer.pixels(part).to(scorer.device)).float() for part in parts])
@@ -85,17 +85,17 @@ def digest(content: bytes) -> bytes:
 
 
 def picture_key(picture: Image.Image) -> bytes:
-    """A digest of the pixels, by which ranks know a picture again."""
+    """Returns a digest of the pixels, by which ranks know a picture again."""
     return digest(repr(picture.size).encode() + picture.tobytes())
 
 
 def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
-    """Digests as R×2 int64, which ranks can exchange."""
+    """Returns digests as R×2 int64, which ranks can exchange."""
     return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
 
 
 def gathered(rows: torch.Tensor) -> torch.Tensor:
-    """The rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
+    """Returns the rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
     from accelerate import PartialState
     from accelerate.utils import gather, pad_across_processes
 
@@ -157,7 +157,7 @@ def self_retrieval(
     id_column: str = "id",
     bag_column: str = "bag",
 ) -> RewardFunction:
-    """How well a scorer retrieves the picture by its caption, as a reward of TRL (paper 3, section 3; paper 2, eq. 1).
+    """Makes a reward of TRL: how well a scorer retrieves the picture by its caption (paper 3, sec. 3; paper 2, eq. 1).
 
     scorer: a name that `tellapart.scorers.load_scorer` takes, or a scorer. candidates: the pictures that a caption is
     compared with: the ``batch`` (the pictures of one generation batch), those with the same value in ``bag_column``
@@ -314,7 +314,7 @@ def bag_order(
     seed: int = 0,
     id_column: str = "id",
 ) -> Dataset:
-    """The rows of ``dataset`` bag by bag, in a random order of bags, with a column ``bag`` that numbers them.
+    """Returns the rows of ``dataset`` bag by bag, in a random order of bags, with a column ``bag`` that numbers them.
 
     bags: ids of ``id_column``; a file of ``tellapart bags mine`` or TrueMatch's ``3.json``; or what
     `tellapart.bags.mine_bags` gives. size: which of them, where there are several sizes. A picture may be in several

@@ -23,13 +23,13 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 def shipped() -> dict[str, Path]:
-    """The recipes that ship with the package, by name: ``scenes_smile``, ``papers/smile_blip_coco``."""
+    """Returns the recipes that ship with the package, by name: ``scenes_smile``, ``papers/smile_blip_coco``."""
     files = sorted(SHIPPED.glob("*.toml")) + sorted(SHIPPED.glob("papers/*.toml"))
     return {file.relative_to(SHIPPED).with_suffix("").as_posix(): file for file in files}
 
 
 def absolute(name: str, folder: Path) -> str:
-    """A recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
+    """Returns a recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
     if not name.endswith(".toml"):
         return name
     file = (folder / name).resolve()
@@ -37,12 +37,12 @@ def absolute(name: str, folder: Path) -> str:
 
 
 def shipped_recipe(name: str) -> Path | None:
-    """The shipped recipe of that name, with or without ``recipes/`` and ``.toml``; None where there is none."""
+    """Returns the shipped recipe of that name, with or without ``recipes/`` and ``.toml``; None where there is none."""
     return shipped().get(name.removesuffix(".toml").removeprefix("recipes/"))
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file behind ``name``: a path, or the name of a shipped recipe, with or without ``recipes/`` and ``.toml``.
+    """Returns the file behind ``name``: a path, or a shipped recipe with or without ``recipes/`` and ``.toml``.
 
     A file that is there comes first. A path to a file that is missing is returned as it is, so that reading it gives
     the error. Raises `UsageError` for a name without a suffix that no recipe has; it says the nearest name.
@@ -61,7 +61,7 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def descriptions() -> Iterator[tuple[str, str]]:
-    """Name and one line of description of every shipped recipe."""
+    """Yields name and one line of description of every shipped recipe."""
     for name, file in shipped().items():
         yield name, tomllib.loads(file.read_text(encoding="utf-8")).get("about", "")
 
@@ -91,7 +91,7 @@ _warned: set[str] = set()
 def upgrade(
     table: dict[str, Any], source: str, *, warn: bool = True, onto: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A copy of a recipe's plain table under today's keys and values.
+    """Returns a copy of a recipe's plain table under today's keys and values.
 
     ``onto``: the recipe that the table overrides, which says the ``kind`` of a table that does not say its own. Warns
     of each old name once in a process, in a line that starts with ``source``. Raises `UsageError` where a table has a
@@ -137,12 +137,12 @@ def upgrade(
 
 
 def dotted(*path: str) -> str:
-    """A path as a person types it."""
+    """Returns a path as a person types it."""
     return ".".join(part for part in path if "=" not in part)
 
 
 def apply_override(table: dict[str, Any], setting: str) -> None:
-    """Set ``training.steps=200`` in the table. The value is read as TOML, or as plain text where it is not TOML.
+    """Sets ``training.steps=200`` in the table. The value is read as TOML, or as plain text where it is not TOML.
 
     A relative path to another recipe is relative to the current folder. Old names of keys become today's, as in
     `upgrade`. Raises `UsageError` for a malformed setting.
@@ -169,7 +169,7 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
 
 
 def leave_unread(decoding: dict[str, Any], setting: str) -> None:
-    """Drop the settings of a table ``decoding`` that its new kind does not read, with a line."""
+    """Drops the settings of a table ``decoding`` that its new kind does not read, with a line."""
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
@@ -177,7 +177,7 @@ def leave_unread(decoding: dict[str, Any], setting: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a setting; names of recipes become absolute."""
+    """Returns the value of a setting; names of recipes become absolute."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -194,7 +194,10 @@ Tables = dict[Location, list[str]]
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The mistake to mend first. An unknown key goes before one that is missing, for it may be that one, misspelt."""
+    """Returns the mistake to mend first.
+
+    An unknown key goes before one that is missing, for it may be that one, misspelt.
+    """
     mistakes = error.errors(include_url=False)
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
     tables = tables_of(model)
@@ -216,7 +219,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
-    """The keys of every table of ``model``, by location; a table stands before those inside it."""
+    """Returns the keys of every table of ``model``, by location; a table stands before those inside it."""
     found: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
         for inner, discriminator in models_in(field.annotation, field.discriminator):
@@ -226,7 +229,7 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
-    """The tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
+    """Returns the tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
@@ -235,13 +238,13 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
 
 
 def typed(place: Location, tables: Tables) -> str:
-    """A location as a person types it: what does not stand in a table (a tag, a list's index) is no key."""
+    """Returns a location as a person types it: what does not stand in a table (a tag, a list's index) is no key."""
     return ".".join(str(part) for n, part in enumerate(place) if place[:n] in tables)
 
 
 def near(place: Location, tables: Tables) -> str:
-    """A hint at the key that was meant: of the same table, or of another one that has it clearly nearer, nearer tables
-    and those that stand less deep first."""
+    """Returns a hint at the key that was meant: of the same table, or of another one that has it clearly nearer,
+    nearer tables and those that stand less deep first."""
     table, name = place[:-1], str(place[-1])
     own = difflib.get_close_matches(name, tables[table], n=1)
     least = max(0.8, likeness(name, own[0]) + 0.1) if own else 0.8
@@ -253,23 +256,23 @@ def near(place: Location, tables: Tables) -> str:
 
 
 def likeness(a: str, b: str) -> float:
-    """Of two words, 0 to 1, as `difflib.get_close_matches` has it."""
+    """Compares two words, 0 to 1, as `difflib.get_close_matches` has it."""
     return difflib.SequenceMatcher(None, b, a).ratio()
 
 
 def shared(a: Location, b: Location) -> int:
-    """How many parts two locations have in common from the start."""
+    """Counts the parts that two locations have in common from the start."""
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def excludes(a: Location, b: Location, tables: Tables) -> bool:
-    """Whether two tables cannot stand in one recipe: they part at a tag."""
+    """Returns whether two tables cannot stand in one recipe: they part at a tag."""
     n = shared(a, b)
     return n < min(len(a), len(b)) and a[:n] not in tables
 
 
 def requirement(mistake: Any) -> str:
-    """What a value must be, such as ``must be greater than or equal to 1``."""
+    """Returns what a value must be, such as ``must be greater than or equal to 1``."""
     if mistake["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table"
     if mistake["type"] == "tuple_type":
@@ -280,7 +283,7 @@ def requirement(mistake: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: short, on one line."""
+    """Returns a value for a message: short, on one line."""
     if isinstance(value, dict):
         return "a table"
     text = repr(value)
@@ -312,7 +315,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
-    """Validate a plain table; ``folder`` is where other recipes are looked for.
+    """Validates a plain table; ``folder`` is where other recipes are looked for.
 
     Raises `UsageError` of one line, which starts with ``source``.
     """
@@ -333,5 +336,5 @@ def check_text(value: Any, source: str) -> None:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The resolved recipe, defaults included, as TOML that `read_recipe` reads back."""
+    """Returns the resolved recipe, defaults included, as TOML that `read_recipe` reads back."""
     return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True))

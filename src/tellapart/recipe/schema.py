@@ -142,7 +142,7 @@ class Lora(Strict):
 
 
 class CaptionerOptions(Strict):
-    """Which captioner: an existing one by ``name``, or a ``new`` one.
+    """Names a captioner: an existing one by ``name``, or a ``new`` one.
 
     ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.files`), in place of what its
     own vision encoder makes of the pictures; "off": what it makes of them (or, where it learns, their pixels) is not
@@ -173,7 +173,7 @@ class CaptionerOptions(Strict):
 
     @property
     def feature_files(self) -> str | None:
-        """The files that ``features`` names."""
+        """Returns the files that ``features`` names."""
         return None if self.features == "off" else self.features
 
     @model_validator(mode="after")
@@ -193,7 +193,7 @@ class CaptionerOptions(Strict):
 
 
 class ScorerOptions(Strict):
-    """Which scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained)."""
+    """Names a scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained)."""
 
     name: ModelName | None = None
     new: NewScorer | None = None
@@ -208,7 +208,7 @@ else:
 
 
 class Data(Strict):
-    """Where the pictures come from, as ``kind:path?key=value``; a list of them is read as one."""
+    """Names the pictures, as ``kind:path?key=value``; a list of them is read as one."""
 
     train: DataSpecs
     validation: DataSpecs
@@ -318,7 +318,8 @@ class Recipe(Strict):
         return self
 
     def contradictions(self) -> Iterator[str]:
-        """Keys that are right each by itself and not together: nothing that is written here is without effect."""
+        """Yields what is wrong with keys that are right each by itself and not together: nothing that is written here
+        is without effect."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
             yield f"[{self.trains}] needs either name = '…' or a [{self.trains}.new] table, and not both"
@@ -415,7 +416,7 @@ class Recipe(Strict):
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
 
     def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
-        """The recipe as a plain table, with the resolver's answers in place of the names of models, data and files.
+        """Returns the recipe as a plain table, with the resolver's answers in place of names of models, data and files.
 
         ``how``: as `model_dump` takes it. Raises what the resolver raises.
         """
@@ -425,7 +426,7 @@ class Recipe(Strict):
             raise (error.__cause__ or error) from None
 
     def scorers(self) -> Iterator[tuple[str, str]]:
-        """Every scorer that is named, with the key that names it."""
+        """Yields every scorer that is named, with the key that names it."""
         if self.scorer is not None and self.scorer.name is not None:
             yield "scorer.name", self.scorer.name
         if self.bags is not None and self.bags.scorer is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Scorer:
-    """How well a text matches a picture: cosine of normalised features, times ``scale``.
+    """Measures how well a text matches a picture: cosine of normalised features, times ``scale``.
 
     ``model`` has ``get_image_features``, ``get_text_features`` and ``logit_scale``, as CLIP has. The feature of a clip
     is the normalised mean of those of ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
@@ -73,7 +73,7 @@ class Scorer:
         return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """PIL pictures as the model wants them: float B×C×height×width.
+        """Returns PIL pictures as the model wants them: float B×C×height×width.
 
         SigLIP 2 in its NaFlex form keeps a picture's shape: B×patches×(pixels + 3), with each patch's validity and
         the shape of the grid behind its pixels.
@@ -86,7 +86,7 @@ class Scorer:
         return torch.cat([pixels, read["pixel_attention_mask"][..., None].to(pixels), shapes_BP2.to(pixels)], dim=2)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """L2-normalised features B×D of what `pixels` gives."""
+        """Computes L2-normalised features B×D of what `pixels` gives."""
         pixels, shapes = pixels_BCHW.to(self.device), {}  # as float32: shapes of grids do not survive bf16
         if pixels.ndim == 3:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
@@ -95,7 +95,7 @@ class Scorer:
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:
-        """L2-normalised features N×D of whole captions, without gradient.
+        """Computes L2-normalised features N×D of whole captions, without gradient.
 
         Equal texts are encoded once. Longer texts than the window are truncated and counted in
         ``cut_texts``. Padded to the longest of a batch of similar lengths, not to the window: the
@@ -127,14 +127,14 @@ class Scorer:
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids with the special tokens of the model, at most ``window`` each."""
+        """Returns token ids with the special tokens of the model, at most ``window`` each."""
         rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         self.cut_texts += sum(len(row) > self.window for row in rows)
         end = self.tokenizer.eos_token_id
         return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, the special ones counted, however long it is."""
+        """Counts the tokens of each text, the special ones counted, however long it is."""
         if not texts:
             return []
         return [len(row) for row in self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
@@ -146,7 +146,7 @@ class Scorer:
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
 
     def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
-        """Of each text its token ids, special ones included, and their L2-normalised features T×D float32.
+        """Returns for each text its token ids, special ones included, and their L2-normalised features T×D float32.
 
         The state of each token goes through the same projection as that of the end token, which is the text's own
         feature. Cut and counted as in `text_features`. Raises `TellapartError` where the model has no such states.
@@ -195,7 +195,7 @@ class Scorer:
         return str(self.model.config.model_type).startswith("siglip")
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """L2-normalised features R×D of token rows, with gradient where it is on."""
+        """Computes L2-normalised features R×D of token rows, with gradient where it is on."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
         return F.normalize(output.pooler_output.float(), dim=-1)
@@ -223,12 +223,12 @@ class Scorer:
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
-    """The normalised mean D of the features of frames; of one frame its own, to the last bit."""
+    """Returns the normalised mean D of the features of frames; of one frame its own, to the last bit."""
     return F.normalize(features_FD.mean(0), dim=-1) if len(features_FD) > 1 else features_FD[0]
 
 
 def text_window(model: Any, tokenizer: Any) -> int:
-    """The longest text, in tokens, that the text tower takes.
+    """Returns the longest text, in tokens, that the text tower takes.
 
     Of CLIP's tower the model's positions decide: tokenizers of long-text CLIPs often still say 77. RoBERTa's kin lose
     some positions to padding.
@@ -246,7 +246,7 @@ NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype") 
 
 
 def settings_of(model: Any) -> str:
-    """What the configuration of a model says of its computation, as JSON; "" where it has none."""
+    """Returns what the configuration of a model says of its computation, as JSON; "" where it has none."""
 
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -258,7 +258,7 @@ def settings_of(model: Any) -> str:
 
 
 def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
-    """Hash of a model's weights (names, shapes, bytes), of its picture preprocessing, and of ``view``."""
+    """Hashes a model's weights (names, shapes, bytes), its picture preprocessing, and ``view``."""
     digest = hashlib.blake2b(view.encode(), digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -275,7 +275,7 @@ SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scor
 
 
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
-    """A scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
+    """Loads a scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
     The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
     it. ``device``: ``auto`` is the accelerator where there is one. ``precision`` of the weights: ``auto`` is fp32, for

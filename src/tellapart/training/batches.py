@@ -36,7 +36,7 @@ EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred t
 
 
 class TrainingPixels:
-    """How pictures reach a vision encoder in training.
+    """Prepares pictures for a vision encoder in training.
 
     Where the processor gives all pictures one shape they are kept as uint8 H×W×C, resized and cropped, and normalised
     on the device when a batch is made (``as_bytes``). Where it does not (pictures that keep their shapes), or where it
@@ -48,7 +48,7 @@ class TrainingPixels:
         self.as_bytes = self._gives_bytes()
 
     def maker(self) -> RowMaker:
-        """For `FeatureStore.readable` and `FeatureStore.rows`; its label names the preprocessing."""
+        """Returns the maker for `FeatureStore.readable` and `FeatureStore.rows`; its label names the preprocessing."""
         if not self.as_bytes:
             pixels = self.learner.pixels
             fingerprint = self.learner.encoder.fingerprint
@@ -60,18 +60,19 @@ class TrainingPixels:
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
-        """Rows of the store as the vision encoder reads them, on the learner's device: float B×C×H×W, or B×… ."""
+        """Returns rows of the store as the vision encoder reads them, on the learner's device: float B×C×H×W, or B×…
+        ."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
         return normalise(block, self.learner.processor) if self.as_bytes else block
 
     def _bytes(self, image: Image.Image) -> np.ndarray:
-        """A picture resized and cropped, H×W×C, before it is rescaled and normalised."""
+        """Returns a picture resized and cropped, H×W×C, before it is rescaled and normalised."""
         read = self.learner.processor(images=[image], do_rescale=False, do_normalize=False, return_tensors="np")
         picture_CHW: np.ndarray = np.asarray(read["pixel_values"])[0]
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Whether `_bytes`, normalised, is what ``pixels`` gives: tried on a wide and on a tall picture."""
+        """Returns whether `_bytes`, normalised, is what ``pixels`` gives: tried on a wide and on a tall picture."""
         from PIL import Image
 
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
@@ -86,7 +87,7 @@ class TrainingPixels:
 
 
 def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
-    """uint8 B×H×W×C rescaled and normalised as the processor does it: float B×C×H×W."""
+    """Rescales and normalises uint8 B×H×W×C as the processor does: float B×C×H×W."""
     device, grey_levels = pictures_BHWC.device, 1.0
     if getattr(processor, "do_rescale", True):
         grey_levels = round(1 / getattr(processor, "rescale_factor", 1 / 255), 6)
@@ -115,7 +116,7 @@ def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load:
 
 
 def families(items: Sequence[Item]) -> list[list[int]]:
-    """The places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
+    """Returns the places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
     together: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.truth is None:
@@ -160,7 +161,7 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
 
 
 def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
-    """Of the features and, where captions count, of these and of the scorer that reads them."""
+    """Hashes the features and, where captions count, these and the scorer that reads them."""
     digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
     for start in range(0, len(image_ND), BLOCK):
         digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
@@ -264,7 +265,7 @@ class TrainingSet:
         return batch
 
     def _pick(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> list[Sequence[int]]:
-        """``captions_per_picture`` references of each picture: without repetition as long as there are enough."""
+        """Draws ``captions_per_picture`` references of each picture: without repetition as long as there are enough."""
         assert self.rows is not None
         rows_B = [self.rows[int(i)] for i in chosen_B]
         orders = seeds.orders("references", [len(rows) for rows in rows_B])
@@ -280,7 +281,7 @@ class TrainingSet:
 
 
 def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
-    """A random part of each picture (``smallest``..1 of each side), mirrored half the time with ``flip``,
+    """Crops a random part of each picture (``smallest``..1 of each side), mirrored half the time with ``flip``,
     brightness and tint varied; resampled to the same size."""
     B, device = len(pixels_BCHW), pixels_BCHW.device
     drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))

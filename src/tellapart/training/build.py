@@ -302,7 +302,7 @@ def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
 
 
 def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
-    """A dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
+    """Makes a dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
     from transformers import (
         CLIPImageProcessorPil,
         CLIPTextConfig,
@@ -331,7 +331,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
 
 
 def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, name: str) -> ClipCap:
-    """A ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
+    """Makes a ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
     from transformers import GPT2Config
 
     tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens, sentences=new.sentences)
@@ -372,7 +372,8 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
 def build_recurrent(
     new: NewRecurrent, texts: Iterable[str], name: str, vision: Any = None, processor: Any = None, width: int = 0
 ) -> Recurrent:
-    """Paper 4's captioner with a new LSTM, behind a copy of ``vision``, or behind features of ``width`` numbers."""
+    """Makes paper 4's captioner with a new LSTM, behind a copy of ``vision``, or behind features of ``width``
+    numbers."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count)
     if vision is not None:
         width = getattr(vision.config, "hidden_size", None) or vision.config.hidden_sizes[-1]
@@ -403,7 +404,7 @@ def open_specs(specs: str | tuple[str, ...]) -> Dataset:
 
 
 def keeps_nothing(recipe: Recipe) -> bool:
-    """Whether the recipe says ``features = "off"``."""
+    """Returns whether the recipe says ``features = "off"``."""
     return recipe.captioner is not None and recipe.captioner.features == OFF
 
 

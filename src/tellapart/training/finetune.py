@@ -57,7 +57,7 @@ def plan(
     folder: Path | None = None,
     overwrite: bool = False,
 ) -> Recipe:
-    """The recipe for this captioner and these pictures.
+    """Returns the recipe for this captioner and these pictures.
 
     A tenth of the pictures is held out for validation and another for the table before and after (a quarter each where
     there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the synthetic world, else `CLIP`.
@@ -149,14 +149,14 @@ def plan(
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """This table [objective] with ``max_tokens`` of its samples, and of those that its rewards draw."""
+    """Returns this table [objective] with ``max_tokens`` of its samples, and of those that its rewards draw."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
     rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
 
 
 def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
-    """How many pictures there are, how many have no reference, and the words of the longest reference."""
+    """Counts the pictures, those without a reference, and the words of the longest reference."""
     dataset = open_many(list(pictures))
     count = len(dataset)
     if count < FEWEST:
@@ -174,7 +174,7 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 
 
 def different_pictures(dataset: Dataset) -> int:
-    """How many pictures are no copies of each other, by their bytes; counted to `FEWEST`."""
+    """Counts the pictures that are no copies of each other, by their bytes, up to `FEWEST`."""
     found: set[int | str] = set()
     for identity in (picture_identity, key_of):  # by their files' sizes, where these say enough
         found = set()
@@ -186,7 +186,8 @@ def different_pictures(dataset: Dataset) -> int:
 
 
 def key_of(item: Item) -> str:
-    """The picture's content, or its id where it cannot be read: that is told where it is to be encoded."""
+    """Returns the key of the picture's content, or its id where it cannot be read: that is told where it is to be
+    encoded."""
     try:
         return item.picture.key()
     except PictureError:
@@ -194,21 +195,21 @@ def key_of(item: Item) -> str:
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
-    """The specification of some of its parts; a bare folder is one of kind ``folder``."""
+    """Returns the specification of some of its parts; a bare folder is one of kind ``folder``."""
     if "part=" in spec:
         raise UsageError(f"{spec} has a part of its own, and finetune holds parts out; leave part=… away")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 
 def planned(folder: Path | None) -> Training | None:
-    """The settings of the run in this folder; None where none has begun."""
+    """Returns the settings of the run in this folder; None where none has begun."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:
-    """How many parts the backward pass goes in, so that what it keeps of the language model fits into memory.
+    """Returns the number of micro-batches with which the activations of the language model fit into memory.
 
     A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
     four bytes. 1 where the model's size cannot be read before it is loaded.
@@ -231,7 +232,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 
 def free_memory() -> int:
-    """Bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
+    """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
     import torch
 
     if torch.cuda.is_available():
@@ -242,7 +243,7 @@ def free_memory() -> int:
 
 
 def summary(recipe: Recipe, out: Path) -> str:
-    """What is trained on what, and for how long, in one line."""
+    """Returns a line that says what is trained on what, and for how long."""
     specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
     train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
     steps, batch = recipe.training.steps, recipe.training.batch_size
@@ -255,7 +256,7 @@ def summary(recipe: Recipe, out: Path) -> str:
 def run_finetune(
     recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
 ) -> Run:
-    """Train the recipe into ``out``, or go on there, also for more steps; put a card beside the model.
+    """Trains the recipe into ``out``, or goes on there, also for more steps, and puts a card beside the model.
 
     ``hub_id``: upload both. ``overwrite``: remove the run that is there.
     """
@@ -325,7 +326,7 @@ print(captioner.generate(visual, decoding).texts[0])
 
 
 def model_card(run: Run, hub_id: str | None = None) -> str:
-    """The card of a run's model. ``hub_id``: its name on the hub; by default the snippet names the folder."""
+    """Returns the card of a run's model. ``hub_id``: its name on the hub; by default the snippet names the folder."""
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
     results, _ = read_results(run.folder)
@@ -353,7 +354,8 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
 
 
 def metadata(folder: Path, recipe: Recipe) -> str:
-    """The card's YAML. What the hub would refuse (a base model or data set that is a folder here) is left out."""
+    """Returns the card's YAML. What the hub would refuse (a base model or data set that is a folder here) is left
+    out."""
     from huggingface_hub import ModelCardData
 
     assert recipe.captioner is not None and recipe.captioner.name is not None
@@ -368,7 +370,8 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 
 
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
-    """Code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's own."""
+    """Returns code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's
+    own."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
@@ -389,14 +392,14 @@ def model_type(folder: Path) -> str:
 
 
 def of_transformers(folder: Path) -> bool:
-    """Whether transformers has the class of this model without tellapart and without code of somebody's own."""
+    """Returns whether transformers has the class of this model without tellapart and without code of somebody's own."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     return model_type(folder) in CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:
-    """The hub's name of the model that this one comes from: its own, or what the card of its folder says."""
+    """Returns the hub's name of the model that this one comes from: its own, or what the card of its folder says."""
     from huggingface_hub import ModelCard
     from huggingface_hub.utils import HFValidationError, validate_repo_id
 
@@ -413,7 +416,7 @@ def hub_base(name: str) -> str | None:
 
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
-    """The published sets among the training data, by the hub's names or their own."""
+    """Yields the published sets among the training data, by the hub's names or their own."""
     train = recipe.data.train
     for spec in (train,) if isinstance(train, str) else train:
         kind, path, _ = parse(spec)
@@ -424,7 +427,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
 
 
 def setting(found: dict[str, Any] | None) -> str:
-    """The cells of a recall's candidates and chance; empty for other metrics."""
+    """Returns the cells of a recall's candidates and chance; empty for other metrics."""
     return " | " if found is None else f"{Candidates(**found)} | {found['chance']:.1f}"
 
 
@@ -435,7 +438,7 @@ def figure(found: dict[str, Any]) -> str:
 
 
 def check_hub(hub_id: str) -> str:
-    """The whole name of a repository that this machine's token may write to, ``USER/NAME``, before anything is trained.
+    """Returns the whole name of a repository that this machine's token may write to: ``USER/NAME``.
 
     Raises `UsageError` for a name that the hub does not take or a missing token, `TellapartError` where the hub does
     not answer or refuses the token.
@@ -471,7 +474,7 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
-    """What goes wrong on the way to the hub as one line; ``otherwise``: what is left, and what to type."""
+    """Turns what goes wrong on the way to the hub into one line; ``otherwise``: what is left, and what to type."""
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     client_error: type[Exception]  # of the HTTP client below it, which is another one from version to version

@@ -53,7 +53,8 @@ class RunContent:
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
-        """How another document differs from this one, such as ``training.steps 1000, now 10``; not in ``without``."""
+        """Returns how another document differs from this one, such as ``training.steps 1000, now 10``; not in
+        ``without``."""
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
         keys = [key for key in keys if key.removeprefix("recipe.") not in without]
@@ -66,7 +67,7 @@ def shown(table: Mapping[str, Any], key: str) -> str:
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of all that is no table."""
+    """Yields (dotted key, value) of all that is no table."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else name)
@@ -75,7 +76,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
-    """What this recipe's result follows from. Opens its data and hashes its local models (`FeatureStore.digest`).
+    """Returns what this recipe's result follows from: opens its data, hashes its local models (`FeatureStore.digest`).
 
     Raises `UsageError` where data or recipes that it names are not there, and where recipes name each other.
     """
@@ -84,7 +85,7 @@ def content_of(recipe: Recipe, identities: Identities | None = None) -> RunConte
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
-    """The recipe as plain JSON under canonical names, with ``identities`` in place of what it names."""
+    """Returns the recipe as plain JSON under canonical names, with ``identities`` in place of what it names."""
     table = recipe.dump(identities, mode="json", by_alias=True, exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
@@ -101,7 +102,7 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
 
 
 def code_of(recipe: Recipe) -> list[str]:
-    """The parts of the code that this recipe's result goes through."""
+    """Returns the parts of the code that this recipe's result goes through."""
     parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no number
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or ())
     specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]
@@ -133,7 +134,7 @@ class Identities:
         self.known, self.memo, self.chain = known or {}, {} if memo is None else memo, chain
 
     def model(self, name: str) -> str:
-        """A recipe's fingerprint, the digest of a local model, or the name of one that is not here."""
+        """Returns a recipe's fingerprint, the digest of a local model, or the name of one that is not here."""
         if name in self.known:
             return self.known[name]
         if name in self.chain:
@@ -146,7 +147,7 @@ class Identities:
         return self.memo["model", name]
 
     def data(self, spec: str) -> str:
-        """The specification without paths, and a digest of the items."""
+        """Returns the specification without paths, and a digest of the items."""
         if spec in self.known:
             return self.known[spec]
         if ("data", spec) not in self.memo:
@@ -154,7 +155,8 @@ class Identities:
         return self.memo["data", spec]
 
     def file(self, path: str) -> str:
-        """The digest of a file, or of the names and sizes of a folder's files; what is no path stays as it is."""
+        """Returns the digest of a file, or of the names and sizes of a folder's files; what is no path stays as it
+        is."""
         where = Path(path).expanduser()
         if path in WORDS or not where.exists():
             return path
@@ -177,7 +179,8 @@ class Identities:
 
 
 def model_identity(name: str) -> str:
-    """``weights:DIGEST`` for a folder, a run, a file or ``scenes``; else the name (of the hub, or a dotted path)."""
+    """Returns ``weights:DIGEST`` for a folder, a run, a file or ``scenes``; else the name (of the hub, or a dotted
+    path)."""
     where = BUILTIN if name == "scenes" else Path(name).expanduser()
     if where.is_file():
         return f"weights:{FeatureStore().digest(where)}"
@@ -194,7 +197,7 @@ def model_identity(name: str) -> str:
 
 
 def data_identity(spec: str) -> str:
-    """``kind?options#N-DIGEST``; of `scenes` the domain and the options alone, for nothing else decides them."""
+    """Returns ``kind?options#N-DIGEST``; of `scenes` domain and options alone, for nothing else decides them."""
     kind, path, options = parse(spec)
     pairs = sorted((key, value) for key, value in options.values.items() if key != "images")
     written = "&".join(f"{key}={value}" for key, value in pairs)
@@ -207,7 +210,7 @@ def data_identity(spec: str) -> str:
 
 
 def picture_identity(item: Item) -> int | str:
-    """The size of the file that the picture lies in; of what is in no file the key of its content."""
+    """Returns the size of the file that the picture lies in; of what is in no file the key of its content."""
     try:
         return item.picture.signature()[0] if isinstance(item.picture, StoredPicture) else item.picture.key()
     except PictureError:

@@ -25,6 +25,7 @@ from tellapart.models.device import FreedMemory
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives.base import OBJECTIVES, Loss, Objective, StepContext
 from tellapart.objectives.mle import at_least_float32, mle_of_references
+from tellapart.progress import Progress
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
 from tellapart.training.batches import TrainingSet
@@ -76,7 +77,7 @@ def validated_items(recipe: Recipe) -> list[Item]:
 
 
 def check_code(recipe: Recipe) -> None:
-    """Before anything is loaded or trained: the models that are a user's own code are allowed to run."""
+    """Raises `UsageError` where a model is a user's own code that is not allowed to run, before anything is loaded."""
     captioner = recipe.captioner.name if recipe.captioner else None
     if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
         check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
@@ -86,7 +87,7 @@ def check_code(recipe: Recipe) -> None:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Before any training: a tracker that is unknown or not installed would be left out without a word."""
+    """Raises `UsageError` for a tracker that is unknown or not installed, which accelerate would leave out silently."""
     from accelerate.tracking import get_available_trackers
     from accelerate.utils import LoggerType
 
@@ -105,22 +106,8 @@ Track = Callable[[dict[str, float], int], None]  # logs and step
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
-    """The progress of training. Call what it yields after each step, with the text to show beside the count."""
-    from tellapart.progress import Progress
-
-    with Progress(total, label, done=done) as progress:
-
-        def advance(note: str) -> None:
-            progress.note = note
-            progress.advance()
-
-        yield advance
-
-
-@contextlib.contextmanager
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """accelerate's trackers by name (``tensorboard``, ``wandb``, …), which write into the run's folder."""
+    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …), which write into the run's folder."""
     if not names:
         yield lambda logs, step: None
         return
@@ -133,7 +120,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 
 
 def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
-    """One line for each scorer that captions were too long for: it reads as much as its window holds."""
+    """Returns a line for each scorer that captions were too long for: it reads as much as its window holds."""
     return [
         f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
         "scored what fits"
@@ -143,7 +130,7 @@ def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
 
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
-    """Loss and reward of the step, the last validation's value of ``select``, and the best one so far and its step.
+    """Returns loss and reward of the step, the last validation's value of ``select``, and the best so far.
 
     ``validated`` is NaN before the first validation of this process: a run that was resumed shows the best alone.
     """
@@ -166,13 +153,14 @@ class Validator:
         return self.setup.validation_items
 
     def prepare(self) -> None:
-        """Encode what validation looks at."""
+        """Encodes what validation looks at."""
         _ = self.pictures
         if self.setup.scorer is not None:
             _ = self.lookalikes
 
     def run(self) -> dict[str, float]:
-        """Every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in nats."""
+        """Computes every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in
+        nats."""
         self.setup.learner.model.eval()
         with torch.no_grad():
             values = self._of_scorer() if self.setup.recipe.trains == "scorer" else self._of_captioner()
@@ -224,7 +212,8 @@ class Validator:
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
 
     def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> float:
-        """Mean negative log-likelihood of a token of these references, and those of the other ranks, in nats."""
+        """Computes the mean negative log-likelihood of a token of these references, and those of the other ranks, in
+        nats."""
         total, tokens = 0.0, 0
         for start in range(0, len(rows), 100):
             tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows[start : start + 100]))
@@ -235,7 +224,7 @@ class Validator:
         return summed["loss"] / summed["tokens"]
 
     def _of_scorer(self) -> dict[str, float]:
-        """R@1 of the references themselves, mean over the first five."""
+        """Computes R@1 of the references themselves, mean over the first five."""
         items = self.items
         images_ND = self.encode_pixels(self.pictures, self.setup.trained_scorer.image_features).cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
@@ -270,7 +259,7 @@ NOTHING = -1  # the step to which a log is cut where no checkpoint was written: 
 
 
 def fit(setup: TrainingSetup, run: Run) -> None:
-    """Train ``setup``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
+    """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
 
     One loop for all objectives: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of which
     names the first as its captioner. Returns nothing; log, checkpoints and ``model/`` are in ``run.folder``. ``model/``
@@ -310,7 +299,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             save_state(None, trainable, optimizer, scheduler)
 
     def validate(step: int) -> bool:
-        """Validate, keep the best, and return whether ``validation.until`` is reached."""
+        """Validates, keeps the best, and returns whether ``validation.until`` is reached."""
         nonlocal validated
         with trainable.whole():
             values = validation.run()
@@ -333,13 +322,14 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         checkpoint(0)
     with (
         open_trackers(settings.trackers, recipe.name, run.folder) as track,
-        progress_bar(f"training {recipe.name}", settings.steps, state["step"]) as bar,
+        Progress(settings.steps, f"training {recipe.name}", done=state["step"]) as progress,
     ):
         for step in range(state["step"], 0 if reached else settings.steps):
             logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
             done = step + 1
             freed.give_back()
-            bar(progress_note(logs, select, validated, state))
+            progress.note = progress_note(logs, select, validated, state)
+            progress.advance()
             if done == first + 1:  # slower than those that follow
                 timed = time.monotonic()
             elif done == first + TIMED:
@@ -360,7 +350,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """How long these steps will take, where it is a minute or more."""
+    """Says how long these steps will take, where it is a minute or more."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes for the {steps:,} steps that are left, validation not counted")
 
@@ -374,7 +364,7 @@ def train_step(
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     step: int,
 ) -> dict[str, float]:
-    """One step. It draws its own randomness from (seed, step), so nothing but weights carries over.
+    """Takes one step. It draws its own randomness from (seed, step), so nothing but weights carries over.
 
     What is drawn for an item belongs to it alone (`Batch.seeds`); torch's own generator serves dropout.
     """
@@ -410,7 +400,7 @@ def train_step(
 
 
 def trainable_parts(setup: TrainingSetup) -> TrainableParts:
-    """What learns, whole on every rank or in shares. Raises `UsageError` for what cannot be shared out."""
+    """Returns what learns, whole on every rank or in shares. Raises `UsageError` for what cannot be shared out."""
     if setup.recipe.training.sharding == "none":
         return TrainableParts(setup.learner, setup.trained_parts)
     return ShardedParts(setup.learner, setup.trained_parts)

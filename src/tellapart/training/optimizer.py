@@ -51,9 +51,9 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
+        """Returns parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
 
-        Of a part with LoRA only what it adds, and buffers: its other parameters stay as they are.
+        A part with LoRA gives only the weights that LoRA adds, and buffers: its other parameters stay as they are.
         """
         named: dict[str, torch.Tensor] = {}
         for part, module in self.modules.items():
@@ -77,7 +77,7 @@ class TrainableParts:
         ranks.add_up_gradients(self.parameters)
 
     def clip_gradients(self, max_norm: float) -> float:
-        """Scale the gradients down to ``max_norm``; returns the norm that they had."""
+        """Scales the gradients down to ``max_norm``; returns the norm that they had."""
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class TrainableParts:
         return optimizer.state_dict()
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Take up what `optimizer_state` gave."""
+        """Takes up what `optimizer_state` gave."""
         optimizer.load_state_dict(state)
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
+    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
     matrices = [p for p in trainable.parameters if p.ndim > 1]
     vectors = [p for p in trainable.parameters if p.ndim <= 1]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -100,7 +100,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 
 
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
-    """Whether one kernel updates all parameters: on CUDA, and on a CPU where they are too large for its caches.
+    """Returns whether one kernel updates all parameters: on CUDA, and on a CPU where they are too large for its caches.
 
     Sums are rounded in another order then; small models on a CPU keep the numbers that they had.
     """
@@ -110,7 +110,7 @@ def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
 
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
-    """The rate as the recipe says; after the warm-up it changes each ``schedule_every`` steps."""
+    """Makes the schedule of the recipe; after the warm-up it changes each ``schedule_every`` steps."""
     from transformers import get_scheduler
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
@@ -231,7 +231,7 @@ class ShardedParts(TrainableParts):
                     )
 
     def shard(self) -> None:
-        """Keep this rank's share alone. Optimizers are made after it: ``parameters`` are others then."""
+        """Keeps this rank's share alone. Optimizers are made after it: ``parameters`` are others then."""
         if ranks.count() == 1:
             return
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
@@ -304,7 +304,7 @@ class ShardedParts(TrainableParts):
         optimizer.load_state_dict(state)
 
     def _places(self) -> dict[int, list[Place]]:
-        """Where each parameter that learns lies, by its id; tied ones lie in several places."""
+        """Finds where each parameter that learns lies, by its id; tied ones lie in several places."""
         found: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
         for module in {id(m): m for root in self._roots for m in root.modules()}.values():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -316,7 +316,7 @@ class ShardedParts(TrainableParts):
 def _groups(
     parameters: list[nn.Parameter], places: dict[int, list[Place]]
 ) -> Iterator[tuple[list[nn.Module], set[int]]]:
-    """Groups of about `GROUP` numbers: the modules that own them, and the ids of their parameters.
+    """Yields groups of about `GROUP` numbers: the modules that own them, and the ids of their parameters.
 
     All parameters of a module are in one group, and all modules of a tied parameter.
     """

@@ -39,7 +39,7 @@ LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "val
 
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
-    """A full disk, or one that may not be written, as one line."""
+    """Turns a full disk, or one that may not be written, into an error of one line."""
     from safetensors import SafetensorError
 
     try:
@@ -55,7 +55,7 @@ def writing(what: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all. Raises `TellapartError` where the disk is full or may not be written."""
+    """Writes a file whole or not at all. Raises `TellapartError` where the disk is full or may not be written."""
     with writing(path):
         replace_text(path, text)
 
@@ -65,7 +65,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """A folder that is there whole or not at all. ``path`` must be new, or is replaced."""
+    """Writes a folder whole or not at all. ``path`` must be new, or is replaced."""
     temporary = temporary_beside(path)
     with writing(path):
         try:
@@ -84,20 +84,16 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """A file of JSON that is a table. Raises ValueError where it is not, OSError where it cannot be read."""
+    """Reads a file of JSON that is a table. Raises ValueError where it is not, OSError where it cannot be read."""
     found = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise ValueError(f"a {type(found).__name__}; expected a table")
     return found
 
 
-def copy_folder(source: Path, to: Path) -> None:
-    shutil.copytree(source, to, dirs_exist_ok=True)
-
-
 @dataclass
 class Checkpoint:
-    """What a resume needs: the next step, who is best so far, the objective's state, and two folders."""
+    """Holds what a resume needs: the next step, who is best so far, the objective's state, and two folders."""
 
     step: int
     best_value: float | None
@@ -110,7 +106,7 @@ Write = TypeVar("Write", bound=Callable[..., None])
 
 
 def by_main_rank(write: Write) -> Write:
-    """The same method, which does nothing on the other ranks: one process writes."""
+    """Wraps a method so that the main rank alone runs it: one process writes."""
 
     @wraps(write)
     def on_one(*positional: Any, **named: Any) -> None:
@@ -191,7 +187,7 @@ class Run:
 
     @contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
-        """Hold the folder for this process. Raises `UsageError` where other files lie there, or another process holds
+        """Holds the folder for this process. Raises `UsageError` where other files lie there, or another process holds
         it and ``wait`` is False."""
         if not ranks.is_main():
             yield
@@ -205,7 +201,7 @@ class Run:
 
     @by_main_rank
     def stamp(self, device: str) -> None:
-        """Write what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
+        """Writes what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
         import torch
         import transformers
 
@@ -236,7 +232,8 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names of a few files in the folder that are not ``ours``, all where no run began; "" where there are none."""
+        """Returns the names of a few files in the folder that are not ``ours``, all where no run began; "" where
+        there are none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
         ours = ours if "fingerprint" in self.info else ()
@@ -265,7 +262,7 @@ class Run:
 
     @by_main_rank
     def extend(self) -> None:
-        """Make the run that lies here one of this recipe, which trains for more steps; its results are removed."""
+        """Makes the run that lies here one of this recipe, which trains for more steps; its results are removed."""
         told = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
         self._remove(RESULT)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
@@ -287,7 +284,7 @@ class Run:
 
     @by_main_rank
     def note(self, **more: Any) -> None:
-        """Add to what ``run.json`` says."""
+        """Adds to what ``run.json`` says."""
         write_json(self.folder / "run.json", {**self.info, **more})
 
     # The log: a line a record. After a kill it may run ahead of the last checkpoint, and is cut back.
@@ -302,7 +299,7 @@ class Run:
 
     @by_main_rank
     def cut_log(self, step: int) -> None:
-        """Drop records of steps that will be done again, and a half-written last line."""
+        """Drops records of steps that will be done again, and a half-written last line."""
         if not self.log_path.is_file():
             return
         kept, damaged = [], 0
@@ -319,7 +316,8 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """A checkpoint at ``state['step']``, whole or not at all; then all but it and the one before are dropped."""
+        """Writes a checkpoint at ``state['step']``, whole or not at all; then all but it and the one before are
+        dropped."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:
@@ -339,7 +337,7 @@ class Run:
         return self.checkpoints / self._best_name(step)
 
     def last(self) -> Checkpoint | None:
-        """The newest whole checkpoint, or None; a damaged one is passed over with a line.
+        """Returns the newest whole checkpoint, or None; a damaged one is passed over with a line.
 
         Raises `TellapartError` where all are damaged.
         """
@@ -363,8 +361,8 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """The result: ``model/``, a copy of the best checkpoint's model."""
-        write_folder(self.folder / "model", lambda to: copy_folder(source, to))
+        """Writes the result: ``model/``, a copy of the best checkpoint's model."""
+        write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
@@ -378,7 +376,8 @@ class Run:
 
 @lru_cache
 def commit() -> str | None:
-    """The commit of tellapart's own source, with ``-dirty`` where files differ from it; None where it is no clone."""
+    """Returns the commit of tellapart's own source, with ``-dirty`` where files differ from it; None where it is no
+    clone."""
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None

@@ -33,15 +33,19 @@ from tellapart.utils.rng import ItemSeeds
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """The recipe with the run's folder in place of each recipe that it names whose run is adopted (name to folder)."""
+    """Returns the recipe with the run's folder in place of each recipe that it names whose run is adopted (name to
+    folder)."""
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
 
 
 def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
-    """The runs to adopt by name. Raises `UsageError` for what is no trained run, two of one name, and one of a name
-    that neither this recipe nor those that it names have as a model."""
+    """Returns the runs to adopt by name.
+
+    Raises `UsageError` for what is no trained run, two of one name, and one of a name that neither this recipe nor
+    those that it names have as a model.
+    """
     adopted: dict[str, Path] = {}
     for folder in folders:
         run = Run(folder, recipe)
@@ -60,7 +64,7 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
-    """The names of the recipes that this one names as models, and of those that they name."""
+    """Returns the names of the recipes that this one names as models, and of those that they name."""
     known, found = {} if known is None else known, Places({})
     recipe.dump(found)
     for path in found.recipes:
@@ -105,7 +109,7 @@ def train(
     extend: bool = False,
     summary: str = "",
 ) -> Run:
-    """Train what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
+    """Trains what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
 
     Recipes named as models are trained first, where they have not been, or stand for the runs that are ``adopted`` in
     their place, by their names. A finished run is returned as it is. Where another process works on the folder,
@@ -121,7 +125,7 @@ def train(
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
 
     def done() -> bool:
-        """Whether nothing is to do; on all ranks alike."""
+        """Returns whether nothing is to do; on all ranks alike."""
         if overwrite:
             check_overwrite(run)
             return False
@@ -191,7 +195,7 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
-    """What is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
+    """Does what is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
     from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
@@ -238,7 +242,7 @@ def train_upstream(setup: TrainingSetup) -> None:
 
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
-    """The model behind a name in a recipe: another recipe's result (trained now if need be), or the name.
+    """Returns the model behind a name in a recipe: another recipe's result (trained now if need be), or the name.
 
     Where another process trains that recipe, this one waits.
     """
@@ -249,7 +253,7 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
 
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
-    """Write ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
+    """Writes ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
 
     ``results.json`` says that the rest is there: a run killed before it is measured again.
     """
@@ -288,7 +292,7 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
 
 
 def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
-    """The captioner before (where the run had a start) and after."""
+    """Returns the captioner before (where the run had a start) and after."""
     captioners: dict[str, Captioner] = {}
     if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
@@ -297,7 +301,8 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 
 
 def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) -> dict[str, dict[str, str]]:
-    """Each captioner's captions of the test pictures, by id; where the decoding asks a scorer, it is [scorer]."""
+    """Generates each captioner's captions of the test pictures, by id; where the decoding asks a scorer, it is
+    [scorer]."""
     decoding = setup.recipe.evaluation.decoding
     items, chooser = setup.test_items, None
     if decoding.asks_scorer:
@@ -318,7 +323,7 @@ def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) ->
 
 
 def scorer_systems(setup: TrainingSetup) -> dict[str, dict[str, str]]:
-    """A scorer is measured on what people wrote: the first reference of each picture."""
+    """Returns what a scorer is measured on: the first reference of each picture, by id."""
     if bare := [item.id for item in setup.test_items if not item.references]:
         raise UsageError(
             f"data.test: {len(bare)} of {len(setup.test_items)} pictures have no reference, such as {bare[0]}; "
@@ -328,7 +333,7 @@ def scorer_systems(setup: TrainingSetup) -> dict[str, dict[str, str]]:
 
 
 def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Further scorers with their features of the test pictures, by short name."""
+    """Loads further scorers, with their features of the test pictures, by short name."""
     found: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
@@ -340,7 +345,7 @@ def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str,
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
-    """``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
+    """Writes ``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})
