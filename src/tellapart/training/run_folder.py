@@ -64,7 +64,7 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
     """Writes a folder whole or not at all. ``path`` must be new, or is replaced."""
     temporary = temporary_beside(path)
     with writing(path):
