@@ -662,7 +662,9 @@ def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
 def test_text_metrics_load_neither_torch_nor_scipy(files):
     code = (
         "import sys; from pathlib import Path; from tellapart.evaluation.evaluate import run_eval;"
-        f"run_eval([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r})).table();"
+        "from tellapart.evaluation.options import EvalOptions;"
+        f"options = EvalOptions([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r}));"
+        "run_eval(options).table();"
         "print([name for name in ('torch', 'transformers', 'scipy', 'pandas') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
