@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
+from tellapart.report.curves import PlotFrame
+
 WIDTH, HEIGHT, LEFT, BELOW, MARGIN = 640, 400, 56, 48, 24
+FRAME = PlotFrame(WIDTH, HEIGHT, left=LEFT, right=MARGIN, top=MARGIN, bottom=BELOW)
 LETTER, LINE = 6.6, 14  # of a name, in the units of the picture
 FLOOR = HEIGHT - BELOW
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -27,9 +30,10 @@ def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     most_x = 1.1 * max(x["high"] for x, _ in arms.values()) or 1.0
     most_y = 1.1 * max(y["high"] for _, y in arms.values()) or 1.0
 
+    to_x, to_y = FRAME.x(0, most_x), FRAME.y(0, most_y)
+
     def at(x: float, y: float) -> tuple[float, float]:
-        across = LEFT + x / most_x * (WIDTH - LEFT - MARGIN)
-        return round(across, 1), round(HEIGHT - BELOW - y / most_y * (HEIGHT - BELOW - MARGIN), 1)
+        return round(to_x(x), 1), round(to_y(y), 1)
 
     parts = [_axes(most_x, most_y, at)]
     ours = sorted((x["value"], y["value"]) for name, (x, y) in arms.items() if is_ours(name))

@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import typer
+from typer.testing import CliRunner
+
+from tellapart.cli.app import whole_app
+from tellapart.cli.common import FORMER_VERBS, VerbGroup
+
 VERB = '''
 from typing import Annotated
 import typer
@@ -30,3 +36,16 @@ def test_a_command_is_one_module(tmp_path: Path) -> None:
 
     assert typed("greet", "Ada") == "hello Ada\n"
     assert "Greet somebody." in typed("--help") and "╭─ Commands" not in typed("--help"), "each has its panel"
+
+
+def test_sixteen_verbs_at_most_and_every_former_one_works() -> None:
+    app = typer.main.get_command(whole_app())
+    assert isinstance(app, VerbGroup)
+    shown = [name for name, command in app.commands.items() if not command.hidden]
+    assert len(shown) <= 16 and not FORMER_VERBS.keys() & app.commands.keys()
+    for former, verb in FORMER_VERBS.items():
+        old, new = (CliRunner().invoke(whole_app(), [*words, "--help"]) for words in ([former], verb))
+        assert old.exit_code == 0 and old.output == new.output and f"Usage: tellapart {' '.join(verb)} " in new.output
+    for name in ("eval headroom", "report changes"):
+        output = CliRunner().invoke(whole_app(), [name.split()[0], "--help"]).output
+        assert f"See also: tellapart {name} --help" in output

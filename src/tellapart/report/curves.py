@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tellapart.report.folder import Estimate, RunFolder, StoredResults, TrainingLog
@@ -36,6 +36,11 @@ class PlotFrame:
     def y(self, low: float, high: float) -> Callable[[float], float]:
         """Maps ``low``..``high`` to the height inside the margins, from the bottom up."""
         return scale(low, high, self.height - self.bottom, self.top)
+
+
+def path(spots: Iterable[tuple[float, float]]) -> str:
+    """Returns the SVG path through points in the units of the view box."""
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
 
 
 CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
@@ -142,7 +147,7 @@ def draw(key: str, title: str, series: Mapping[int, float], best_step: int | Non
     return Chart(
         key,
         title,
-        line="M" + "L".join(f"{p.x:.1f} {p.y:.1f}" for p in points),
+        line=path((p.x, p.y) for p in points),
         band=_band(buckets, xs, to_y, low, high) if thinned else "",
         points=points,
         x_ticks=tuple((to_x(t), step_text(t)) for t in nice_ticks(buckets[0].step, buckets[-1].step)),
@@ -189,9 +194,9 @@ def _band(
     def inside(value: float) -> float:
         return to_y(min(max(value, low), high))
 
-    upper = [f"{x:.1f} {inside(b.high):.1f}" for b, x in zip(buckets, xs, strict=True)]
-    lower = [f"{x:.1f} {inside(b.low):.1f}" for b, x in zip(buckets, xs, strict=True)]
-    return "M" + "L".join(upper + lower[::-1]) + "Z"
+    upper = [(x, inside(b.high)) for b, x in zip(buckets, xs, strict=True)]
+    lower = [(x, inside(b.low)) for b, x in zip(buckets, xs, strict=True)]
+    return path(upper + lower[::-1]) + "Z"
 
 
 def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> str:
@@ -390,7 +395,7 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
 
 def _path(spots: Sequence[Spot]) -> str:
     """An SVG path through spots; none through a single one."""
-    return "M" + "L".join(f"{spot.x} {spot.y}" for spot in spots) if len(spots) > 1 else ""
+    return path((spot.x, spot.y) for spot in spots) if len(spots) > 1 else ""
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
