@@ -139,7 +139,9 @@ def test_the_command_does_not_load_torch(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("a dog\tdogs\nthe cat\tcats\n")
     script = (
         "import sys; from tellapart.evaluation.evaluate import run_eval; "
-        "run_eval(['c.txt'], 'r.txt', metrics=['bleu4', 'rouge_l', 'cider', 'cider_plain']); "
+        "from pathlib import Path; from tellapart.evaluation.options import EvalOptions; "
+        "names = ['bleu4', 'rouge_l', 'cider', 'cider_plain']; "
+        "run_eval(EvalOptions([Path('c.txt')], Path('r.txt'), metrics=names)); "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)

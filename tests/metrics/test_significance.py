@@ -237,3 +237,13 @@ def test_no_zero_has_a_minus_sign():
     for values in ([-0.0, -0.0], [-1.0, 1.0, -0.0, 0.0] * 20):
         interval = mean_interval(np.array(values))
         assert not [number for number in astuple(interval) if number == 0 and math.copysign(1, number) < 0]
+
+
+def test_equal_captions_have_no_interval_of_a_scale_s_width() -> None:
+    """An unseen hit or miss is possible; CIDEr's 1,000 between two systems that agree everywhere is not an interval."""
+    value_N = np.linspace(10, 90, 40)
+    equal = paired_difference(value_N, value_N, bounds=(0.0, 1000.0))
+    assert (equal.value, equal.low, equal.high, equal.p) == (0, 0, 0, 1)
+    hits_N = np.where(value_N > 30, 100.0, 0.0)
+    rare = paired_difference(hits_N, hits_N, bounds=(0.0, 100.0))
+    assert rare.low < 0 < rare.high

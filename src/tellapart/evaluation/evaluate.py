@@ -215,7 +215,7 @@ class MetricTests:
         if a not in self._corpora or b not in self._corpora:
             assert base.value_N is not None and system.value_N is not None
             difference_N = paired_values(system.value_N, base.value_N)
-            bounds = bounds_of_difference(self._bounds)
+            bounds = bounds_of_difference(self._bounds, system.value_N, base.value_N)
             return MeanTest(self._draws, difference_N, system.weight_N, paired=True, bounds=bounds)
         (base_corpus, base_statistic), (corpus, statistic) = self._corpora[a], self._corpora[b]
 

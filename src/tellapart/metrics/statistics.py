@@ -513,7 +513,11 @@ def paired_difference(
     a difference) as in `MeanTest`."""
     draws = Draws(resamples, seed)
     test = MeanTest(
-        draws, paired_values(value_N, baseline_N), weight_N, paired=True, bounds=bounds_of_difference(bounds)
+        draws,
+        paired_values(value_N, baseline_N),
+        weight_N,
+        paired=True,
+        bounds=bounds_of_difference(bounds, value_N, baseline_N),
     )
     draws.run()
     return test.difference(level)
@@ -551,7 +555,8 @@ def difference_of(system: Resampled, baseline: Resampled, swapped: Drawn, level:
     drawn_R = _centred(system.drawn_R - baseline.drawn_R, observed)
     known = system.value_N is not None and baseline.value_N is not None
     difference_N = paired_values(system.value_N, baseline.value_N) if known else None  # type: ignore[arg-type]
-    low_R, high_R = ends_of(drawn_R, difference_N, bounds_of_difference(bounds_of(system.statistic)), system.seed)
+    bounds = bounds_of_difference(bounds_of(system.statistic), system.value_N, baseline.value_N)
+    low_R, high_R = ends_of(drawn_R, difference_N, bounds, system.seed)
     found = Interval(observed, _percentiles(low_R, level)[0], _percentiles(high_R, level)[1], system.n)
     return _difference(found, swapped.values_R, abs(observed), drawn_R, level)
 
@@ -572,9 +577,23 @@ def _difference(found: Interval, swapped_R: np.ndarray, size: float, drawn_R: np
     return Difference(value, low, high, found.n, p)
 
 
-def bounds_of_difference(bounds: Bounds) -> Bounds:
-    """The least and the greatest difference of two values within ``bounds``."""
+def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
+    """Returns the least and the greatest difference of two values within ``bounds``, where these are of events.
+
+    Events are hits and misses, or values most of which are one and the same. Of others, such as CIDEr's, it is
+    `UNBOUNDED`: that two captions have one CIDEr says nothing of how far others could be apart on its scale.
+    """
+    for values in value_N:
+        known_N = np.zeros(0) if values is None else values[~np.isnan(values)]
+        if not len(known_N) or not (np.isin(known_N, bounds).all() or _mostly_one(known_N)):
+            return UNBOUNDED
     return bounds[0] - bounds[1], bounds[1] - bounds[0]
+
+
+def _mostly_one(value_N: np.ndarray) -> bool:
+    """Returns whether most values are one and the same, and fewer than `FEW` are others."""
+    n = len(value_N)
+    return bool(n - np.unique(value_N, return_counts=True)[1].max() < min(FEW, n / 2))
 
 
 def ends_of(
