@@ -253,6 +253,16 @@ def test_help_loads_no_heavy_library() -> None:
     assert done.stderr.strip() == "[]" and "caption" in done.stdout
 
 
+def test_what_triton_holds_is_freed_at_the_end(tmp_path: Path) -> None:
+    module = "import os\nclass Held:\n    def __del__(self): os.write(1, b'freed')\nheld = Held()\nheld.held = held\n"
+    (tmp_path / "triton.py").write_text(module)  # stands for the one that comes with a CUDA build of torch
+    script = "import sys, triton; sys.argv[1:] = ['--version']; from tellapart.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(tmp_path)}
+    )
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith("freed")
+
+
 # train and report
 def test_train_ends_with_its_table_as_json_alone_and_report_makes_the_page_again(
     cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path
