@@ -46,6 +46,8 @@ def test_bare_paths(tmp_path: Path) -> None:
     assert ids(open_data(str(tmp_path / "photos" / "a.png"))) == ["a.png"]
     assert "coco:" in wrong(tmp_path / "c.json") and "karpathy:" in wrong(tmp_path / "c.json")
     assert "neither a picture" in wrong(tmp_path / "notes.md")
+    (tmp_path / "raw.nef").write_bytes(b"x")
+    assert "NEF is not read here: convert it to JPEG or PNG" in wrong(tmp_path / "raw.nef")
     assert "no such file or folder" in wrong(tmp_path / "nope")
     assert f"did you mean '{tmp_path / 'photos'}'?" in wrong(tmp_path / "photso")
 

@@ -13,7 +13,7 @@ from tellapart.data.base import Options, check_unique_ids, choose_part, plain_su
 from tellapart.data.dataset import Dataset, Skipped
 from tellapart.data.descriptions import Described
 from tellapart.data.images.clips import CLIP_SUFFIXES
-from tellapart.data.images.pictures import SUFFIXES
+from tellapart.data.images.pictures import SUFFIXES, UNSUPPORTED_SUFFIXES
 from tellapart.data.registry import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
@@ -184,7 +184,7 @@ def _folder_kind(folder: Path) -> str:
 
 
 def is_picture(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES and path.is_file()
+    return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()
 
 
 def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:

@@ -44,6 +44,9 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if options.splits:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
     missing = Skipped()
+    if path.is_file() and (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES:
+        missing.add(str(path), _unread(suffix))
+        return [], missing
     if path.is_file():
         beside = next((suffix for suffix in TEXT_SUFFIXES if path.with_suffix(suffix).is_file()), "")
         return existing_items([_item(path, path.name, beside, missing)], missing), missing
@@ -81,14 +84,15 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
             elif suffix in TEXT_SUFFIXES:
                 texts.add(name)
             elif suffix in UNSUPPORTED_SUFFIXES:
-                missing.add(str(root / name), f"{suffix[1:].upper()} is not read here: {_instead(suffix)}")
+                missing.add(str(root / name), _unread(suffix))
             elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
                 missing.add(str(root / name), "its download was interrupted")
     return pictures, texts
 
 
-def _instead(suffix: str) -> str:
-    return NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
+def _unread(suffix: str) -> str:
+    instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
+    return f"{suffix[1:].upper()} is not read here: {instead}"
 
 
 def _stem(name: str) -> str:
