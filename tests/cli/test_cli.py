@@ -206,6 +206,8 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
         ),
         (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams has no effect with --best-of"),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics names none"),
+        (["eval", "--captions", "c", "--format", "csv", "-o", "-"], "--out -: expected a name, for this is neither"),
+        (["data", "simplify", "-", "-o", "x.jsonl"], "captions -: expected a name, for this is neither stdin"),
         (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),
         (["report", "nowhere"], "nowhere does not exist; expected a run folder"),
         (["eval", "--captions", "nowhere.jsonl"], "nowhere.jsonl: no such file"),

@@ -94,8 +94,13 @@ class Command(TyperCommand):
         for param in self.params:
             value = ctx.params.get(param.name or "")
             values = value if isinstance(value, list | tuple) else [value]
-            if param.type.name in ("path", "file", "directory") and "" in values:
+            if param.type.name not in ("path", "file", "directory"):
+                continue
+            if "" in values:
                 raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
+            if "-" in values:
+                expected = "expected a name, for this is neither stdin nor stdout; a file that is called so is ./-"
+                raise UsageError(f"{param.opts[0]} -: {expected}")
         return rest
 
 
