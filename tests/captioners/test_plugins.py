@@ -61,6 +61,7 @@ def test_a_folder_that_names_code_is_refused_with_the_option(
     line = cli(*command).line
     assert "asks to run code, 'evil:captioner'" in line and "add --allow-code evil:captioner to the command" in line
     assert not code.exists()
+    (folder / "SHA256SUMS").unlink()  # as one who changes the folder does
     config = folder / "config.json"
     config.write_text(json.dumps({"model_type": "own"}))  # what a captioner of one's own leaves where it has no other
     assert "asks to run code" in cli(*command).line and not code.exists()
@@ -172,6 +173,7 @@ def test_every_loader_of_transformers_is_told_to_run_no_code() -> None:
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and node.func.attr == "from_pretrained"
+                and ast.unparse(node.func.value) != "PeftModel"  # loads weights beside a model that is there
             ):
                 calls += 1
                 written = {k.arg: ast.unparse(k.value) for k in node.keywords}

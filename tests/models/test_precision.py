@@ -177,4 +177,11 @@ def test_a_captioner_writes_in_bf16(kind: Any, tmp_path: Path) -> None:
     pixels = captioner.pixels([Image.effect_noise((48, 32), 60).convert("RGB")] * 2)
     visual = captioner.encode(pixels)
     assert visual.dtype == torch.bfloat16
-    assert len(captioner.generate(visual, Decoding(kind=kind, beams=3, max_tokens=5)).texts) == 2
+    assert (
+        len(
+            captioner.generate(
+                visual, Decoding(kind=kind, max_tokens=5, **({"beams": 3} if kind == "beam" else {}))
+            ).texts
+        )
+        == 2
+    )

@@ -26,7 +26,7 @@ from tellapart.objectives.self_distillation import (
 from tellapart.recipe.presets import objective_table
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes.truth import count_claims
-from tellapart.training.build import TrainingSetup
+from tellapart.training.build import TrainingSetup, train_visual
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -172,7 +172,7 @@ def test_captions_of_look_alikes_are_scored_as_one_by_one(
     monkeypatch.setattr("tellapart.objectives.self_distillation.LISTS_AT_ONCE", at_once)
     objective = shipped.objective()
     assert isinstance(objective, SelfDistillation)
-    show = shipped.train_visual()
+    show = train_visual(shipped)
     rows_BM = np.array([[3, 7, 1], [0, 2, 9], [5, 4, 8]])
     options = [["a red star", "a large red star on the sand", "a star"], ["a heart"], ["a blue heart", "a moon"]]
     found = objective.describer.log_probs(show(rows_BM.ravel()), options)
