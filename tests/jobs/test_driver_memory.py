@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import json, resource, sys
+import hashlib, json, resource, sys
 from pathlib import Path
 from tellapart.jobs.job import Job, Request, prepare
 from tellapart.jobs.run import Todo
@@ -29,8 +29,11 @@ def begun():
 job = begun()
 parts = Path(job.path) / job.parts
 parts.mkdir()
+summary = json.dumps({"items": 0, "written": 0, "left_out": [], "left_out_count": 0, "more": {}, "bytes": 0,
+                      "sha256": hashlib.sha256().hexdigest(), "pictures": {}})
 for number in range(0, job.shards, 2):
     (Path(job.path) / job.part(number)).touch()
+    (Path(job.path) / job.summary_name(number)).write_text(summary)
 job = begun()  # as after an interruption
 todo = Todo(job.manifest(), job.done())
 taken = 0
