@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def auto_is_fp32() -> Any:
 def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test allows to run is not allowed in the next."""
     monkeypatch.setattr("tellapart.models.plugins._allowed", set())
+
+
+@pytest.fixture(autouse=True)
+def no_module_of_another_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forgets the modules that a test imported from a folder of its own, so that no later test finds them by name."""
+    yield
+    folders = tmp_path_factory.getbasetemp()
+    for name, module in list(sys.modules.items()):
+        if (file := getattr(module, "__file__", None)) and Path(file).is_relative_to(folders):
+            del sys.modules[name]
 
 
 @pytest.fixture
