@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -75,6 +75,16 @@ class Part:
             return None
         return sum(one.factor * value for one, value in zip(self.measurements, self.paper, strict=True))
 
+    @property
+    def not_worse(self) -> bool:
+        """Whether the part also accepts a value of the other sign: "no more than 2 below", "gained, below 2"."""
+        return not self.equivalence and (self.lower < 0 if math.isfinite(self.lower) else self.upper > 0)
+
+    def has_paper_sign(self, value: float) -> bool:
+        """Returns whether ``value`` has the sign of the paper's; true where it gives none or says "about equal"."""
+        paper = self.paper_value
+        return paper is None or self.equivalence or paper * value > 0
+
 
 @dataclass(frozen=True)
 class Control:
@@ -127,6 +137,22 @@ class Claim:
         """Every measurement that the parts and the control need, once each, without factors."""
         parts = [*self.parts, *(self.control.apply(part) for part in self.parts if self.control)]
         yield from dict.fromkeys(replace(one, factor=1.0) for part in parts for one in part.measurements)
+
+
+def outcome(claim: Claim, parts: Sequence[tuple[bool, float]], control: Sequence[bool]) -> str:
+    """Returns "holds", "not worse" or "fails".
+
+    A claim holds if every part does and has the sign of the paper's figures, and its control comes out false. If the
+    only parts of the other sign are those that ask for "not worse", the claim is not worse and is counted apart.
+
+    Args:
+        parts: for each part of the claim, whether it lies within its bounds on every seed, and its value.
+        control: for each part of the control, whether it does.
+    """
+    if not all(within for within, _ in parts) or not control or all(control):
+        return "fails"
+    other = [part for part, (_, value) in zip(claim.parts, parts, strict=True) if not part.has_paper_sign(value)]
+    return "holds" if not other else "not worse" if all(part.not_worse for part in other) else "fails"
 
 
 def greater(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from replication import all_claims, further_claims
 from replication.setting_tables import markdown
 from replication.stamp import read_verdicts
-from replication.verdict import RECORDS, VERDICT_FILE, history, read_power
+from replication.verdict import RECORDS, VERDICT_FILE, history, outcomes, read_power
 
 DOCS = Path(__file__).parents[1] / "docs" / "claims.md"
 END = "<!-- end -->"
@@ -54,17 +55,27 @@ def verdict_table(given: dict[str, Any]) -> str:
     lines = history([given])
     if not given["stamp"]["date"]:
         return "\n".join([*lines, ""])
-    lines += ["", "| claim | | part | paper | ours, 95 % | seeds on its side |", "|---|---|---|---:|---|---:|"]
     declared = {claim.id: claim for claim in all_claims()}
+    found_outcomes = outcomes(given, all_claims())
+    count = Counter(found_outcomes.values())
+    lines += [
+        "",
+        f"Counted with the sign of the paper's figures: **{count['holds']} of {len(found_outcomes)} hold**, "
+        f"{count['not worse']} are not worse.",
+        "",
+        "| claim | | part | paper | ours, 95 % | seeds on its side |",
+        "|---|---|---|---:|---|---:|",
+    ]
     for claim in given["claims"]:
         control = "; its control holds too" if all(part["holds"] for part in claim["control"]) else ""
         for place, (part, found) in enumerate(zip(declared[claim["id"]].parts, claim["parts"], strict=True)):
-            head = f"`{claim['id']}` | {'holds' if claim['holds'] else 'fails' + control}" if not place else " | "
+            head = f"`{claim['id']}` | {found_outcomes[claim['id']]}{control}" if not place else " | "
             paper = "" if part.paper_value is None else f"{part.paper_value:+.3g}"
+            other = "" if part.has_paper_sign(found["value"]) else ", the other sign"
             right = sum(part.lower < value < part.upper for value in found["seeds"])
             ours = f"{found['value']:+.3g} [{found['low']:.3g}, {found['high']:.3g}]"
             says = found["says"] if found["holds"] else f"**{found['says']}**"
-            lines.append(f"| {head} | {says} | {paper} | {ours} | {right} of {len(found['seeds'])} |")
+            lines.append(f"| {head} | {says} | {paper}{other} | {ours} | {right} of {len(found['seeds'])} |")
     return "\n".join([*lines, ""])
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from replication import all_claims
 from replication.bootstrap import PartResult
 from replication.claim import Claim, Part
 from replication.examples import as_png
@@ -19,7 +21,7 @@ from replication.plot import PartPlot, plot_part
 from replication.replay import ClaimResult, Corrected, format_interval
 from replication.seeds import Seeds
 from replication.stamp import read_verdicts
-from replication.verdict import RECORDS, VERDICT_FILE, history
+from replication.verdict import RECORDS, VERDICT_FILE, history, outcomes
 from tellapart.report.gallery import Album, Piece, pieces
 from tellapart.training.run_folder import write_text
 
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
 LONGEST_NAME = 60  # characters of ids in a file's name
 
 
-def verdict_text(holds: bool | None) -> str:
-    return "pending" if holds is None else "holds" if holds else "does not hold"
+def verdict_text(outcome: str) -> str:
+    """Returns the words for an outcome of `replication.claim.outcome`."""
+    return {"fails": "does not hold", "not worse": "holds as not worse only"}.get(outcome, outcome)
 
 
 def control_text(result: ClaimResult) -> str:
@@ -49,6 +52,8 @@ def summary(results: Sequence[ClaimResult]) -> str:
     run = [result for result in results if result.holds is not None]
     pending = len(results) - len(run)
     text = f"{sum(bool(result.holds) for result in run)} of {len(run)} claims hold"
+    if not_worse := sum(result.outcome == "not worse" for result in run):
+        text += f", {not_worse} {'is' if not_worse == 1 else 'are'} not worse"
     text += f", {pending} {'is' if pending == 1 else 'are'} pending" if pending else ""
     return f"{text}; {format_seconds(sum(result.seconds for result in results))}"
 
@@ -64,7 +69,7 @@ def results_table(results: Sequence[ClaimResult]) -> Table:
         ours = "\n".join(_part_line(result, n) for n in range(len(result.parts))) or result.summary()
         shown.add_row(
             result.claim.id,
-            verdict_text(result.holds),
+            verdict_text(result.outcome),
             result.claim.paper_result,
             ours,
             control_text(result),
@@ -79,11 +84,13 @@ def verdict_table(found: Mapping[str, Any]) -> Group:
     from rich.console import Group
     from rich.table import Table
 
-    shown = Table(title=f"{found['held']} of {len(found['claims'])} claims hold")
+    by_id = outcomes(found, all_claims())
+    count = Counter(by_id.values())
+    shown = Table(title=f"{count['holds']} of {len(by_id)} claims hold, {count['not worse']} are not worse")
     for name in ("claim", "verdict", "ours"):
         shown.add_column(name)
     for claim in found["claims"]:
-        shown.add_row(claim["id"], verdict_text(claim["holds"]), claim["ours"], end_section=True)
+        shown.add_row(claim["id"], verdict_text(by_id[claim["id"]]), claim["ours"], end_section=True)
     return Group(shown, *history(read_verdicts(RECORDS / VERDICT_FILE)))
 
 

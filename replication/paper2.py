@@ -105,8 +105,8 @@ CLAIMS = (
         "Tables 4, 14",
         "SR-V beats SR-L on hard sets at the cost of CIDEr; SR-LV is about as good as SR-V with slightly more CIDEr; "
         "at equal R@1 SR-L keeps more CIDEr",
-        "TrueMatch #3 / CIDEr, blended: SR-L 54.7 / 80.1, SR-V 61.3 / 72.4, SR-LV 61.3 / 72.7; at equal R@1 CIDEr 80.2 "
-        "of SR-L, 77.3 of SR-V",
+        "TrueMatch #3 / CIDEr, blended: SR-L 54.7 / 80.1, SR-V 61.3 / 72.4, SR-LV 61.3 / 72.7; at equal R@1 CIDEr 77.3 "
+        "of SR-L, 72.4 of SR-V",
         (
             greater("hard R@1, SR-V over SR-L", hard("sr_v"), hard("sr_l"), effect=4.0, paper=(61.3, 54.7)),
             greater("CIDEr, SR-L over SR-V", cider("sr_l"), cider("sr_v"), effect=3.0, paper=(80.1, 72.4)),
@@ -121,7 +121,7 @@ CLAIMS = (
                 tolerance=2.0,
                 effect=8.0,
             ),
-            greater("CIDEr, short SR-L over SR-V", cider("sr_l_short"), cider("sr_v"), effect=3.0, paper=(80.2, 77.3)),
+            greater("CIDEr, short SR-L over SR-V", cider("sr_l_short"), cider("sr_v"), effect=3.0, paper=(77.3, 72.4)),
         ),
         Control("SR-V replaced by more MLE", {"sr_v": "mle_more"}),
     ),
@@ -247,7 +247,7 @@ CLAIMS = (
         2,
         "Table 8",
         "gains transfer to sets of consecutive frames that were never trained on",
-        "ImageCoDe R@1: COCO 28.8 → 30.3, HolisticCap 31.9 → 37.9",
+        "ImageCoDe R@1, SR-L: COCO 28.8 → 30.3, HolisticCap 31.9 → 33.0 (with SR-LV and bags 37.9)",
         (
             greater(
                 "R@1 among frames gained, plain start, 2 at least",
@@ -263,7 +263,7 @@ CLAIMS = (
                 frames("blend"),
                 margin=2.0,
                 effect=1.0,
-                paper=(37.9, 31.9),
+                paper=(33.0, 31.9),
             ),
         ),
         Control("self-retrieval replaced by more MLE", {"sr": "mle_more", "sr_blend": "blend_more"}),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replication.bootstrap import PartResult, compare_with_bounds
-from replication.claim import Claim, Measurement, Part
+from replication.claim import Claim, Measurement, Part, outcome
 from replication.examples import Example, find_examples
 from replication.lab import Lab
 from replication.multiple import holm, holm_levels
@@ -56,9 +56,17 @@ class ClaimResult:
         return None if not self.control else not all(part.holds for part in self.control)
 
     @property
+    def outcome(self) -> str:
+        """ "holds", "not worse" or "fails" (`replication.claim.outcome`); "pending" for a claim that was not run."""
+        if self.claim.pending:
+            return "pending"
+        parts = [(part.holds, part.value) for part in self.parts]
+        return outcome(self.claim, parts, [part.holds for part in self.control])
+
+    @property
     def holds(self) -> bool | None:
-        """Every part holds, and the control does not; None for a pending claim."""
-        return None if self.claim.pending else self.all_parts_hold and self.control_false is True
+        """Whether the outcome is "holds"; None for a pending claim."""
+        return None if self.claim.pending else self.outcome == "holds"
 
     def corrected(self) -> list[Corrected]:
         """Holm's correction over the parts of the claim, in their order (`replication.multiple`)."""
@@ -73,11 +81,18 @@ class ClaimResult:
         if self.claim.pending:
             return f"pending: {self.claim.pending}"
         parts = [
-            f"{part.statement}: {format_interval(part)} ({self.arm_values(n)}){'' if part.holds else ', not so'}"
+            f"{part.statement}: {format_interval(part)} ({self.arm_values(n)}){self._remark(n)}"
             for n, part in enumerate(self.parts)
         ]
         verdict = "the control came out false" if self.control_false else "but the CONTROL came out true as well"
         return "; ".join([*parts, verdict])
+
+    def _remark(self, part: int) -> str:
+        """Returns why part number ``part`` does not count for the claim; empty where it does."""
+        found, declared = self.parts[part], self.claim.parts[part]
+        if not found.holds:
+            return ", not so"
+        return "" if declared.has_paper_sign(found.value) else f", the paper has {declared.paper_value:+.3g}"
 
     def arm_values(self, part: int) -> str:
         """The measurements of part number ``part``, mean over seeds: "smile 12.3, start 5.44", then recall settings."""
@@ -92,6 +107,7 @@ class ClaimResult:
         return {
             "id": self.claim.id,
             "holds": self.holds,
+            "outcome": self.outcome,
             "paper": self.claim.paper_result,
             "ours": self.summary(),
             "seconds": round(self.seconds, 1),
@@ -101,6 +117,7 @@ class ClaimResult:
                     **_part_to_json(part),
                     **_corrected_to_json(corrected),
                     "test": "tost" if of.equivalence else "one-sided",
+                    "paper": of.paper_value,
                 }
                 for part, corrected, of in zip(self.parts, self.corrected(), self.claim.parts, strict=True)
             ],

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from replication.claim import Claim
+from replication.claim import Claim, outcome
 from replication.lab import Lab, code_versions, digest
 from replication.replay import ClaimResult
 from replication.seeds import VERDICTS
@@ -94,11 +94,28 @@ def claims_verdict(
     return give_verdict(path, settings, lambda: to_json(run()))
 
 
+def outcomes(given: Mapping[str, Any], claims: Sequence[Claim]) -> dict[str, str]:
+    """Returns the outcome of each claim of a kept verdict by its id, see `replication.claim.outcome`.
+
+    The rule is applied to the kept figures, whatever it was when the verdict was given; nothing is measured again.
+    """
+    declared = {claim.id: claim for claim in claims}
+    return {
+        one["id"]: outcome(
+            declared[one["id"]],
+            [(part["holds"], part["value"]) for part in one["parts"]],
+            [part["holds"] for part in one["control"]],
+        )
+        for one in given["claims"]
+    }
+
+
 def to_json(results: Sequence[ClaimResult]) -> dict[str, Any]:
-    """``{"claims": […], "held": n}``."""
+    """Returns ``{"claims": […], "held": n, "not_worse": n}``."""
     return {
         "claims": [result.to_json() for result in results],
         "held": sum(bool(result.holds) for result in results),
+        "not_worse": sum(result.outcome == "not worse" for result in results),
     }
 
 

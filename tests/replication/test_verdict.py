@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replication import all_claims
 from replication import verdict as module
-from replication.claim import Arm, Claim, Control, Measurement, about_equal, greater
+from replication.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater, outcome
 from replication.lab import Lab
 from replication.replay import replay
 from replication.seeds import VERDICTS, parse_seeds
 from replication.stamp import give_verdict, read_verdicts, stamp_line
-from replication.verdict import claims_verdict, history, keep_power, power_of_claims, settings_digest
+from replication.verdict import (
+    RECORDS,
+    VERDICT_FILE,
+    claims_verdict,
+    history,
+    keep_power,
+    outcomes,
+    power_of_claims,
+    settings_digest,
+)
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 
@@ -94,6 +106,50 @@ def test_a_verdict_that_another_process_began_meanwhile_is_kept(tmp_path: Path) 
     found = read_verdicts(path)
     assert [(one["stamp"]["number"], one["held"]) for one in found] == [(1, 1), (2, 2)]
     assert all(one["stamp"]["date"] for one in found) and [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+A, B = Measurement("a", "length"), Measurement("b", "length")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "expected"),
+    [
+        (greater("more", A, B, paper=(3.0, 1.0)), 0.5, "holds"),
+        (greater("more", A, B, paper=(1.0, 3.0)), 0.5, "fails"),  # smile-mix: the paper has less
+        (greater("more", A, B), 0.5, "holds"),  # the paper gives no figures
+        (greater("no more than 1 below", A, B, tolerance=1.0, paper=(50.8, 45.9)), -0.03, "not worse"),  # sle-video
+        (greater("no more than 1 below", A, B, tolerance=1.0, paper=(50.8, 45.9)), 0.03, "holds"),
+        (Part("gained, below 2", (A, B), -math.inf, 2.0, paper=(-2.0, 0.8)), 0.01, "not worse"),
+        (about_equal("within 1", A, B, 1.0, paper=(2.0, 2.1)), 0.3, "holds"),
+    ],
+)
+def test_a_claim_holds_only_with_the_sign_of_the_papers_figures(part: Part, value: float, expected: str) -> None:
+    claim = Claim("a", 1, "Table 1", "a", "", (part,), Control("more MLE", {"a": "b"}))
+    assert outcome(claim, [(True, value)], [False]) == expected
+    assert outcome(claim, [(False, value)], [False]) == outcome(claim, [(True, value)], [True]) == "fails"
+    assert outcome(claim, [(True, value)], []) == "fails", "without a control nothing is shown"
+
+
+def test_the_kept_verdict_is_counted_with_the_papers_signs() -> None:
+    (given,) = read_verdicts(RECORDS / VERDICT_FILE)
+    found = outcomes(given, all_claims())
+    assert given["held"] == 20 and Counter(found.values()) == {"holds": 16, "fails": 9, "not worse": 3}
+    assert found["smile-mix"] == "fails" and found["sle-video"] == found["sr-cider"] == "not worse"
+
+
+def test_every_figure_of_a_paper_is_on_the_side_of_its_part() -> None:
+    """A part that asks for another sign than the paper's could never count."""
+    wrong = [
+        (claim.id, part.statement)
+        for claim in all_claims()
+        for part in claim.parts
+        if part.paper_value is not None and not part.lower < part.paper_value < part.upper
+    ]
+    assert wrong == [
+        ("smile-mix", "R@1, λ 0.1 over 0"),
+        ("sr-transfer", "R@1 among frames gained, plain start, 2 at least"),
+        ("sr-transfer", "R@1 among frames gained, blended start, 2 at least"),
+    ]
 
 
 TEST_SETS = {"plain": "scenes:plain?n=30&split=test"}
