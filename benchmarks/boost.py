@@ -19,7 +19,7 @@ from typing import Any, overload
 from benchmarks import process
 from benchmarks.rows import Row
 from tellapart.boost.types import Answer, Request
-from tellapart.data.images.pictures import BytesPicture
+from tellapart.data.pictures import BytesPicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import say

@@ -61,7 +61,7 @@ def said(arm: str, caption: str, truth: object) -> Said:
 
 def as_png(picture: Picture) -> bytes:
     """The picture as a file; of a clip four frames in a square, read row by row."""
-    from tellapart.data.images.clips import is_clip, sample_frames
+    from tellapart.data.pictures import is_clip, sample_frames
 
     image = contact_sheet(sample_frames(picture, 4)) if is_clip(picture) else picture.image().convert("RGB")
     stream = io.BytesIO()

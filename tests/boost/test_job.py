@@ -15,7 +15,7 @@ from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import made_file, merge
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 

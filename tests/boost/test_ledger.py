@@ -13,7 +13,7 @@ import pytest
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Answer, Message, Request, Stage
-from tellapart.data.images.pictures import BytesPicture
+from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
 

@@ -16,7 +16,7 @@ from tiny_models import language_model, seeing_model
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 
 ASKED = (Message("system", "You write captions."), Message("user", "Describe this picture."))

@@ -19,7 +19,7 @@ from PIL import Image
 
 from tellapart.boost.backends import data_url, open_backend, read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
-from tellapart.data.images.pictures import BytesPicture, FilePicture
+from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.scenes import Scenes
 

@@ -11,16 +11,16 @@ import pytest
 from PIL import Image
 from real_data import DATA
 
-from tellapart.data.images.clips import (
+from tellapart.data.pictures import (
     BytesClip,
     ClipFile,
+    FilePicture,
     is_clip,
     picture_file,
     preview_image,
     sample_frames,
     uniform_frame_indices,
 )
-from tellapart.data.images.pictures import FilePicture
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
 

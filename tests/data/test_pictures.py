@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from tellapart.data import open_data
-from tellapart.data.images.pictures import HEIC, BytesPicture, FilePicture
+from tellapart.data.pictures import HEIC, BytesPicture, FilePicture
 from tellapart.errors import PictureError
 
 
@@ -154,7 +154,7 @@ def test_decompression_bomb(tmp_path: Path) -> None:
 
 def test_threads_decode_no_more_bytes_at_once_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what is decoded at one time; a picture larger than the bound is decoded alone, and a failed one gives back."""
-    from tellapart.data.images import pictures
+    from tellapart.data import pictures
 
     Image.new("RGB", (200, 100)).save(tmp_path / "a.png")
     data, now, most, lock = (tmp_path / "a.png").read_bytes(), [0], [0], threading.Lock()

@@ -11,12 +11,11 @@ from command_line import Cli
 from reader_help import draw, wrong
 
 from tellapart.data import READERS, Reader, open_data
-from tellapart.data.registry import kinds_help
-from tellapart.data.specification import parse
+from tellapart.data.dataset import kinds_help, parse
 
 MODULE = """
 from tellapart.data import Reader, Skipped
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.types import Item
 
 def read(path, options):

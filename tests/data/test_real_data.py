@@ -10,7 +10,7 @@ import pytest
 from real_data import DATA
 
 from tellapart.data import open_data
-from tellapart.data.images.clips import ClipFile, sample_frames
+from tellapart.data.pictures import ClipFile, sample_frames
 from tellapart.evaluation.test_sets import read_sets
 
 pytestmark = [

@@ -13,9 +13,9 @@ from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.patterns import expand_pattern
+from tellapart.data.dataset import expand_pattern
 from tellapart.data.readers.webdataset import Member
-from tellapart.data.rows import RowIndex
+from tellapart.data.tables import RowIndex
 from tellapart.errors import PictureError
 from tellapart.features.store import FeatureStore, RowMaker
 
@@ -42,7 +42,7 @@ def test_items_are_made_on_demand_and_slices_stay_so(tmp_path: Path) -> None:
 
 
 def test_index_puts_rows_of_an_id_together_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.data.rows.CHUNK", 7)  # runs of one id reach over several chunks
+    monkeypatch.setattr("tellapart.data.tables.CHUNK", 7)  # runs of one id reach over several chunks
     names = [f"id{n * n % 23}" for n in range(400)]
     index, wanted = RowIndex.open(), dict[str, list[tuple[int, int]]]()
     for n, name in enumerate(names):

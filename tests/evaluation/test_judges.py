@@ -12,7 +12,7 @@ from judge_server import JudgeServer, after, numbered
 from PIL import Image
 
 from tellapart.boost.backends import open_backend
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.judge import (

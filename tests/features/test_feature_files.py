@@ -16,7 +16,7 @@ from command_line import Cli
 from tellapart.bags.shards import FeatureShards
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
-from tellapart.data.images.pictures import BytesPicture
+from tellapart.data.pictures import BytesPicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.inference.caption import caption_pictures

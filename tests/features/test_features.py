@@ -20,8 +20,7 @@ import torch
 from PIL import Image
 
 from tellapart.data import Skipped, open_data
-from tellapart.data.images.clips import ClipFile
-from tellapart.data.images.pictures import BytesPicture, FilePicture
+from tellapart.data.pictures import BytesPicture, ClipFile, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features import row_store
 from tellapart.features import store as filling

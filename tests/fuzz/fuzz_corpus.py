@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 

@@ -19,7 +19,7 @@ from test_manifest import photo
 
 from tellapart.cli.workers import refuse_mostly_unreadable, told
 from tellapart.data import open_data
-from tellapart.data.images.pictures import content_key
+from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import EncodedRows
 from tellapart.inference.writers import Written, json_line

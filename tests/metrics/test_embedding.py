@@ -11,7 +11,7 @@ import pytest
 from real_data import DATA
 
 from tellapart.data import open_data
-from tellapart.data.images.clips import ClipFile
+from tellapart.data.pictures import ClipFile
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate, run_eval

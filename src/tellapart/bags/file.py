@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import read_text
+from tellapart.data.dataset import read_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import replace_text
 from tellapart.utils.text import parse_json

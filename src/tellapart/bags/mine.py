@@ -286,7 +286,7 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
     Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
     which the data sets list. Raises `UsageError` where nothing is left.
     """
-    from tellapart.data.distinct import beside
+    from tellapart.data.dataset import beside
     from tellapart.features.store import FeatureStore
 
     store = FeatureStore()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Request
-from tellapart.data.images.pictures import BytesPicture, FilePicture
+from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.types import Picture
 from tellapart.utils.messages import say

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from tellapart.boost.types import Boosted, Stage
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.boost import stages
 from tellapart.boost.stages import NAMES
-from tellapart.data.images.pictures import FilePicture
+from tellapart.data.pictures import FilePicture
 from tellapart.progress import track
 from tellapart.scenes.matching import align
 from tellapart.scenes.parser import parse_caption

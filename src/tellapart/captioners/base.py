@@ -180,7 +180,7 @@ class Captioner(ABC):
         decoding: by default five beams and at most 30 tokens, as ``tellapart caption``. Raises `PictureError` for a
         file that cannot be read.
         """
-        from tellapart.data.images.pictures import FilePicture, to_rgb
+        from tellapart.data.pictures import FilePicture, to_rgb
 
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")

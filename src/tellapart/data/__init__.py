@@ -13,7 +13,7 @@ last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, ap
     split=test        also val, dev, validation, …; several: split=train,val
     part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
     limit=100         the first hundred
-    describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.descriptions`)
+    describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.dataset`)
 
 Files of rows (JSONL, CSV, TSV, Parquet, tars) are read once from end to end, and their items made when they are asked
 for: a million rows need no more memory than a thousand. An unknown kind or key, an unknown split, ids that stand in a
@@ -21,24 +21,6 @@ file twice, and a data set without items are `UsageError`s. Pictures that the fi
 files and downloads that were broken off are left out and listed in ``Dataset.missing``.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tellapart.utils.lazy import lazily
-
-if TYPE_CHECKING:
-    from tellapart.data.base import Options
-    from tellapart.data.dataset import Dataset, Skipped
-    from tellapart.data.registry import COMMON_KEYS, READERS, Reader
-    from tellapart.data.specification import open_data, open_many
+from tellapart.data.dataset import COMMON_KEYS, READERS, Dataset, Options, Reader, Skipped, open_data, open_many
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]
-
-# Reading a file of captions must not load what reads pictures.
-__getattr__, __dir__ = lazily(
-    __name__,
-    {"Options": "base", "Dataset": "dataset", "Skipped": "dataset"}
-    | dict.fromkeys(("COMMON_KEYS", "READERS", "Reader"), "registry")
-    | dict.fromkeys(("open_data", "open_many"), "specification"),
-)

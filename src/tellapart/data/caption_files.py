@@ -29,20 +29,342 @@ that; where it cannot be, or is a file name, the file is refused. Files may be c
 
 from __future__ import annotations
 
+import csv
+import io
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
 
-from tellapart.data.base import plain_suffix, read_bytes, refuse_unread
-from tellapart.data.caption_json import is_json_lines, read_json_lines, read_json_text
-from tellapart.data.caption_records import CaptionEntry, texts_in
-from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
-from tellapart.data.records import GENERATED_KEYS, ID_KEYS, MEDIA, REFERENCE_KEYS, is_file_name
-from tellapart.errors import UsageError
+from tellapart.data.dataset import plain_suffix, read_bytes, refuse_unread
+from tellapart.data.records import (
+    GENERATED_KEYS,
+    ID_KEYS,
+    MEDIA,
+    REFERENCE_KEYS,
+    caption_texts,
+    find_key,
+    find_value,
+    is_file_name,
+    picture_key,
+    picture_path,
+    record_id,
+    text_keys,
+)
+from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
+from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.messages import say
-from tellapart.utils.text import clean_text
+from tellapart.utils.text import clean_text, parse_json
+
+
+@dataclass(frozen=True)
+class CaptionEntry:
+    """The texts of a picture, its id, its file and its split as the record names them ("" where it does not)."""
+
+    id: str
+    file: str
+    texts: list[str]
+    split: str = ""
+    failure: str = ""  # why a server's batch has no answer for it
+
+
+def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
+    """The entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
+
+    Raises `UsageError` that begins with ``where``.
+    """
+    if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
+        first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
+        if is_file_name(first) or first.isdecimal():
+            id_, file = ("", first) if is_file_name(first) else (first, "")
+            return CaptionEntry(id_, file, texts_in(where, record[1:], record[1:]))
+    if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
+        return CaptionEntry("", "", texts_in(where, record, record))
+    if not isinstance(record, dict):
+        raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
+    if failure := batch_failure(record):
+        return CaptionEntry(record_id(record, where), "", [], failure=failure)
+    if not text_keys(names, record):
+        raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
+    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
+    inner = document if isinstance(document, dict) else {}
+    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics know which picture it was
+    metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
+    key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
+    return CaptionEntry(
+        key,
+        picture_path(record) or picture_path(inner),
+        texts_in(where, record, text_value(names, record)),
+        split_of(record) or split_of(inner),
+    )
+
+
+def batch_failure(record: Mapping[str, Any]) -> str:
+    """Why a line of a server's batch has no answer, such as ``status 400: too long`` or ``expired``; "" where it has.
+
+    Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
+    {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
+    """
+    if not {"custom_id", "key"} & record.keys():
+        return ""
+    result, response = (value if isinstance(value := record.get(key), dict) else {} for key in ("result", "response"))
+    status, error = response.get("status_code"), record.get("error")
+    if (kind := result.get("type")) in ("errored", "expired", "canceled"):
+        found, error = str(kind), result.get("error")
+    elif isinstance(status, int) and status != 200:
+        body = response.get("body")
+        found, error = f"status {status}", body.get("error") if isinstance(body, dict) else None
+    elif isinstance(error, dict) and not response:
+        found = str(error.get("code") or error.get("status") or "error")
+    else:
+        return ""
+    while isinstance(error, dict):  # Anthropic has an error in the error
+        error = error.get("error") or error.get("message")
+    return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
+
+
+def split_of(record: Mapping[str, Any]) -> str:
+    """The split that a record names; "" where it names none."""
+    split = record.get("split")
+    return split if isinstance(split, str) else ""
+
+
+def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
+    """What stands under the first of the names; an empty text counts, an empty list does not."""
+    values = [record[key] for name in names if (key := find_key((name,), record))]
+    if not values:
+        return [record[key] for key in text_keys(names, record)]
+    return next((value for value in values if value is not None and value != []), None)
+
+
+def texts_in(where: str, holder: Any, value: Any) -> list[str]:
+    """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
+    found = [clean_line(text) for text in caption_texts(value, where)]
+    return found or ([""] if isinstance(holder, dict | str) else [])
+
+
+def clean_line(text: str) -> str:
+    return " ".join(clean_text(text).split())
+
+
+_WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
+
+
+def is_json_lines(text: str) -> bool:
+    """A first line that is a whole JSON value, with something after it."""
+    first, _, rest = text.strip().partition("\n")
+    try:
+        return isinstance(parse_json(first), dict | list) and bool(rest.strip())
+    except (ValueError, RecursionError):
+        return False
+
+
+def _parse(path: Path, text: str, line: int = 0) -> Any:
+    try:
+        return parse_json(text)
+    except RecursionError:
+        raise UsageError(f"{path}, line {line or 1}: is nested too deeply") from None
+    except ValueError as error:
+        at = line or getattr(error, "lineno", 0)
+        raise UsageError(f"{path}, line {at}: is not JSON ({getattr(error, 'msg', error)})") from None
+
+
+def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a file with a JSON value a line. Raises `UsageError` with the line's number."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield entry_of(f"{path}, line {number}", _parse(path, line, number), names)
+
+
+def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a file that is one JSON value. Raises `UsageError` with the line at fault."""
+    return _read_value(path, _parse(path, text), names)
+
+
+def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:
+    if isinstance(data, dict):
+        yield from _read_object(path, data, names, unwrap)
+    elif isinstance(data, list):
+        for number, record in enumerate(data, 1):
+            yield entry_of(f"{path}, entry {number}", record, names)
+    else:
+        raise UsageError(f"{path}: holds a {type(data).__name__}; expected a list of records or an object of captions")
+
+
+def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[CaptionEntry]:
+    images = data.get("images")
+    if isinstance(data.get("annotations"), list):
+        listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
+        files = {str(image.get("id")): picture_path(image) for image in listed}
+        for entry in _read_value(path, data["annotations"], names):
+            yield replace(entry, file=entry.file or files.get(entry.id, ""))
+        return
+    if isinstance(images, list) and not (find_value(ID_KEYS, data) or find_key(names, data)):
+        yield from _read_karpathy(path, images)
+        return
+    if _is_record(data, names):
+        yield entry_of(f"{path}, entry 1", data, names)  # a JSONL file of one line
+        return
+    wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
+    if len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):
+        yield from _read_value(path, data[wrapped[0]], names, unwrap=False)
+        return
+    for key, value in data.items():
+        where = f"{path}, id {key!r}"
+        record = value if isinstance(value, dict) and text_keys(names, value) else None
+        inner = value if record is None else text_value(names, record)
+        own = record or {}
+        yield CaptionEntry(str(key), picture_path(own), texts_in(where, value, inner), split_of(own))
+
+
+def _holds_records(value: Any) -> bool:
+    return bool(value) and (isinstance(value, dict) or isinstance(value[0], dict))
+
+
+def _is_record(data: dict[str, Any], names: Sequence[str]) -> bool:
+    return bool(text_keys(names, data)) and bool(find_key(ID_KEYS, data) or picture_key(data))
+
+
+def _read_karpathy(path: Path, images: list[Any]) -> Iterator[CaptionEntry]:
+    for number, image in enumerate(images, 1):
+        where = f"{path}, image {number}"
+        if not isinstance(image, dict) or not isinstance(image.get("sentences"), list):
+            raise UsageError(f"{where}: has no 'sentences'; expected Karpathy's JSON, or COCO's with 'annotations'")
+        key = next((image[name] for name in ("cocoid", "filename", "imgid") if name in image), None)
+        if key is None:
+            raise UsageError(f"{where}: has neither 'cocoid' nor 'filename' nor 'imgid'")
+        texts = texts_in(where, image["sentences"], image["sentences"])
+        yield CaptionEntry(str(key), picture_path(image), texts, split_of(image))
+
+
+def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number of each row, from 1, and its cells as text; empty cells at its end are left out.
+
+    Raises `UsageError` for a file that is not there, or no Excel file.
+    """
+    try:
+        import openpyxl
+        from openpyxl.utils.exceptions import InvalidFileException
+    except ModuleNotFoundError:
+        raise MissingExtra("excel", "reading Excel files") from None
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+            cells = [_cell_text(value) for value in values]
+            while cells and not cells[-1]:
+                cells.pop()
+            yield number, cells
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+    except (
+        *(OSError, zipfile.BadZipFile, InvalidFileException, ParseError),
+        *(KeyError, IndexError, ValueError, TypeError),  # of openpyxl, where parts of the file are damaged
+    ) as error:
+        raise UsageError(f"{path}: damaged or no Excel file ({str(error).splitlines()[0] or error!r})") from None
+
+
+def _cell_text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # Excel has no whole numbers
+    return "" if value is None else str(value)
+
+
+_SEPARATORS = ",;\t|"
+
+
+def has_header(text: str, names: Sequence[str]) -> bool:
+    """Whether a text's first line names the columns of a table: a picture or an id, and a caption."""
+    first = text.lstrip("\n").partition("\n")[0]
+    separator = max(_SEPARATORS, key=first.count)
+    cells = [cell.strip().lower() for cell in first.split(separator)]
+    return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
+
+
+def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
+    first = text.lstrip("\n").partition("\n")[0]
+    separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(_SEPARATORS, key=first.count)
+    return _read_rows(path, _csv_rows(path, text, separator), names)
+
+
+def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of an Excel file's first sheet. Raises `UsageError` with the row's number."""
+
+    return _read_rows(path, sheet_rows(path), names)
+
+
+def _csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line on which each row ends, and its cells."""
+    reader = csv_reader(io.StringIO(text, newline=""), separator)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error} {OPEN_QUOTE}") from None
+
+
+def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequence[str]) -> Iterator[CaptionEntry]:
+    header: list[str] | None = None
+    for number, row in rows:
+        where, cells = f"{path}, line {number}", [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if header is None:
+            header = _header(path, cells, names)
+            if header is not cells:
+                yield entry_of(where, dict(zip(header, cells, strict=True)), names)
+        elif len(cells) > len(header):
+            raise UsageError(f"{where}: has more fields than the header; put captions with commas in double quotes")
+        else:
+            yield entry_of(where, dict(zip(header, mended(cells, header), strict=False)), names)
+
+
+def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
+    """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
+    has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
+    if has_key and has_text:
+        return cells
+    if len(cells) == 2 and not has_key and not has_text:
+        return ["id", "caption"]
+    raise UsageError(
+        f"{path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, file_name, …) and 'caption' "
+        "(or text, prediction, …)"
+    )
+
+
+def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a Parquet file; the bytes of pictures are not read. Raises `UsageError`."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "reading Parquet") from None
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        texts = text_keys(names, schema.names)
+        if not texts:
+            raise UsageError(f"{path}: no column of captions; there are: {', '.join(schema.names)}")
+        wanted = [*texts, *filter(None, (find_key(ID_KEYS, schema.names), picture_key(schema.names)))]
+        rows = pyarrow.parquet.read_table(path, columns=[_without_bytes(schema, name) for name in wanted]).to_pylist()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
+    for number, row in enumerate(rows):
+        yield entry_of(f"{path}, row {number}", row, names)
+
+
+def _without_bytes(schema: Any, name: str) -> str:
+    """A column, or of pictures in a struct only their paths."""
+    import pyarrow
+
+    kind = schema.field(name).type
+    return f"{name}.path" if pyarrow.types.is_struct(kind) and kind.get_field_index("path") >= 0 else name
+
 
 _KEYED_LINES = (
     re.compile(r"(?P<key>[^\t]+)#\d+\t(?P<text>.*)"),  # Flickr8k's and Flickr30k's tokens

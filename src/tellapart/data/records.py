@@ -1,6 +1,6 @@
 """Records of common file formats: the keys of a picture's file, its id and its captions, and how captions nest.
 
-Shared by the readers of data sets (`tellapart.data.columns`, `tellapart.data.readers.jsonl`) and of caption files
+Shared by the readers of data sets (`tellapart.data.tables`, `tellapart.data.readers.jsonl`) and of caption files
 (`tellapart.data.caption_files`). Names are looked up whatever their case.
 """
 

@@ -248,7 +248,7 @@ class ClipInputs:
 
 def frames_seen(item: Item, scorer: EvalScorer) -> int:
     """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
-    from tellapart.data.images.clips import is_clip
+    from tellapart.data.pictures import is_clip
 
     if not is_clip(item.picture):
         return 1
@@ -277,7 +277,7 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
     """The frames of a clip, decoded once for consecutive calls."""
-    from tellapart.data.images.clips import sample_frames
+    from tellapart.data.pictures import sample_frames
 
     return sample_frames(clip, count)
 
@@ -419,7 +419,7 @@ class EvalContext:
         """Whether the items are clips, all of them."""
         if self.items is None:
             return False
-        from tellapart.data.images.clips import is_clip
+        from tellapart.data.pictures import is_clip
 
         return all(is_clip(item.picture) for item in self.items)
 

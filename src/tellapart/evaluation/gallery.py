@@ -79,7 +79,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
 
     A picture that cannot be read is left out.
     """
-    from tellapart.data.images.clips import preview_image
+    from tellapart.data.pictures import preview_image
 
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}

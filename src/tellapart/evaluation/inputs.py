@@ -308,7 +308,7 @@ def read_inputs(
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
     from tellapart.data import open_data
-    from tellapart.data.distinct import beside
+    from tellapart.data.dataset import beside
     from tellapart.evaluation.test_sets import hard_pool, read_sets
 
     captioned = set(ids)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.bags.file import Bag, read_bags, read_truematch
-from tellapart.data.base import read_text
+from tellapart.data.dataset import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
 from tellapart.utils.text import parse_json

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.images.clips import is_clip, sample_frames
-from tellapart.data.images.pictures import FilePicture, StoredPicture
+from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.row_store import RowStore, StoredRows, TableUse, row_bytes, smallest_dtype
 from tellapart.progress import Progress

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Dataset, Skipped, open_data
-from tellapart.data.images.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
+from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.inference.server import MAX_TOKENS, caption_by_server, is_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
@@ -321,7 +321,7 @@ class CaptionEngine:
 
     def _prepare(self, picture: Picture | PictureError) -> torch.Tensor | PictureError:
         """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
-        from tellapart.data.images.clips import sample_frames
+        from tellapart.data.pictures import sample_frames
 
         if isinstance(picture, PictureError):
             return picture

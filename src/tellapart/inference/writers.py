@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tellapart.data.images.pictures import FilePicture, StoredPicture, signature_of
+from tellapart.data.pictures import FilePicture, StoredPicture, signature_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors

@@ -25,13 +25,18 @@ from typing import Any
 from urllib.parse import unquote
 
 from tellapart.data import Dataset, open_data
-from tellapart.data.base import Options, natural_key
-from tellapart.data.dataset import select_items
-from tellapart.data.images.pictures import FilePicture, StoredPicture
-from tellapart.data.patterns import expand_braces, expand_pattern
+from tellapart.data.dataset import (
+    READERS,
+    Options,
+    expand_braces,
+    expand_pattern,
+    is_picture,
+    natural_key,
+    parse,
+    select_items,
+)
+from tellapart.data.pictures import FilePicture, StoredPicture
 from tellapart.data.readers.parquet import holds_pictures
-from tellapart.data.registry import READERS
-from tellapart.data.specification import is_picture, parse
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, is_url, url_errors
 from tellapart.types import Item

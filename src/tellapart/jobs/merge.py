@@ -16,9 +16,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
-from tellapart.data.images.clips import CLIP_SUFFIXES
-from tellapart.data.images.pictures import SUFFIXES, open_image
-from tellapart.data.rows import RowIndex
+from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, open_image
+from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.jobs.manifest import open_shard

@@ -14,8 +14,7 @@ from urllib.parse import parse_qsl
 from tellapart import __version__
 from tellapart.captioners.load import saved_options
 from tellapart.data import open_many
-from tellapart.data.dataset import Dataset
-from tellapart.data.specification import parse
+from tellapart.data.dataset import Dataset, parse
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates

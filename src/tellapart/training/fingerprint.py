@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.images.pictures import StoredPicture
-from tellapart.data.specification import open_data, parse
+from tellapart.data.dataset import open_data, parse
+from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.device import best_device, resolve_precision

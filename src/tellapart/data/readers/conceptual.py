@@ -3,7 +3,7 @@ it.
 
 ``Train_GCC-training.tsv`` and ``Validation_GCC-1.1.0-Validation.tsv`` have ``caption<TAB>address`` a line and no
 header, ``cc12m.tsv`` the other way round. The pictures are in ``images=FOLDER``, else beside the file in ``images/``,
-``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.downloads`. The split
+``training/`` or ``train/`` (``validation/``, ``val/``), under any of the names of `tellapart.data.tables`. The split
 is in the file's name. The id is the picture's path in its folder. Addresses whose file is missing, empty or only half
 fetched are counted in ``Dataset.missing``.
 """
@@ -14,13 +14,18 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, picture_folder, split_from_name
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import MOST_ROWS, DownloadedFiles
-from tellapart.data.images.clips import picture_file
-from tellapart.data.lines import Lines, LineSource, csv_records
-from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    picture_folder,
+    split_from_name,
+)
+from tellapart.data.pictures import picture_file
+from tellapart.data.tables import MOST_ROWS, DownloadedFiles, Lines, LineSource, RowPosition, csv_records, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

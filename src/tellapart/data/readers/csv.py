@@ -1,7 +1,7 @@
 """``csv:FILE``: a table with a header, a picture a row, or a caption a row.
 
 ``image,caption`` and under it ``1.jpg,a dog``; separated by commas, semicolons, tabs or bars; quotes as spreadsheets
-set them. Known names of columns: `tellapart.data.columns`; others are named with ``image=COLUMN``,
+set them. Known names of columns: `tellapart.data.tables`; others are named with ``image=COLUMN``,
 ``captions=COLUMN``, ``id=COLUMN``; a column ``split`` is a split. Paths are relative to the file or to
 ``images=FOLDER``; of an address (``https://…``) what was fetched is sought there. A cell may also be a picture in
 base64, as in VLMEvalKit's tables. Without an id the path as written is the id. Rows of the same id are one picture
@@ -16,17 +16,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data import columns
-from tellapart.data.base import Options, picture_folder, usage_errors
-from tellapart.data.columns import Columns, PictureLocator
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import MOST_ROWS
-from tellapart.data.images.pictures import StoredPicture
-from tellapart.data.lines import Lines, LineSource, csv_records, mended
-from tellapart.data.packed import PackedPicture
+from tellapart.data.dataset import READERS, Options, Reader, Skipped, picture_folder, usage_errors
+from tellapart.data.pictures import PackedPicture, StoredPicture
 from tellapart.data.records import ID_KEYS, find_key, is_base64
-from tellapart.data.registry import READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.tables import (
+    COLUMN_KEYS,
+    MOST_ROWS,
+    Columns,
+    Lines,
+    LineSource,
+    PictureLocator,
+    RowPosition,
+    csv_records,
+    mended,
+    stream_items,
+)
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
@@ -122,7 +126,7 @@ READERS.register(
         name="csv",
         factory=read,
         help="a table with a header; columns are known by name or named",
-        keys=columns.KEYS,
+        keys=COLUMN_KEYS,
         layouts=(
             (
                 "a table with a header, a picture a row or a caption a row (CSV, semicolons, tabs, bars)",

@@ -13,10 +13,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_text
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import FilePicture
-from tellapart.data.registry import IMAGES, READERS, Reader
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    finish_items,
+    picture_folder,
+    read_text,
+)
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -16,21 +16,21 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.base import (
+from tellapart.data.caption_files import read_metadata
+from tellapart.data.dataset import (
     PARTIAL_SUFFIXES,
+    READERS,
     Options,
+    Reader,
+    Skipped,
     clean_captions,
     existing_items,
     missing_reason,
     natural_key,
     read_text,
 )
-from tellapart.data.caption_files import read_metadata
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.clips import CLIP_SUFFIXES, picture_file
-from tellapart.data.images.pictures import NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
 from tellapart.data.records import REFERENCE_KEYS
-from tellapart.data.registry import READERS, Reader
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.text import path_id

@@ -2,7 +2,7 @@
 
 FOLDER was written by ``save_to_disk`` (one data set, or several by split); NAME is a name on the hub, with
 ``config=NAME`` where it has several, which must be in the cache where there is no network. Columns: as for ``csv:``
-(`tellapart.data.columns`); a column of the type ``Image`` or ``Video`` is known by it; paths are relative to
+(`tellapart.data.tables`); a column of the type ``Image`` or ``Video`` is known by it; paths are relative to
 ``images=FOLDER``, else to the folder. Splits are those of the data set, else of a column ``split``. Without a column
 for it the id is ``SPLIT/ROW``, rows from 0.
 """
@@ -14,15 +14,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data import columns
-from tellapart.data.base import Options, normalize_split, picture_folder
-from tellapart.data.columns import Columns, PictureLocator
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import StoredPicture
-from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
+from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split, picture_folder
+from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
 from tellapart.data.records import NotTextError
-from tellapart.data.registry import READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.tables import (
+    COLUMN_KEYS,
+    Columns,
+    PictureLocator,
+    RowPosition,
+    cell_bytes,
+    first_line,
+    not_a_picture,
+    stream_items,
+)
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 
@@ -42,7 +46,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class SavedParts:
-    """Rows of the splits of a data set; a `tellapart.data.rows.RowSource`. ``packed``: it holds the pictures itself."""
+    """Rows of the splits of a data set, as a `RowSource`. ``packed``: it holds the pictures itself."""
 
     def __init__(self, parts: dict[str, Any], folder: Path, options: Options) -> None:
         self.name = options.spec
@@ -172,7 +176,7 @@ READERS.register(
         name="hf",
         factory=read,
         help="Hugging Face datasets: a saved folder, or a name on the hub",
-        keys={**columns.KEYS, "config": "which data set of several under one name"},
+        keys={**COLUMN_KEYS, "config": "which data set of several under one name"},
         needs=("datasets",),
         layouts=(
             (

@@ -14,10 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, picture_folder, read_json, split_from_name
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import FilePicture
-from tellapart.data.registry import IMAGES, READERS, Reader
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    finish_items,
+    picture_folder,
+    read_json,
+    split_from_name,
+)
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -13,10 +13,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, check_unique_ids, choose_split, normalize_split, read_json, read_text
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import content_key
-from tellapart.data.registry import READERS, Reader
+from tellapart.data.dataset import (
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    check_unique_ids,
+    choose_split,
+    normalize_split,
+    read_json,
+    read_text,
+)
+from tellapart.data.pictures import content_key
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.text import parse_json

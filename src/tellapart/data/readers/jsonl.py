@@ -16,8 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import (
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
     Options,
+    Reader,
+    Skipped,
     clean_captions,
     finish_items,
     normalize_split,
@@ -25,12 +29,9 @@ from tellapart.data.base import (
     plain_suffix,
     read_json,
 )
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.clips import picture_file
-from tellapart.data.lines import Lines, LineSource
+from tellapart.data.pictures import picture_file
 from tellapart.data.records import DATA_KEYS, picture_path, text_keys
-from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.tables import Lines, LineSource, RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.text import parse_json

@@ -12,10 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, picture_folder, read_json
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import FilePicture
-from tellapart.data.registry import IMAGES, READERS, Reader
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    finish_items,
+    normalize_split,
+    picture_folder,
+    read_json,
+)
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -13,10 +13,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, clean_captions, finish_items, normalize_split, read_text, split_from_name
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.clips import ClipFile
-from tellapart.data.registry import IMAGES, READERS, Reader
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    finish_items,
+    normalize_split,
+    read_text,
+    split_from_name,
+)
+from tellapart.data.pictures import ClipFile
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.text import parse_json

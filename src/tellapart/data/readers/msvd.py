@@ -13,12 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, picture_folder, read_text, usage_errors
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.clips import ClipFile
-from tellapart.data.lines import Lines, LineSource, csv_records, read_split_lists
-from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.dataset import (
+    IMAGES,
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    picture_folder,
+    read_text,
+    usage_errors,
+)
+from tellapart.data.pictures import ClipFile
+from tellapart.data.tables import Lines, LineSource, RowPosition, csv_records, read_split_lists, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

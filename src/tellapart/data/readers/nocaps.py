@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, finish_items, split_from_name
-from tellapart.data.dataset import Skipped
+from tellapart.data.dataset import IMAGES, READERS, Options, Reader, Skipped, finish_items, split_from_name
 from tellapart.data.readers.coco import read_file
-from tellapart.data.registry import IMAGES, READERS, Reader
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 

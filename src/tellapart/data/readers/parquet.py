@@ -2,7 +2,7 @@
 
 FILES is a file, a folder of them, ``train-*.parquet`` or ``part-{0..9}.parquet``. The picture's column holds bytes,
 or ``{"bytes", "path"}`` as Hugging Face writes it, or a path or an address whose file is in ``images=FOLDER`` (else
-beside the Parquet file). Columns are known by name or named, as for ``csv:`` (`tellapart.data.columns`). The split is
+beside the Parquet file). Columns are known by name or named, as for ``csv:`` (`tellapart.data.tables`). The split is
 in a column ``split``, else in the file's name. Without a column for it the id is the path, else ``FILE#ROW``, rows
 from 0. Row groups are read in small batches. A file that is damaged is named and counted, the others are read.
 """
@@ -18,16 +18,29 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data import columns
-from tellapart.data.base import Options, missing_reason, natural_key, picture_folder, split_from_name
-from tellapart.data.columns import Columns, PictureLocator
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import StoredPicture, signature_of
-from tellapart.data.packed import PackedClip, PackedPicture, cell_bytes, first_line, not_a_picture
-from tellapart.data.patterns import expand_pattern
+from tellapart.data.dataset import (
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    expand_pattern,
+    missing_reason,
+    natural_key,
+    picture_folder,
+    split_from_name,
+)
+from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
 from tellapart.data.records import NotTextError
-from tellapart.data.registry import READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.tables import (
+    COLUMN_KEYS,
+    Columns,
+    PictureLocator,
+    RowPosition,
+    cell_bytes,
+    first_line,
+    not_a_picture,
+    stream_items,
+)
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Item
 
@@ -61,7 +74,7 @@ def holds_pictures(files: Sequence[Path], options: Options) -> bool:
 
 
 class Tables:
-    """Rows of several Parquet files of the same columns; a `tellapart.data.rows.RowSource`.
+    """Rows of several Parquet files of the same columns; a `tellapart.data.tables.RowSource`.
 
     ``packed``: the pictures are in the files, not beside them.
     """
@@ -249,7 +262,7 @@ READERS.register(
         name="parquet",
         factory=read,
         help="Parquet: pictures, paths or addresses in a column",
-        keys=columns.KEYS,
+        keys=COLUMN_KEYS,
         needs=("parquet",),
         layouts=(
             (

@@ -14,9 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.base import Options, normalize_split
-from tellapart.data.dataset import Skipped
-from tellapart.data.registry import READERS, Reader
+from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.base import Options, clean_captions, picture_folder
-from tellapart.data.dataset import Skipped
-from tellapart.data.downloads import url_file_name
-from tellapart.data.images.clips import picture_file
-from tellapart.data.lines import Lines, LineSource, read_split_lists
-from tellapart.data.registry import IMAGES, READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.dataset import IMAGES, READERS, Options, Reader, Skipped, clean_captions, picture_folder
+from tellapart.data.pictures import picture_file
+from tellapart.data.tables import Lines, LineSource, RowPosition, read_split_lists, stream_items, url_file_name
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

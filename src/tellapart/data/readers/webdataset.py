@@ -17,15 +17,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.base import Options, clean_captions, missing_reason, natural_key, normalize_split, split_from_name
-from tellapart.data.columns import texts_of
-from tellapart.data.dataset import Skipped
-from tellapart.data.images.pictures import MAX_FILE_BYTES, SUFFIXES
-from tellapart.data.packed import PackedClip, PackedPicture, is_clip
-from tellapart.data.patterns import expand_pattern
+from tellapart.data.dataset import (
+    READERS,
+    Options,
+    Reader,
+    Skipped,
+    clean_captions,
+    expand_pattern,
+    missing_reason,
+    natural_key,
+    normalize_split,
+    split_from_name,
+)
+from tellapart.data.pictures import CLIP_SUFFIXES, MAX_FILE_BYTES, SUFFIXES, PackedClip, PackedPicture
 from tellapart.data.records import DATA_KEYS, text_keys
-from tellapart.data.registry import READERS, Reader
-from tellapart.data.rows import RowPosition, stream_items
+from tellapart.data.tables import RowPosition, stream_items, texts_of
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.text import parse_json, path_id
@@ -49,7 +55,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 class Shards:
-    """Samples of several tar files; a `tellapart.data.rows.RowSource`."""
+    """Samples of several tar files; a `tellapart.data.tables.RowSource`."""
 
     def __init__(self, shards: Sequence[Path], name: str) -> None:
         self._shards, self.name = shards, name
@@ -145,7 +151,7 @@ def _key(member: tarfile.TarInfo) -> str:
 
 def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
     """The pictures and clips of a sample: whole ones first, links last."""
-    found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES or is_clip(m.name)]
+    found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES | CLIP_SUFFIXES]
     return sorted(found, key=lambda member: not member.isfile())
 
 
@@ -167,7 +173,7 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     said = [record[key] for key in text_keys(DATA_KEYS, record)]
     references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json")
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
-    kind = ClipMember if is_clip(picture.name) else Member
+    kind = ClipMember if Path(picture.name).suffix.lower() in CLIP_SUFFIXES else Member
     return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
 
 

@@ -1,1 +1,0 @@
-"""Sources of pixels: image files, bytes in memory, and clips."""
