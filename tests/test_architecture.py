@@ -19,7 +19,7 @@ LAYERS = [
     "metrics models scenes",
     "language",
     "data report scorers",
-    "rewards",
+    "compat rewards",
     "boost captioners features objectives",
     "bags inference recipe",
     "evaluation integrations",

@@ -230,7 +230,13 @@ def cider_plain(captions: Sequence[str], references: References) -> tuple[float,
 
 
 def _corpus(captions: Sequence[str], references: References, plain: bool) -> tuple[float, np.ndarray]:
-    caption_tokens, reference_texts = tokenized(captions, references)
+    return cider_of_tokens(*tokenized(captions, references), plain)
+
+
+def cider_of_tokens(
+    caption_tokens: list[str], reference_texts: list[list[str]], plain: bool = False
+) -> tuple[float, np.ndarray]:
+    """Computes `cider_d` (or `cider_plain`) of texts that are tokenised already, tokens joined by blanks."""
     score_N = _scorer(reference_texts, plain).score(caption_tokens)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 

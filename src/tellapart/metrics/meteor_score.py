@@ -504,7 +504,15 @@ def meteor(captions: Sequence[str], references: References) -> tuple[float, np.n
 
     Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
     """
-    counts_NC = meteor_counts(captions, references)
+    return _of_counts(meteor_counts(captions, references))
+
+
+def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
+    """Computes `meteor` of texts as they are given to the tool, which normalises them by its own rules."""
+    return _of_counts(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder())))
+
+
+def _of_counts(counts_NC: np.ndarray) -> tuple[float, np.ndarray]:
     corpus = score(_for_sums(counts_NC).sum(0).tolist()) if len(counts_NC) else float("nan")
     return corpus, np.array([score(row) for row in counts_NC.tolist()])
 
@@ -520,7 +528,10 @@ def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray
 
 @recent
 def _counts(captions: Sequence[str], references: References, index: str) -> np.ndarray:
-    caption_tokens, reference_texts = tokenized(captions, references)
+    return _counts_of_tokens(*tokenized(captions, references), index)
+
+
+def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]], index: str) -> np.ndarray:
     lexicon = _lexicon(index)
     texts = list(dict.fromkeys([*caption_tokens, *(text for own in reference_texts for text in own)]))
     numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])

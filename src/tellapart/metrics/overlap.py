@@ -146,7 +146,11 @@ def rouge_l(captions: Sequence[str], references: References) -> tuple[float, np.
     F of the best precision and the best recall over the references, which may be two different ones (the COCO
     tools' reading). An empty text counts as one empty word there, so an empty caption meets an empty reference.
     """
-    caption_tokens, reference_texts = tokenized(captions, references)
+    return rouge_of_tokens(*tokenized(captions, references))
+
+
+def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
+    """Computes `rouge_l` of texts that are tokenised already, tokens joined by single blanks."""
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )

@@ -91,7 +91,13 @@ def spice(captions: Sequence[str], references: References) -> tuple[float, np.nd
 @recent
 def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
     """For each caption what the tool says by category (All, Object, Relation, Attribute, Color, …): f, pr, re, …"""
-    caption_tokens, reference_texts = tokenized(captions, references)
+    return spice_scores_of_tokens(*tokenized(captions, references))
+
+
+def spice_scores_of_tokens(
+    caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]
+) -> list[dict[str, dict[str, float]]]:
+    """Returns `spice_scores` of texts as they are given to the tool."""
     if not caption_tokens:
         return []
     entries = [

@@ -1,0 +1,77 @@
+"""Text metrics as objects with ``update``, ``compute`` and ``reset``, as torchmetrics has them, without torchmetrics.
+
+``metric = CaptionMetrics("bleu4", "cider")``, then ``metric.update(captions, references)`` batch by batch, then
+``metric.compute()``. Captions are kept until ``reset``: BLEU, METEOR and CIDEr of a corpus are no means over batches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tellapart.errors import UsageError
+from tellapart.metrics.registry import METRICS, Metric
+from tellapart.models import ranks
+
+Captions = Sequence[str] | str
+References = Sequence[Sequence[str] | str]
+
+
+class CaptionMetrics:
+    """Metrics of captions and references, by their names in ``tellapart eval --metrics list``.
+
+    Values are as the functions of `tellapart.metrics` return them: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10.
+    Under torch.distributed every rank calls ``compute``, which returns the numbers of all ranks' captions. Raises
+    `UsageError` for a metric that needs more than texts, `MissingExtra` where one's tables are not installed.
+    """
+
+    def __init__(self, *names: str) -> None:
+        if not names:
+            raise UsageError("CaptionMetrics() has no metric; type CaptionMetrics('bleu4', 'cider')")
+        self.metrics = {name: _of_texts(name) for name in names}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all captions."""
+        self._rows: list[tuple[str, list[str]]] = []
+
+    def update(self, preds: Captions, target: References) -> None:
+        """Adds captions, and for each its references: a list of texts, or the one text."""
+        self._rows += _rows(preds, target)
+
+    def compute(self) -> dict[str, float]:
+        """Returns each metric's corpus number over all that was added since the last ``reset``, by name."""
+        everyone = ranks.gather_texts([json.dumps(row) for row in self._rows])
+        return self._numbers([json.loads(text) for text in everyone])
+
+    def __call__(self, preds: Captions, target: References) -> dict[str, float]:
+        """Adds captions, and returns the numbers of these alone."""
+        self.update(preds, target)
+        return self._numbers(_rows(preds, target))
+
+    def _numbers(self, rows: Sequence[Sequence[str | list[str]]]) -> dict[str, float]:
+        if not rows:
+            raise UsageError("no captions were added; call update(captions, references) first")
+        captions, references = ([row[side] for row in rows] for side in (0, 1))
+        found = {}
+        for name, metric in self.metrics.items():
+            texts = (captions, references) if "references" in metric.needs else (captions,)
+            found[name] = float(metric.factory(*texts)[0])
+        return found
+
+
+def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
+    captions = [preds] if isinstance(preds, str) else list(preds)
+    if isinstance(target, str) or len(captions) != len(target):
+        count = "one text" if isinstance(target, str) else f"{len(target)} entries"
+        raise UsageError(f"{len(captions)} captions and {count} of references; give each caption's in a list")
+    return [(text, [own] if isinstance(own, str) else list(own)) for text, own in zip(captions, target, strict=True)]
+
+
+def _of_texts(name: str) -> Metric:
+    metric = METRICS.find(name)
+    if type(metric) is not Metric:
+        raise UsageError(f"metric '{name}' needs more than a caption and its references; type: tellapart eval")
+    if metric.check is not None:
+        metric.check()
+    return metric
