@@ -103,7 +103,7 @@ def tradeoff(
     svg: Annotated[Path | None, typer.Option(help="Draw R@1 against hallucination into this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare truthful-self-retrieval with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
+    """Compare self-distillation with self-retrieval, controls and the exact truth. Resumes after Ctrl-C."""
     from replication import cores
     from replication.seeds import parse_seeds
     from replication.tradeoff import run_tradeoff, verdict

@@ -20,7 +20,7 @@ OTHER = "#5f6368"
 
 
 def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """An SVG of ``systems`` as `TradeoffResult.to_json` has them. The line is the truthful recipe at all its settings.
+    """An SVG of ``systems`` as `TradeoffResult.to_json` has them. The line is self-distillation at all its settings.
 
     Arms that claim nothing are left out. Raises ValueError where no arm is left.
     """
@@ -106,7 +106,7 @@ def _overlap(one: Box, other: Box) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether an arm is the truthful recipe at one of its settings."""
+    """Whether an arm is self-distillation at one of its settings."""
     return name == "truthful" or name.startswith("speaker")
 
 

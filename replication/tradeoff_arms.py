@@ -1,4 +1,4 @@
-"""What `replication.tradeoff` compares: its measures, its rule and its arms, the truthful recipe among controls.
+"""What `replication.tradeoff` compares: its measures, its rule and its arms, self-distillation among controls.
 
 The rule was fixed here before any verdict: the interval of each part, over seeds and pictures, lies on the right side.
 """
@@ -103,8 +103,8 @@ PARTS = (
     ),
 )  # fmt: skip
 CONTROLS = {
-    "shuffled": "the truthful recipe, but which words are believed is dealt out to others of the same kind",
-    "unselected": "the truthful recipe, but chance chooses among its candidates, not the scorer",
+    "shuffled": "self-distillation, but which words are believed is dealt out to others of the same kind",
+    "unselected": "self-distillation, but chance chooses among its candidates, not the scorer",
     "length": "self-retrieval with a rent on each content word",
     "equal_kl": "self-retrieval held nearer to its start",
 }
@@ -122,7 +122,7 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         plain = arm(name)
         table: dict[str, Any] = {**(plain.table or {})}
         captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]
-        table["objective"] = {**PRESETS["truthful-self-retrieval"], **changes}
+        table["objective"] = {**PRESETS["self-distillation"], **changes}
         table["training"] = {**table["training"], "batch_size": captions}
         return Arm(name, table, plain.start)
 

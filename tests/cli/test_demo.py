@@ -12,7 +12,7 @@ from rich.console import Console
 from tellapart.cli.demo import RECIPE, claims_text, examples, summary
 from tellapart.errors import UsageError
 from tellapart.models.loading import BUILTIN
-from tellapart.recipe.presets import PRESETS
+from tellapart.recipe.presets import PRESETS, default_objective
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training.runs import train
 
@@ -80,7 +80,10 @@ def test_a_short_demo_tells_what_it_did(tmp_path: Path) -> None:
 
 
 def test_the_demo_learns_by_the_default_of_finetune() -> None:
-    assert PRESETS["truthful-self-retrieval"].items() <= read_recipe(find_recipe(RECIPE)).objective.model_dump().items()
+    assert (
+        PRESETS[default_objective(photos=False)].items()
+        <= read_recipe(find_recipe(RECIPE)).objective.model_dump().items()
+    )
 
 
 def test_a_folder_that_is_no_demo_run_is_left_alone(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_captioner_trains_and_speaks_with_features_from_files(
     truthful = tmp_path / "truthful.jsonl"
     caption_pictures(
         captioner, open_data(DATA["test"]), truthful, decoding=Decoding(max_tokens=6), features=str(folder),
-        truthful=True, batch_size=5, progress=False,
+        drop_guesses=True, batch_size=5, progress=False,
     )  # fmt: skip
     assert len(truthful.read_text().splitlines()) == len(items)
     with pytest.raises(UsageError, match="has no vision encoder: it reads features from files"):

@@ -269,7 +269,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
     assert not Path(out).exists()
     for options, expected in {
         ("--beams", "3"): "--beams is of a model on this machine",
-        ("--truthful",): "--truthful is of a model on this machine",
+        ("--truthful",): "--drop-guesses is of a model on this machine",
         ("--batch-size", "4"): "--batch-size is of a model on this machine",
         ("--device", "cpu"): "--device is of a model on this machine",
         ("--temperature", "0.5"): "--temperature is for sampling",

@@ -144,7 +144,7 @@ def shipped() -> TrainingSetup:
         "data": {"train": "scenes:plain?split=train&n=24&seed=5", "validation": "scenes:plain?split=validation&n=4"},
         "captioner": {"name": "scenes"},
         "scorer": {"name": "scenes"},
-        "objective": {**objective_table("truthful-self-retrieval"), "speaker": 0.0},
+        "objective": {**objective_table("self-distillation"), "speaker": 0.0},
         "training": {"steps": 2, "batch_size": 12, "learning_rate": 1e-4},
     }
     return TrainingSetup(check_recipe(table, "test"), lambda name: name)

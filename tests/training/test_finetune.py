@@ -117,13 +117,13 @@ def test_from_the_command_to_a_model_with_a_card_and_again(
     assert set(table["systems"]) >= {"before", "after"}
     (said,) = [line for line in done.err.splitlines() if "to learn from" in line]
     assert said == (
-        f"truthful-self-retrieval on {WORLD}: 48 pictures to learn from, 6 for validation, 6 for the table; 2 steps of "
+        f"self-distillation on {WORLD}: 48 pictures to learn from, 6 for validation, 6 for the table; 2 steps of "
         f"48 pictures; all settings: {tmp_path / 'out' / 'recipe.toml'}"
     )
     assert "[training]" not in done.err  # the recipe is in its file
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     length = table["systems"]["after"]["length"]["value"]
-    assert f"{length:.2f}" in card and "self-retrieval on scenes" in card
+    assert f"{length:.2f}" in card and "self-distillation on scenes" in card
     stamp = (tmp_path / "out" / "model" / "model.safetensors").stat().st_mtime_ns
     assert cli(*command, "--max-tokens", 6).status == 0
     assert (tmp_path / "out" / "model" / "model.safetensors").stat().st_mtime_ns == stamp  # nothing is trained twice
@@ -193,10 +193,11 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos: Path) -> None:
+def test_the_defaults_are_what_was_measured_on_photos_and_on_scenes(photos: Path) -> None:
     scenes, real = (plan("scenes", [where]).objective for where in (WORLD, str(photos)))  # it is the default
     assert isinstance(scenes, SelfDistillation.Config) and isinstance(real, Reinforce.Config)
-    assert PRESETS["truthful-self-retrieval"].items() <= scenes.model_dump().items()
+    assert PRESETS["self-distillation"].items() <= scenes.model_dump().items()
+    assert plan("scenes", [WORLD], objective="self-distillation").objective == scenes
     assert [reward.kind for reward in real.rewards] == ["self_retrieval", "consensus", "likelihood"]
     recipe = read_recipe(find_recipe("flickr8k_truthful")).objective
     assert isinstance(recipe, Reinforce.Config)
@@ -206,7 +207,8 @@ def test_truthful_is_what_was_measured_on_photos_or_on_the_embedded_world(photos
     ]
     drawn = [reward.decoding for reward in (real.rewards[1], recipe.rewards[1])]  # type: ignore[union-attr]
     assert drawn[0] == drawn[1].model_copy(update={"max_tokens": 30})
-    assert plan("scenes", [str(photos)], objective="truthful-self-retrieval").objective == real
+    for pictures in (str(photos), WORLD):  # a name is one objective, whatever the pictures are
+        assert plan("scenes", [pictures], objective="truthful-self-retrieval").objective == real
     papers = plan("scenes", [str(photos)], objective="self-retrieval").objective
     assert isinstance(papers, Reinforce.Config) and [reward.kind for reward in papers.rewards] == ["self_retrieval"]
     long = plan("scenes", [str(photos)], max_tokens=100).objective
@@ -330,7 +332,7 @@ def test_what_is_wrong_is_told_before_anything_else(cli: Cli, tmp_path: Path) ->
     assert "nowhere" in done.line and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("objective", ["truthful-self-retrieval", "self-retrieval"])
+@pytest.mark.parametrize("objective", ["truthful-self-retrieval", "self-retrieval", "self-distillation"])
 def test_copies_of_one_picture_are_refused(objective: str, cli: Cli, tmp_path: Path, photos: Path) -> None:
     for path in photos.iterdir():
         path.write_bytes((photos / "0.jpg").read_bytes())

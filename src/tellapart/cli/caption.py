@@ -87,9 +87,9 @@ def caption(
         float | None,
         typer.Option(min=0.001, help="Of --consensus with --scorer: more finds more pictures. Default: 0.1."),
     ] = None,
-    truthful: Annotated[
+    drop_guesses: Annotated[
         bool,
-        typer.Option("--truthful", help="Drop or soften words that the captioner finds no likelier for the picture."),
+        typer.Option("--drop-guesses", help="Drop or soften words as likely for other pictures as for this one."),
     ] = False,
     confidence: Annotated[
         float | None,
@@ -140,7 +140,7 @@ def caption(
             "--scorer": scorer,
             "--scorer-weight": scorer_weight,
             "--consensus": consensus,
-            "--truthful": truthful or None,
+            "--drop-guesses": drop_guesses or None,
         }
         local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
         local |= {"--device": None if device == "auto" else device}
@@ -162,7 +162,7 @@ def caption(
     from tellapart.scorers import load_scorer
 
     if options.wanted:
-        whole = {"--best-of": best_of is not None, "--truthful": truthful, "--scorer": scorer is not None}
+        whole = {"--best-of": best_of is not None, "--drop-guesses": drop_guesses, "--scorer": scorer is not None}
         for name, typed in whole.items():
             if typed:
                 raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
@@ -183,7 +183,7 @@ def caption(
         precision = recorded_precision(path) or precision
     precision = resolve_precision(precision, place)
     request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
-    request["truthful"] = truthful
+    request["drop_guesses"] = drop_guesses
     if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
         say(f"0 captions written, {len(dataset):,} already done")
         for line in dataset.report():

@@ -66,6 +66,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--concurrency": ("--in-flight",),
     "--in-flight": ("--concurrency",),
     "--reference": ("--references",),
+    "--truthful": ("--drop-guesses",),
 }
 
 

@@ -1,4 +1,4 @@
-"""``tellapart demo``: truthful self-retrieval on the synthetic world `scenes`, explained step by step."""
+"""``tellapart demo``: self-distillation on the synthetic world `scenes`, explained step by step."""
 
 from __future__ import annotations
 

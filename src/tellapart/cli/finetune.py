@@ -38,11 +38,14 @@ class FinetuneCommand(Command):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """See click."""
-        from tellapart.recipe.presets import objective_names
+        from tellapart.recipe.presets import default_objective, objective_names
 
         for option in self.params:
             if option.name == "objective" and isinstance(option, TyperOption):
-                option.help = f"One of {', '.join(objective_names())}."
+                option.help = (
+                    f"One of {', '.join(objective_names())}. Default: {default_objective(photos=True)}, "
+                    f"on scenes {default_objective(photos=False)}."
+                )
         super().format_help(ctx, formatter)
 
 
@@ -51,9 +54,7 @@ def finetune(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
-    objective: Annotated[
-        str, typer.Option(help="What to learn.", autocompletion=objectives)
-    ] = "truthful-self-retrieval",
+    objective: Annotated[str | None, typer.Option(help="What to learn.", autocompletion=objectives)] = None,
     scorer: Annotated[
         str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
     ] = None,

@@ -7,8 +7,8 @@ are captioned in batches of like length, which need less padding; where memory r
 
 `BestOf` needs no training: of several samples it keeps the caption by which the scorer finds the picture best, alone
 (``--best-of``) or together with the agreement of the samples (``--consensus --scorer``). Nor does `Beliefs`
-(``--truthful``): a content word that is no likelier for this picture than for others was a guess, and is dropped or
-softened by rules of English grammar without a tagger.
+(``--drop-guesses``): a content word that is no likelier for this picture than for others was a guess, and is dropped
+or softened by rules of English grammar without a tagger.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Beliefs:
         nats_RW = (log_p_ORW[0] - rivals_KRW.logsumexp(0) + count_R1.log()).tolist()
         return [row[: len(words)] for row, words in zip(nats_RW, found, strict=True)]
 
-    def truthful(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
+    def without_guesses(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
         """The captions without the words whose evidence is below `EVIDENCE`."""
         beliefs = self(visual, ids, texts)
         return [soften(text, [nats < EVIDENCE for nats in row]) for text, row in zip(texts, beliefs, strict=True)]
@@ -281,7 +281,7 @@ class CaptionEngine:
                 ids += [item.id for item in kept]
                 rows += [self._captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
-            raise UsageError(f"--truthful compares pictures; of {name} only {len(ids)} can be read; leave it out")
+            raise UsageError(f"--drop-guesses compares pictures; of {name} only {len(ids)} can be read; leave it out")
         contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # pictures may differ in their regions
         self._beliefs = Beliefs(self._captioner, contrast_K, ids)
 
@@ -392,8 +392,8 @@ class CaptionEngine:
             part = slice(start, start + self._writing.size)
             some = captions[part]
             ids, texts = [one.item.id for one in some], [one.caption for one in some]
-            truthful = self._beliefs.truthful(self._captioner.inputs(visual[part]), ids, texts)
-            edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, truthful, strict=True)]
+            kept = self._beliefs.without_guesses(self._captioner.inputs(visual[part]), ids, texts)
+            edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, kept, strict=True)]
         return edited
 
 
@@ -430,7 +430,7 @@ def caption_pictures(
     overwrite: bool = False,
     store: FeatureStore | None = None,
     features: str | None = None,
-    truthful: bool = False,
+    drop_guesses: bool = False,
     progress: bool = True,
 ) -> CaptionSummary:
     """Caption every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
@@ -447,8 +447,8 @@ def caption_pictures(
     ``best_of`` samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
     the scorer's image features (which come from ``store``, or the default one). Where ``decoding`` has a
-    ``scorer_weight``, a consensus is chosen by the scorer too (`BestOf.consensus`). ``truthful`` drops or softens words
-    that the captioner finds no likelier for the picture than for others of the data set (`inference.truthful`). The
+    ``scorer_weight``, a consensus is chosen by the scorer too (`BestOf.consensus`). ``drop_guesses`` drops or softens
+    words that the captioner finds no likelier for the picture than for others of the data set (`Beliefs`). The
     captions' order in a file is the data set's; a resumed run appends.
 
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
@@ -465,12 +465,12 @@ def caption_pictures(
         raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
-    check_truthful(dataset, decoding, truthful, best_of)
+    check_drop_guesses(dataset, decoding, drop_guesses, best_of)
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
     request = caption_request(
-        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], truthful
+        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses
     )
     settings = request | weights_of(captioner, scorer) | used
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
@@ -484,7 +484,7 @@ def caption_pictures(
             if best_of is not None:
                 decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
         engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size)
-        if truthful and todo:
+        if drop_guesses and todo:
             engine.doubt_words(list(dataset), dataset.spec)
         written = empty = 0
         with packed_linears(captioner.model), Progress(len(todo), "captioning", enabled=progress) as shown:
@@ -501,15 +501,17 @@ def caption_pictures(
     return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, time.monotonic() - started)
 
 
-def check_truthful(dataset: Dataset, decoding: Decoding, truthful: bool, best_of: int | None = None) -> None:
-    """Raises `UsageError` where captions cannot be made truthful: several samples of a picture, a single picture."""
-    if truthful and best_of is not None:
-        raise UsageError("--truthful edits captions, and --best-of scores them as they were sampled; leave one out")
-    if truthful and decoding.samples > 1:
-        raise UsageError("--truthful edits the one caption of a picture, and --samples keeps several; leave one out")
-    if truthful and len(dataset) < 2:
+def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
+    """Raises `UsageError` where captions cannot be rid of guesses: several samples of a picture, a single picture."""
+    if drop_guesses and best_of is not None:
+        raise UsageError("--drop-guesses edits captions, and --best-of scores them as they were sampled; leave one out")
+    if drop_guesses and decoding.samples > 1:
         raise UsageError(
-            f"--truthful compares a picture with others, and {dataset.spec} has {len(dataset)}; leave it out"
+            "--drop-guesses edits the one caption of a picture, and --samples keeps several; leave one out"
+        )
+    if drop_guesses and len(dataset) < 2:
+        raise UsageError(
+            f"--drop-guesses compares a picture with others, and {dataset.spec} has {len(dataset)}; leave it out"
         )
 
 
@@ -524,7 +526,7 @@ def nothing_left(
     scorer: str | None = None,
     features: str | None = None,
     precision: str = "fp32",
-    truthful: bool = False,
+    drop_guesses: bool = False,
 ) -> bool:
     """Whether `caption_pictures` would find a caption of every picture, without loading a model.
 
@@ -533,7 +535,7 @@ def nothing_left(
     False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
-    request = caption_request(dataset.spec, captioner, decoding, best_of, scorer, features, precision, truthful)
+    request = caption_request(dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses)
     return is_complete(dataset, out, format, request)
 
 
@@ -545,7 +547,7 @@ def caption_request(
     scorer: str | None,
     features: str | None,
     precision: str,
-    truthful: bool,
+    drop_guesses: bool,
 ) -> dict[str, Any]:
     """The settings of a run: a run with other settings must not append to the same file."""
     return {
@@ -558,7 +560,7 @@ def caption_request(
         "scorer": scorer,
         "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,
         **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
-        **({"truthful": EVIDENCE} if truthful else {}),
+        **({"truthful": EVIDENCE} if drop_guesses else {}),
     }
 
 

@@ -9,15 +9,25 @@ from tellapart.errors import UsageError, nearest
 from tellapart.objectives.base import OBJECTIVES
 from tellapart.rewards.base import REWARDS
 
+SELF_RETRIEVAL: dict[str, Any] = {
+    "kind": "reinforce",
+    "baseline": "leave_one_out",
+    "length_normalization": "length",
+    "kl": 0.3,
+    "kl_temperature": 1.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
-    "self-retrieval": {
-        "kind": "reinforce",
-        "baseline": "leave_one_out",
-        "length_normalization": "length",
-        "kl": 0.3,
-        "kl_temperature": 1.0,
+    "truthful-self-retrieval": {  # words that few samples say, and captions that the start finds unlikely, cost reward
+        **SELF_RETRIEVAL,
+        "kl": 0.1,
+        "rewards": [
+            {"kind": "self_retrieval"},
+            {"kind": "consensus", "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}},
+            {"kind": "likelihood", "weight": 0.75},
+        ],
     },
-    "truthful-self-retrieval": {
+    "self-retrieval": SELF_RETRIEVAL,
+    "self-distillation": {
         "kind": "self_distillation",
         "prompt": "in this picture",
         "confidence": 0.95,
@@ -48,20 +58,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "exploration": {"alpha": 0.75, "baseline": "literal"},
     },
 }
-# Of photos people say a few things in many words, so a captioner is sure of little in its descriptions, and what they
-# add to its captions is not worth the cuts (docs/flickr8k.md). Words that few of its samples say, and captions that it
-# finds unlikely, cost reward instead.
-ON_PHOTOS: dict[str, dict[str, Any]] = {
-    "truthful-self-retrieval": {
-        **PRESETS["self-retrieval"],
-        "kl": 0.1,
-        "rewards": [
-            {"kind": "self_retrieval"},
-            {"kind": "consensus", "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}},
-            {"kind": "likelihood", "weight": 0.75},
-        ],
-    },
-}
 DEFAULTS = {
     "kind": "reinforce",
     "baseline": "leave_one_out",
@@ -78,13 +74,21 @@ def objective_names() -> list[str]:
     return list(dict.fromkeys([*PRESETS, *plugins]))
 
 
-def objective_table(name: str, *, photos: bool = False) -> dict[str, Any]:
-    """Returns the table [objective] of a name; ``photos``: what fits them, where the synthetic world differs.
+def default_objective(*, photos: bool) -> str:
+    """Returns the preset where none is named.
+
+    The synthetic world's captioner describes when it is asked, so it learns from its own descriptions. Of photos people
+    say a few things in many words: a captioner is sure of little in its descriptions, and what they add to its captions
+    is not worth the cuts (docs/flickr8k.md).
+    """
+    return "truthful-self-retrieval" if photos else "self-distillation"
+
+
+def objective_table(name: str) -> dict[str, Any]:
+    """Returns the table [objective] of a name.
 
     Raises `UsageError`, with the nearest name, for an unknown one, and for a part of recipes.
     """
-    if photos and name in ON_PHOTOS:
-        return ON_PHOTOS[name]
     if name in PRESETS:
         return PRESETS[name]
     if name not in (known := objective_names()):

@@ -22,7 +22,7 @@ from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.loading import model_folder
 from tellapart.models.plugins import OPTION
-from tellapart.recipe.presets import objective_table, reads_references
+from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
@@ -43,7 +43,7 @@ def plan(
     model: str,
     pictures: Sequence[str],
     *,
-    objective: str = "truthful-self-retrieval",
+    objective: str | None = None,
     scorer: str | None = None,
     lora: bool = False,
     steps: int | None = None,
@@ -59,9 +59,9 @@ def plan(
     """Returns the recipe for this captioner and these pictures.
 
     A tenth of the pictures is held out for validation and another for the table before and after (a quarter each where
-    there are fewer than forty). ``scorer``: default ``scenes`` for pictures of the synthetic world, else `CLIP`.
-    ``batch_size``: pictures a step, by default `BATCH` or what is there; its backward pass goes in as many parts as
-    free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
+    there are fewer than forty). ``objective``: a preset, by default `default_objective`. ``scorer``: default
+    ``scenes`` for pictures of the synthetic world, else `CLIP`. ``batch_size``: pictures a step, by default `BATCH` or
+    what is there; its backward pass goes in as many parts as free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
     ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory
     and hardware decided when it began there is kept, for it is part of what is trained, and so are its steps where none
     are given. ``overwrite``: not so.
@@ -72,7 +72,8 @@ def plan(
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
     photos = not all(spec.startswith("scenes") for spec in pictures)
-    objective_options = objective_table(objective, photos=photos)
+    objective = objective or default_objective(photos=photos)
+    objective_options = objective_table(objective)
     count, bare, longest = survey(pictures)
     if bare and reads_references(objective_options):
         raise UsageError(

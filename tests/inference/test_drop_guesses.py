@@ -1,4 +1,4 @@
-"""``caption --truthful``: which words are doubted, and what is left of a caption without them."""
+"""``caption --drop-guesses``: which words are doubted, and what is left of a caption without them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_command_edits_captions_and_resumes(blip: Path, photos: Path, tmp_pa
 
     plain = captions(tmp_path / "plain.jsonl")
     truthful = captions(tmp_path / "truthful.jsonl", "--truthful")
-    other = captions(tmp_path / "other.jsonl", "--truthful", "--batch-size", "3")
+    other = captions(tmp_path / "other.jsonl", "--drop-guesses", "--batch-size", "3")
     assert truthful == other and len(plain) == 10 and set(plain) == set(truthful)
     assert truthful != plain
     captioner: Any = load_captioner(str(blip), precision="fp32")
@@ -166,7 +166,7 @@ def test_the_command_edits_captions_and_resumes(blip: Path, photos: Path, tmp_pa
     assert refused.status == 2 and "truthful" in refused.err, "a file of other settings is not gone on with"
 
 
-def test_what_cannot_be_made_truthful_is_one_line(blip: Path, photos: Path, tmp_path: Path, cli: Any) -> None:
+def test_what_cannot_be_rid_of_guesses_is_one_line(blip: Path, photos: Path, tmp_path: Path, cli: Any) -> None:
     done = cli("caption", blip, photos, "--samples", "3", "--truthful", "-o", tmp_path / "a.jsonl")
     assert done.status == 2 and "--samples keeps several" in done.err
     done = cli("caption", blip, photos / "00.jpg", "--truthful", "-o", tmp_path / "a.jsonl")
