@@ -61,10 +61,10 @@ def plan(
     A tenth of the pictures is held out for validation and another for the table before and after (a quarter each where
     there are fewer than forty). ``objective``: a preset, by default `default_objective`. ``scorer``: default
     ``scenes`` for pictures of the synthetic world, else `CLIP`. ``batch_size``: pictures a step, by default `BATCH` or
-    what is there; its backward pass goes in as many parts as free memory asks for. ``epochs``: passes over the training pictures, in place of ``steps`` (default `STEPS`).
-    ``settings``: further keys as ``--set`` has them, which overrule all else. ``folder``: the run's; what free memory
-    and hardware decided when it began there is kept, for it is part of what is trained, and so are its steps where none
-    are given. ``overwrite``: not so.
+    what is there; its backward pass goes in as many parts as free memory asks for. ``epochs``: passes over the
+    training pictures, in place of ``steps`` (default `STEPS`). ``settings``: further keys as ``--set`` has them,
+    which overrule all else. ``folder``: the run's; what free memory and hardware decided when it began there is
+    kept, for it is part of what is trained, and so are its steps where none are given. ``overwrite``: not so.
 
     Raises `UsageError` for an unknown objective, too few pictures, pictures without the references that the objective
     reads, and where fewer steps are given than a run in ``folder`` has.
