@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -20,11 +21,19 @@ def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any]
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when an attribute of it is first read.
+    """Imports a module when an attribute of it is first read, and stands for it in the module that made this until
+    then.
 
     Where a module's functions need torch and its options do not, ``torch = LazyModule("torch")`` beside
     ``if TYPE_CHECKING: import torch`` keeps reading a recipe, and ``--help``, fast.
     """
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__dict__["_home"] = sys._getframe(1).f_globals
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        module = importlib.import_module(self.__name__)
+        for alias in [alias for alias, value in list(self._home.items()) if value is self]:
+            self._home[alias] = module
+        return getattr(module, name)
