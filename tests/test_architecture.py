@@ -150,7 +150,7 @@ def test_importing_is_light() -> None:
     [
         "import tellapart.cli.app, tellapart.evaluation.evaluate, tellapart.metrics; tellapart.cli.app.whole_app()",
         # The driver of a job: its workers load it, which takes seconds.
-        "import tellapart.inference.caption, tellapart.jobs.run, tellapart.jobs.merge, tellapart.cli.caption",
+        "import tellapart.inference.caption, tellapart.jobs.run, tellapart.jobs.works, tellapart.cli.caption",
     ],
     ids=["text metrics and help", "the driver of a job"],
 )

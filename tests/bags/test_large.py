@@ -19,16 +19,17 @@ from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.file import read_bags
 from tellapart.bags.large import (
     PAIR,
+    Ids,
     LargeSearch,
     Sizes,
     centroids_of,
     curate,
+    mine_folder,
     nearest_clusters,
     nearest_pairs,
     recall,
     sizes_for,
 )
-from tellapart.bags.large_bags import Ids, mine_folder
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.nearest import nearest_neighbours
@@ -252,7 +253,7 @@ def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.bags.large_bags._write", killed)
+        patch.setattr("tellapart.bags.large._write", killed)
         with pytest.raises(KeyboardInterrupt):
             mine_folder(folder, tmp_path / "bags.jsonl", [3], pictures=1000, progress=False)
     return tmp_path / "bags.jsonl.work"

@@ -17,7 +17,7 @@ import pytest
 SCRIPT = """
 import hashlib, json, resource, sys
 from pathlib import Path
-from tellapart.jobs.job import Job, Request, prepare
+from tellapart.jobs.job import Job, JobRequest, prepare
 from tellapart.jobs.run import Todo
 from tellapart.jobs.job import status_of
 
@@ -25,7 +25,8 @@ data, out = sys.argv[1:]
 def megabytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 def begun():
-    return prepare(Request("caption", {}, {}), [data], out, out + ".job", ".jsonl", shard_items=1024, overwrite=False)
+    asked = JobRequest("caption", {}, {})
+    return prepare(asked, [data], out, out + ".job", ".jsonl", shard_items=1024, overwrite=False)
 job = begun()
 parts = Path(job.path) / job.parts
 parts.mkdir()

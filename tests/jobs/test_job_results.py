@@ -24,7 +24,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import EncodedRows
 from tellapart.inference.writers import Written, json_line
 from tellapart.jobs import works
-from tellapart.jobs.job import Job, Pulse, Request, prepare
+from tellapart.jobs.job import Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.run import Event, Todo, _failed
 from tellapart.jobs.storage import DiskFolder, url_errors
@@ -38,7 +38,7 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
     photos.mkdir(parents=True)
     for number in range(len(counts)):
         (photos / f"{number}.jpg").write_bytes(photo(number, 30, 20))
-    job = prepare(Request("encode", {}, {}), [str(photos)], "features", str(folder / "features.job"), ".npz",
+    job = prepare(JobRequest("encode", {}, {}), [str(photos)], "features", str(folder / "features.job"), ".npz",
                   shard_items=1, overwrite=False)  # fmt: skip
     first = 0
     for number, count in enumerate(counts):
@@ -76,7 +76,7 @@ def captioned(folder: Path, names: Sequence[str], captions: Sequence[Sequence[st
         (photos / name).write_bytes(photo(number, 30, 20))
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps({"id": name, "image": f"photos/{name}"}) + "\n" for name in names))
-    job = prepare(Request("caption", {}, {}), [str(data)], "out.jsonl", str(folder / "out.jsonl.job"), ".jsonl",
+    job = prepare(JobRequest("caption", {}, {}), [str(data)], "out.jsonl", str(folder / "out.jsonl.job"), ".jsonl",
                   shard_items=shard_items, overwrite=False)  # fmt: skip
     for shard in job.manifest():
         with open_shard(shard, job.folder) as dataset:

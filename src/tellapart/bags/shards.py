@@ -30,7 +30,7 @@ _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 
 @dataclass(frozen=True)
-class Shard:
+class FeatureFile:
     """One file: where its matrix lies, and its shape and type. ``kept``: the rows that are used, where not all are."""
 
     path: Path
@@ -57,7 +57,7 @@ class FeatureShards:
     """All files of a folder. ``first_S``: the number of each file's first row, and the number of all rows."""
 
     folder: Path
-    shards: tuple[Shard, ...]
+    shards: tuple[FeatureFile, ...]
 
     @classmethod
     def open(cls, folder: Path) -> FeatureShards:
@@ -112,7 +112,7 @@ class FeatureShards:
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
 
 
-def _opened(path: Path) -> Shard:
+def _opened(path: Path) -> FeatureFile:
     try:
         shape, dtype, offset = _npy(path) if path.suffix == ".npy" else _safetensors(path)
     except Exception as error:  # NumPy answers a damaged header with almost any
@@ -124,7 +124,7 @@ def _opened(path: Path) -> Shard:
     size = shape[0] * shape[1] * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
     if path.stat().st_size < offset + size:
         raise UsageError(f"{path}: is cut off ({path.stat().st_size:,} of {offset + size:,} bytes); copy it again")
-    return Shard(path, shape[0], shape[1], dtype, offset)
+    return FeatureFile(path, shape[0], shape[1], dtype, offset)
 
 
 def _npy(path: Path) -> tuple[tuple[int, ...], str, int]:
@@ -192,7 +192,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
             raise UsageError(f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {told}")
 
 
-def _list(shard: Shard) -> Path:
+def _list(shard: FeatureFile) -> Path:
     """Returns where the ids of a file are."""
     return shard.path.with_suffix(".txt")
 
@@ -204,7 +204,7 @@ def _text(path: Path) -> mmap.mmap | bytes:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _begins(shard: Shard) -> np.ndarray | None:
+def _begins(shard: FeatureFile) -> np.ndarray | None:
     """Returns where each line of a file's list begins; the end stands last. None where there is no list."""
     path = _list(shard)
     if not path.is_file():

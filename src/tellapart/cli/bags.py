@@ -159,7 +159,7 @@ def _mine_features(
 ) -> None:
     from contextlib import nullcontext
 
-    from tellapart.bags.large_bags import MEMORY_GB, mine_folder
+    from tellapart.bags.large import MEMORY_GB, mine_folder
 
     spreading: Any = nullcontext()
     if options.wanted:

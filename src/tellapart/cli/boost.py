@@ -114,7 +114,7 @@ def _by_workers(
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
-    from tellapart.jobs.job import SUFFIX, Request
+    from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works import ledgers_of, merge_job
 
     count_tokens = tokens_of(tokenizer) if tokenizer else None
@@ -126,7 +126,7 @@ def _by_workers(
         "out": str(place), "ledgers": ledgers_of(f"{place}{SUFFIX}"), "device": device, "precision": precision,
         "in_flight": max(1, in_flight // (options.workers or 1)),
     }  # fmt: skip
-    request = Request("boost", settings, deciding)
+    request = JobRequest("boost", settings, deciding)
     with finished_job(request, data, str(out), options, "boosting", overwrite=False, suffix=".jsonl") as (job, _):
         counts = told(job)
         items = merge_job(job, str(out))

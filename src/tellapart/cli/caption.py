@@ -307,10 +307,9 @@ def caption_job(
     """Caption by many workers, and join their captions in ``out``."""
     from tellapart.inference.caption import caption_request
     from tellapart.inference.writers import settings_file
-    from tellapart.jobs.job import Request
-    from tellapart.jobs.merge import check_format
+    from tellapart.jobs.job import JobRequest
     from tellapart.jobs.storage import is_url
-    from tellapart.jobs.works import merge_job
+    from tellapart.jobs.works import check_format, merge_job
     from tellapart.models.plugins import allowed_code
     from tellapart.utils.files import replace_text
 
@@ -327,7 +326,7 @@ def caption_job(
     }  # fmt: skip
     deciding = {key: value for key, value in request.items() if key != "data"}
     with finished_job(
-        Request("caption", settings, deciding), pictures, out, options, "captioning", overwrite=overwrite,
+        JobRequest("caption", settings, deciding), pictures, out, options, "captioning", overwrite=overwrite,
         suffix=".jsonl", replaces=False,
     ) as (job, before):  # fmt: skip
         counts = told(job)

@@ -19,7 +19,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import detail, say
 
 if TYPE_CHECKING:
-    from tellapart.jobs.job import Job, Request
+    from tellapart.jobs.job import Job, JobRequest
     from tellapart.jobs.run import Workers as ClusterWorkers
 
 PANEL = "Many workers"
@@ -95,7 +95,7 @@ class JobOptions:
 
 @contextmanager
 def finished_job(
-    request: Request,
+    request: JobRequest,
     data: Sequence[str],
     out: str,
     options: JobOptions,
@@ -193,7 +193,7 @@ def encode_job(
     scorer: str, pictures: Sequence[str], out: str, options: JobOptions, *, device: str, precision: str, overwrite: bool
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
-    from tellapart.jobs.job import Request
+    from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works import SUFFIX
     from tellapart.models.loading import files_digest
     from tellapart.models.plugins import allowed_code
@@ -203,7 +203,7 @@ def encode_job(
     place = str(here.absolute()) if here.exists() else scorer
     settings = {"scorer": place, "device": device, "precision": precision, "code": allowed_code()}
     deciding = {"scorer": scorer, "scorer_files": files_digest(scorer, "scorer"), "precision": precision}
-    request = Request("encode", settings, deciding)
+    request = JobRequest("encode", settings, deciding)
     with finished_job(
         request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False
     ) as (job, _):

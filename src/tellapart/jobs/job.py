@@ -35,7 +35,7 @@ ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval a
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """The request for a job: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
 
     ``deciding``: of the settings those that decide the result; with the manifest they make the fingerprint.
@@ -163,7 +163,7 @@ class Job:
             raise UsageError(f"{self.path}: was begun with another {other}; {ANEW}")
 
 
-def prepare(request: Request, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
+def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
     """Returns the job of this request in the folder ``path``: begun, or gone on with where the same was begun there.
 

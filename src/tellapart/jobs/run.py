@@ -273,7 +273,7 @@ DEATHS_AT_START = 3  # for each worker, with no shard finished in between: the j
 
 
 @dataclass
-class Slot:
+class WorkerSlot:
     """A place for a worker. ``shard`` is what it does now; ``node`` where it is, once it is there."""
 
     actor: Any
@@ -302,8 +302,8 @@ class Pool:
     ray: Any
     job: Job
     share: Share
-    _slots: dict[Any, Slot] = field(default_factory=dict)  # by what is waited for
-    _idle: list[Slot] = field(default_factory=list)
+    _slots: dict[Any, WorkerSlot] = field(default_factory=dict)  # by what is waited for
+    _idle: list[WorkerSlot] = field(default_factory=list)
     _deaths: int = 0
 
     def start(self, shards: int) -> None:
@@ -356,7 +356,7 @@ class Pool:
         remote = self.ray.remote(
             num_cpus=self.share.cpus, num_gpus=self.share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)
-        slot = Slot(remote.remote(self.job.path, self.job.work, self.job.settings, os.getcwd()))  # noqa: PTH109
+        slot = WorkerSlot(remote.remote(self.job.path, self.job.work, self.job.settings, os.getcwd()))  # noqa: PTH109
         self._slots[slot.actor.start.remote()] = slot
 
     def _happened(self, reference: Any) -> Event | None:
@@ -375,7 +375,7 @@ class Pool:
             detail(reply["traceback"])
         return Event(shard, reply, reply.get("error", ""))
 
-    def _started(self, slot: Slot, reply: Reply) -> None:
+    def _started(self, slot: WorkerSlot, reply: Reply) -> None:
         if "error" in reply:
             if reply["traceback"]:
                 detail(reply["traceback"])
@@ -390,7 +390,7 @@ class Pool:
         slot.ready, slot.node = True, reply.get("node", "")
         self._idle.append(slot)
 
-    def _died(self, slot: Slot, error: Exception) -> Event | None:
+    def _died(self, slot: WorkerSlot, error: Exception) -> Event | None:
         """Puts another worker in its place."""
         reason = _reason(error)
         gone = slot.node not in alive_nodes(self.ray) if slot.node else "node" in reason

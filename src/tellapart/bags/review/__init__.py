@@ -2,10 +2,10 @@
 
 from tellapart.bags.review.store import (
     FACETS,
-    Agreement,
     Conflict,
     Decision,
     DecisionStore,
+    ReviewerAgreement,
     agreements,
     bag_key,
     cohen_kappa,
@@ -14,10 +14,10 @@ from tellapart.bags.review.store import (
 
 __all__ = [
     "FACETS",
-    "Agreement",
     "Conflict",
     "Decision",
     "DecisionStore",
+    "ReviewerAgreement",
     "agreements",
     "bag_key",
     "cohen_kappa",

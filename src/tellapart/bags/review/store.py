@@ -215,7 +215,7 @@ def _decision(row: tuple[Any, ...]) -> Decision:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ReviewerAgreement:
     """Two reviewers on the ``bags`` that both have decided.
 
     ``agreed`` is the share of equal verdicts, ``kappa`` that of keep and drop. ``facets`` has κ of each facet (named or
@@ -236,7 +236,7 @@ class Agreement:
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """Agreement beyond chance of two raters on the same things, −1 to 1 (Cohen, 1960).
+    """ReviewerAgreement beyond chance of two raters on the same things, −1 to 1 (Cohen, 1960).
 
     κ = (p_o − p_e) / (1 − p_e): p_o is the share of equal labels, p_e what two raters with these shares of labels
     would reach by chance. None where nothing was rated, or p_e = 1. Raises `ValueError` for unequal lengths.
@@ -253,7 +253,7 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
     return (n * equal - chance) / (n * n - chance)
 
 
-def agreements(decisions: Iterable[Decision]) -> list[Agreement]:
+def agreements(decisions: Iterable[Decision]) -> list[ReviewerAgreement]:
     """Returns the agreement of every two reviewers, by name, from the decisions that stand."""
     by_reviewer: dict[str, dict[str, Decision]] = {}
     for decision in decisions:
@@ -261,10 +261,10 @@ def agreements(decisions: Iterable[Decision]) -> list[Agreement]:
     return [_pair((a, b), by_reviewer[a], by_reviewer[b]) for a, b in combinations(sorted(by_reviewer), 2)]
 
 
-def _pair(names: tuple[str, str], first: dict[str, Decision], second: dict[str, Decision]) -> Agreement:
+def _pair(names: tuple[str, str], first: dict[str, Decision], second: dict[str, Decision]) -> ReviewerAgreement:
     both = [(first[bag], second[bag]) for bag in first if bag in second]
     kept = [(a, b) for a, b in both if a.verdict == b.verdict == "keep"]
-    return Agreement(
+    return ReviewerAgreement(
         reviewers=names,
         bags=len(both),
         agreed=sum(a.verdict == b.verdict for a, b in both) / len(both) if both else None,

@@ -40,7 +40,7 @@ SEPARATORS = ",;\t|"
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them. Raises `UsageError` that names the columns there are."""
     separator, names = _header(path)
-    table = Table(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
+    table = CsvTable(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
     table.learn()
     return stream_items(table, options, merge=True)
 
@@ -60,7 +60,7 @@ def _fields(lines: Lines, separator: str) -> Iterator[list[str] | None]:
     return ([field.strip() for field in record] or None for record in csv_records(lines, separator))
 
 
-class Table(LineSource):
+class CsvTable(LineSource):
     """The rows of a CSV file."""
 
     def __init__(self, path: Path, separator: str, names: Sequence[str], columns: Columns, folder: Path) -> None:
@@ -90,7 +90,7 @@ class Table(LineSource):
         row: dict[str, Any] = dict(zip(self._names, record, strict=True))
         picture: StoredPicture
         if is_base64(row[self._columns.image]):
-            picture = Cell(self, place)
+            picture = EncodedCell(self, place)
             name = row[self._key] if self._key else f"{self.path.stem}#{place[1]}"
         else:
             picture, name = self._where_files.picture(row[self._columns.image], place[1] - 2, where)
@@ -104,12 +104,12 @@ class Table(LineSource):
         return "".join(record[self._names.index(self._columns.image) :][:1])
 
 
-class Cell(PackedPicture):
+class EncodedCell(PackedPicture):
     """A picture that stands in a row in base64."""
 
     __slots__ = ("_place", "_table")
 
-    def __init__(self, table: Table, place: RowPosition) -> None:
+    def __init__(self, table: CsvTable, place: RowPosition) -> None:
         super().__init__(table.path, f"line {place[1]}")
         self._table, self._place = table, place
 

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from tellapart.data.caption_files import read_metadata
+from tellapart.data.caption_files import METADATA_FILES, read_metadata
 from tellapart.data.dataset import (
     PARTIAL_SUFFIXES,
     READERS,
@@ -52,8 +52,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         return existing_items([_item(path, path.name, beside, missing)], missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
-    pictures, texts = _walk(path, missing)
-    names, listed = sorted(pictures, key=natural_key), _metadata(path)
+    pictures, texts, lists = _walk(path, missing)
+    names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
     texts_beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
     for archive in () if pictures else sorted(path.rglob("*.zip")):
         missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
@@ -63,10 +63,11 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     return existing_items(items, missing), missing
 
 
-def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
-    """Paths inside ``root``, with forward slashes: the pictures, and the text files."""
+def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
+    """Returns paths inside ``root``, with forward slashes: pictures and text files; and whether there are lists."""
     pictures: list[str] = []
     texts: set[str] = set()
+    lists = False
 
     def unreadable(error: OSError) -> None:
         missing.add(str(error.filename), f"folder not read: {error.strerror}")
@@ -77,6 +78,7 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
         for file in files:
             suffix = Path(file).suffix.lower()
             name = (inside / file).as_posix()
+            lists = lists or file in METADATA_FILES
             if file.startswith("."):
                 continue
             if suffix in WANTED:
@@ -87,7 +89,7 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str]]:
                 missing.add(str(root / name), _unread(suffix))
             elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
                 missing.add(str(root / name), "its download was interrupted")
-    return pictures, texts
+    return pictures, texts, lists
 
 
 def _unread(suffix: str) -> str:
@@ -108,7 +110,7 @@ def _metadata(folder: Path) -> dict[str, list[str]]:
 
 
 def _item(path: Path, id_: str, beside: str, missing: Skipped, listed: Sequence[str] = ()) -> Item:
-    references = clean_captions(list(listed), str(path))
+    references = clean_captions(list(listed), str(path)) if listed else ()
     if beside:
         text = path.with_suffix(beside)
         try:

@@ -115,7 +115,7 @@ class SavedParts:
         where, split = f"{self.name}, {self._splits[part]}, row {row}", self._splits[part]
         picture: StoredPicture
         if self.packed:
-            kind = ClipCell if self._clips else Cell
+            kind = SavedClip if self._clips else SavedPicture
             picture, name = kind(self._pictures[part], f"{split}/{row}", self._folder), f"{split}/{row}"
         else:
             picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
@@ -123,7 +123,7 @@ class SavedParts:
         return Item(self._columns.id_of(content, name), picture, self._columns.references(content, where), split_of)
 
 
-class Cell(PackedPicture):
+class SavedPicture(PackedPicture):
     """The picture of one row."""
 
     __slots__ = ("_folder", "_part")
@@ -143,7 +143,7 @@ class Cell(PackedPicture):
         return cell_bytes(value, self._folder, self.name)
 
 
-class ClipCell(PackedClip, Cell):
+class SavedClip(PackedClip, SavedPicture):
     """The clip of one row."""
 
     __slots__ = ()

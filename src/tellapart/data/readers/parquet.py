@@ -62,7 +62,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     schema = _first_schema(files)
     columns = Columns.choose(schema.names, options)
     packed = _holds_bytes(schema, columns.image, options)
-    tables = Tables(files, str(path), columns, picture_folder(options, files[0].parent), packed=packed)
+    tables = ParquetTables(files, str(path), columns, picture_folder(options, files[0].parent), packed=packed)
     tables.learn()
     return stream_items(tables, options, merge=not tables.packed)
 
@@ -73,7 +73,7 @@ def holds_pictures(files: Sequence[Path], options: Options) -> bool:
     return _holds_bytes(schema, Columns.choose(schema.names, options).image, options)
 
 
-class Tables:
+class ParquetTables:
     """Rows of several Parquet files of the same columns; a `tellapart.data.tables.RowSource`.
 
     ``packed``: the pictures are in the files, not beside them.
@@ -124,7 +124,7 @@ class Tables:
         where = f"{file}, row {row}"
         picture: StoredPicture
         if self.packed:
-            kind = ClipCell if self._columns.image.lower() in CLIP_COLUMNS else Cell
+            kind = ParquetClip if self._columns.image.lower() in CLIP_COLUMNS else ParquetPicture
             picture, name = kind(file, self._columns.image, row, self._folder), f"{file.stem}#{row}"
         else:
             picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
@@ -136,7 +136,7 @@ class Tables:
         )
 
 
-class Cell(PackedPicture):
+class ParquetPicture(PackedPicture):
     """The picture of one row. Whoever asks for the rows in order has each batch decoded once."""
 
     __slots__ = ("_column", "_folder", "_row")
@@ -152,7 +152,7 @@ class Cell(PackedPicture):
         )
 
 
-class ClipCell(PackedClip, Cell):
+class ParquetClip(PackedClip, ParquetPicture):
     """The clip of one row."""
 
     __slots__ = ()
