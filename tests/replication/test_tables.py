@@ -163,5 +163,5 @@ def test_an_unknown_table_is_refused_before_anything_is_trained(tmp_path: Path) 
     with pytest.raises(UsageError, match="table 4 of paper 2 is not among these; known: 2, 3, 5, 7"):
         run_tables([4], folder=tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    error = CliRunner().invoke(whole_app(), ["tables", "--seeds", "quikc"]).exception
+    error = CliRunner().invoke(whole_app(), ["tables", "--world", "scenes", "--seeds", "quikc"]).exception
     assert isinstance(error, UsageError) and "did you mean 'quick'" in str(error)

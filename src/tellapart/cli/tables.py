@@ -1,46 +1,126 @@
-"""``tellapart tables``: the tables of paper 2 on `scenes`."""
+"""``tellapart tables``: the tables of the papers, on their data or on `scenes`."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tellapart.cli.common import RESEARCH, App, Device, Json, RecipePrecision, precision_settings, show
-from tellapart.errors import TellapartError
+from tellapart.cli.common import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
+from tellapart.errors import TellapartError, UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from replication.tables import MeasuredTable
+    from tellapart.recipe.tables import Plan, Step
 
 app = App()
 
 
 @app.command(rich_help_panel=RESEARCH)
 def tables(
-    numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="[2|3|5|7]...", help="Which tables. Default: all four.")
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PAPER:TABLE]...", help="2:5, 3:1-5, 1:F4, or 4 for all of paper 4. Default: all."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), or numbers: 0,1.")] = "quick",
+    world: Annotated[
+        Literal["data", "scenes"],
+        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: the synthetic world (paper 2)."),
+    ] = "data",
+    rows: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Some rows alone, by the names that --dry-run shows.")
+    ] = None,
+    captions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system that cannot be trained here. Repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
+    ] = False,
+    settings: Settings = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="On scenes: quick (0), dev (0-5), or numbers: 0,1. Default: quick.")
+    ] = None,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Run paper 2 in the synthetic world, from boosted captions to its tables, beside the paper's figures.
+    """Print a table of a paper with our figures beside the paper's: train, caption and evaluate what is missing.
 
-    Models that an earlier command trained are reused. After Ctrl-C, the same command goes on.
+    Models, captions and results that an earlier command made are reused. After Ctrl-C, the same command goes on.
     """
+    from tellapart.recipe.tables import find_tables, make_plan
+
+    chosen = find_tables(names or [])
+    if world == "scenes":
+        if dry_run or rows or captions or settings:
+            raise UsageError(
+                "--dry-run, --rows, --captions and --set are of the papers' data; leave out --world scenes"
+            )
+        ids = [(paper.number, table.id) for paper, table in chosen]
+        on_scenes(ids, bool(names), seeds or "quick", device, precision, as_json)
+        return
+    if seeds is not None:
+        raise UsageError("--seeds are those of --world scenes; a recipe has its own: --set seed=1")
+    files = dict(read_file_option(option) for option in captions or [])
+    plans = [
+        make_plan(
+            paper,
+            table,
+            out,
+            [name.strip() for name in (rows or "").split(",") if name.strip()],
+            files,
+            [*(settings or []), *precision_settings(precision)],
+        )
+        for paper, table in chosen
+    ]
+    check_files(files, plans)
+    if dry_run:
+        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(map(dry_text, plans)), as_json)
+        return
+    for plan in plans:
+        if absent := plan.needed_files():
+            path, why = next(iter(absent.items()))
+            raise UsageError(
+                f"table {plan.paper.number}:{plan.table.id} needs {path} ({why}), which is not there; see all that it "
+                f"needs: tellapart tables {plan.paper.number}:{plan.table.id} --dry-run"
+            )
+    options = [*(["--device", device] if device != "auto" else [])]
+    for plan in plans:
+        steps = [step for step in plan.commands() if not step.done]
+        for number, step in enumerate(steps, 1):
+            run_step(step, f"command {number} of {len(steps)}", options)
+    from rich.console import Group
+
+    show({"tables": [as_values(plan) for plan in plans]}, lambda: Group(*map(as_rich, plans)), as_json)
+
+
+def on_scenes(
+    chosen: Sequence[tuple[int, str]], named: bool, seeds: str, device: str, precision: str, as_json: bool
+) -> None:
+    """Runs the tables of paper 2 that have a miniature. Raises `UsageError` where one that was named has none."""
     _find_replication()
     from replication import cores
+    from replication.ndlb import TABLES
     from replication.seeds import parse_seeds
     from replication.tables import run_tables
     from tellapart.models.device import running_on
 
-    chosen = parse_seeds(seeds, "tables").numbers
+    known = {(2, str(table.number)): table.number for table in TABLES}
+    for number, id in chosen if named else ():
+        if (number, id) not in known:
+            some = ", ".join(f"2:{number}" for number in known.values())
+            raise UsageError(f"table {number}:{id} has no miniature on scenes; known: {some}")
+    numbers = [known[one] for one in chosen if one in known]
+    seed_numbers = parse_seeds(seeds, "tables").numbers
     with running_on(device):
-        measured = run_tables(numbers or (), chosen, workers=cores(), settings=precision_settings(precision))
+        measured = run_tables(numbers, seed_numbers, workers=cores(), settings=precision_settings(precision))
     show_tables(measured, as_json)
 
 
@@ -54,8 +134,123 @@ def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
     )
 
 
+def read_file_option(option: str) -> tuple[str, Path]:
+    """Reads SYSTEM=FILE. Raises `UsageError` for another form, or where there is no such file."""
+    system, equals, path = option.partition("=")
+    if not equals or not system or not path:
+        raise UsageError(f"cannot read --captions {option}; expected SYSTEM=FILE, as in --captions capenrich=c.jsonl")
+    if not Path(path).is_file():
+        raise UsageError(f"--captions {option}: there is no file {path}")
+    return system, Path(path)
+
+
+def check_files(files: Mapping[str, Path], plans: Sequence[Plan]) -> None:
+    """Raises `UsageError` for a caption file of a system that none of the tables has."""
+    from tellapart.errors import nearest
+
+    known = {row.system for plan in plans for row in plan.rows}
+    for system in files:
+        if system not in known:
+            raise UsageError(f"--captions: no row here is of system '{system}'{nearest(system, known)}")
+
+
+def run_step(step: Step, place: str, options: Sequence[str]) -> None:
+    """Runs a command in a process of its own. Raises `TellapartError` where it fails."""
+    import subprocess
+
+    from tellapart.utils.messages import say
+    from tellapart.utils.options import fill_in
+
+    say(f"{place}: {step.typed()}")
+    step.out.parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
+    done = subprocess.run(words, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise TellapartError(f"this command ended with exit status {done.returncode}: {step.typed()}")
+
+
+def dry_json(plan: Plan) -> dict[str, Any]:
+    """Returns a table's commands, estimates and what is missing as JSON values."""
+    from tellapart.recipe.tables import estimates
+
+    rows = [{"row": row.system, "labels": list(row.labels)} for row in plan.rows]
+    commands = [
+        {"command": step.typed(), "done": step.done, **({} if cost is None else cost.to_json())}
+        for step, cost in estimates(plan)
+    ]
+    return {
+        "table": f"{plan.paper.number}:{plan.table.id}",
+        "title": plan.table.title,
+        "rows": rows,
+        "commands": commands,
+        "missing": plan.missing(),
+        "needs": {str(path): why for path, why in plan.needed_files().items()},
+    }
+
+
+def dry_text(plan: Plan) -> str:
+    """Returns a table's commands in lines that a shell takes, estimates and what is missing as comments."""
+    from tellapart.recipe.tables import estimates, machine_speed
+
+    speed = machine_speed()
+    lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
+    lines += [f"# {plan.table.note}"] if plan.table.note else []
+    lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
+    lines += [f"# {system}: {why}" for system, why in plan.missing().items()]
+    lines += [f"# needs {path}: {why}" for path, why in plan.needed_files().items()]
+    lines += [f"# {column.name}: {column.note}" for column in plan.table.columns if not column.metric]
+    hours = 0.0
+    for step, cost in estimates(plan):
+        note = "" if cost is None else f"  # about {cost.text(speed)}"
+        hours += 0 if cost is None or step.done else cost.flops / speed / 3600
+        lines.append(step.typed() + ("  # done" if step.done else note))
+    lines.append(f"# in all about {hours:,.1f} hours on this machine, evaluation aside ({speed / 1e9:,.0f} GFLOP/s)")
+    return "\n".join(lines)
+
+
+def as_values(plan: Plan) -> dict[str, Any]:
+    """Returns a table with our figures and the paper's as JSON values."""
+    found, absent = plan.figures(), plan.missing()
+    names = [column.name for column in plan.table.columns]
+    rows = [
+        {
+            "labels": dict(zip(plan.table.labels, row.labels, strict=True)),
+            "system": row.system,
+            "ours": {name: found.get((place, column)) for column, name in enumerate(names)},
+            "paper": {name: figure if figure != "" else None for name, figure in zip(names, row.paper, strict=True)},
+            **({"missing": absent[row.system]} if row.system in absent else {}),
+        }
+        for place, row in enumerate(plan.table.rows)
+        if row in plan.rows
+    ]
+    return {"table": f"{plan.paper.number}:{plan.table.id}", "title": plan.table.title, "rows": rows}
+
+
+def as_rich(plan: Plan) -> Table:
+    """Returns a table for the terminal: in each cell our figure, and the paper's in brackets."""
+    from rich.table import Table
+
+    found, absent = plan.figures(), plan.missing()
+    title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours (the paper's)"
+    notes = [f"{row.system} {absent[row.system]}" for row in plan.rows if row.system in absent]
+    notes += [f"{column.name}: {column.note}" for column in plan.table.columns if not column.metric]
+    shown = Table(title=title, caption="; ".join(filter(None, (plan.table.note, *notes))) or None)
+    for label in plan.table.labels:
+        shown.add_column(label)
+    for column in plan.table.columns:
+        shown.add_column(column.name, justify="right")
+    for place, row in enumerate(plan.table.rows):
+        if row in plan.rows:
+            cells = []
+            for number, figure in enumerate(row.paper):
+                ours = found.get((place, number))
+                cells.append(f"{'–' if ours is None else f'{ours:.4g}'} ({'–' if figure == '' else f'{figure:g}'})")
+            shown.add_row(*row.labels, *cells)
+    return shown
+
+
 def _find_replication() -> None:
-    """Put the clone's top on the path, where ``replication`` lies. Raises `TellapartError` outside a clone."""
+    """Puts the clone's top on the path, where ``replication`` lies. Raises `TellapartError` outside a clone."""
     if importlib.util.find_spec("replication") is None:
         sys.path.append(str(Path(__file__).parents[3]))
     if importlib.util.find_spec("replication") is None:

@@ -1,0 +1,115 @@
+"""Tables of the papers: figures as printed, rows and columns that exist, commands that parse."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from command_line import Cli
+
+from tellapart.cli.app import whole_app
+from tellapart.errors import UsageError
+from tellapart.recipe.tables import PAPERS, PaperTable, estimates, find_tables, make_plan, read_paper, recipe_of
+
+PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
+TABLES = [pytest.param(paper, table, id=f"{paper.number}:{table.id}") for paper, table in find_tables([])]
+
+
+def printed_rows(number: int) -> set[tuple[float, ...]]:
+    """Every run of figures at the end of a line of the paper's text, improvements in brackets left out."""
+    (path,) = PAPER_TEXTS.glob(f"{number}_*.txt")
+    text = re.sub(r"\([\d.]+\)|\(rs\)|\(bs\)|\[\d+\]|</?[bi]>|[±✓*]+|\bNA\b", " ", path.read_text(encoding="utf-8"))
+    found = set()
+    for line in text.splitlines():
+        figures: list[float] = []
+        for word in reversed(line.split()):
+            if not re.fullmatch(r"\d+\.?\d*", word):
+                break
+            figures.insert(0, float(word))
+            found.add(tuple(figures))
+    return found
+
+
+@pytest.mark.skipif(not PAPER_TEXTS.is_dir(), reason=f"no papers at {PAPER_TEXTS}")
+@pytest.mark.parametrize("number", PAPERS)
+def test_every_row_of_figures_is_printed_by_the_paper(number: int) -> None:
+    printed = printed_rows(number)
+    figures = {
+        (table.id, row.labels): tuple(float(figure) for figure in row.paper if figure != "")
+        for table in read_paper(number).tables
+        for row in table.rows
+    }
+    pieces = {key: row for key, row in figures.items() if key[0] in IN_PIECES.get(number, ())}
+    assert not [key for key, row in figures.items() if row and row not in printed and key not in pieces]
+    (path,) = PAPER_TEXTS.glob(f"{number}_*.txt")
+    numbers = set(map(float, re.findall(r"\d+(?:\.\d+)?", path.read_text(encoding="utf-8"))))
+    assert not [key for key, row in pieces.items() if not set(row) <= numbers]
+
+
+# Tables whose rows here are columns there, or whose figures stand in a text and in other tables.
+IN_PIECES = {1: {"F4"}, 2: {"6", "9", "14", "F3"}, 3: {"13"}}
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_every_command_of_a_table_is_one_that_the_command_line_takes(
+    paper: object, table: PaperTable, tmp_path: Path
+) -> None:
+    plan = make_plan(paper, table, tmp_path)  # type: ignore[arg-type]
+    commands = typer.main.get_command(whole_app())
+    made = {step.out for step in plan.commands()}
+    for step, cost in estimates(plan):
+        words = shlex.split(step.typed().replace("$TELLAPART_DATA", "DATA"))[1:]
+        command = commands.commands[words[0]]  # type: ignore[attr-defined]
+        command.make_context(words[0], words[1:])  # raises for an unknown option
+        if step.words[0] == "train":
+            assert cost is not None and cost.flops > 0 and recipe_of(step).name
+    for row, column, test in plan.cells():
+        assert plan.result_of(test) in made, (row.labels, column.name)
+    assert all(column.metric or column.note for column in table.columns)
+
+
+def test_tables_are_named_by_paper_and_number() -> None:
+    named = [(paper.number, table.id) for paper, table in find_tables(["2:5", "3:1-3", "1:F4", "2:5"])]
+    assert named == [(2, "5"), (3, "1"), (3, "2"), (3, "3"), (1, "F4")]
+    for name, line in {
+        "5": "'5' is no table of the papers; expected PAPER:TABLE, as in 2:5",
+        "2:99": "paper 2 has no table '99' here",
+        "2:x": "cannot read 'X'; expected a number",
+        "2:5-3": "cannot read '5-3'",
+    }.items():
+        with pytest.raises(UsageError, match=line):
+            find_tables([name])
+
+
+def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: Cli) -> None:
+    done = cli("tables", "1:1", "--dry-run", "--rows", "blip-smile,capenrich")
+    lines = done.out.splitlines()
+    assert done.status == 0 and "# rows: capenrich, blip-smile" in lines
+    assert any(
+        line.startswith("# capenrich: takes a caption file (CapEnrich's): --captions capenrich=FILE") for line in lines
+    )
+    assert any(line.startswith("# needs ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
+    train, caption, evaluate = (line for line in lines if not line.startswith("#"))
+    assert train.startswith("tellapart train papers/smile_blip_coco --out") and " GB of memory" in train
+    assert "--beams 3 --max-tokens 71" in caption
+    assert '"karpathy:$TELLAPART_DATA/coco/dataset_coco.json?split=test"' in evaluate and "recall@1.hard" in evaluate
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("1:1", "--rows", "blip-smlie"), "table 1:1 has no row 'blip-smlie'; did you mean 'blip-smile'"),
+        (("1:1", "--captions", "capenrich=none.jsonl"), "there is no file none.jsonl"),
+        (("1:1", "--captions", "capenrich"), "expected SYSTEM=FILE"),
+        (("1:1",), "which is not there; see all that it needs: tellapart tables 1:1 --dry-run"),
+        (("2:3", "--seeds", "dev"), "--seeds are those of --world scenes"),
+        (("2:3", "--world", "scenes", "--dry-run"), "are of the papers' data"),
+        (("3:1", "--world", "scenes"), "table 3:1 has no miniature on scenes; known: 2:2, 2:3, 2:5, 2:7"),
+    ],
+)
+def test_what_cannot_run_is_one_line(cli: Cli, words: tuple[str, ...], line: str) -> None:
+    done = cli("tables", *words)
+    assert done.status == 2 and line in done.err and len(done.err.strip().splitlines()) == 1, done.err
